@@ -26,6 +26,15 @@ def with_file(option: str, path: Path, suffix: str) -> str:
     return f"{option} {shlex.quote(str(better))}"
 
 
+def look_for(path: str | os.PathLike[str]) -> str:
+    """Return a hint for a missing path: `ls` of the nearest folder above it, or the command that writes `demo/`,
+    which the examples name."""
+    path = Path(path)
+    if path.parts[:1] == ("demo",) and not os.path.exists("demo"):
+        return "modelscope demo   writes the folder 'demo'"
+    return f"ls {shlex.quote(str(next((one for one in path.parents if one.is_dir()), Path())))}"
+
+
 def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:
     """Refuse pipes, sockets and devices, which may block for ever; accept folders and missing paths.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-_HELP = "report what tests do to modules: hooks that stay, changed modes, NaN, gradients that never come"
+_HELP = "report side effects of tests on modules: leftover hooks, changed modes, NaN, missing gradients"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,7 +97,7 @@ class _Watching:
         n, marks = len(self.seen["tests"]), len(self.seen["marks"])
         line = f"{n} test{'s' * (n != 1)} ran a module" + f"; {marks} finding{'s' * (marks != 1)}" * bool(n)
         if unseen := ", ".join(test for (test,) in self.seen["unseen"]):
-            line += f"; not looked at: {unseen}, which imported torch first"
+            line += f"; not checked: {unseen}, which imported torch first"
         terminalreporter.line(line)
 
 

@@ -81,6 +81,7 @@ def _parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@cache
 def imports_of(path: Path, *, is_top_only: bool = False) -> set[str]:
     """Return the modules a file imports; those under TYPE_CHECKING cost nothing and do not count."""
     found: set[str] = set()
@@ -110,7 +111,7 @@ def packages(modules: set[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
 
-def test_rooms_open_only_the_doors_they_may():
+def test_folders_import_only_what_they_may():
     broken = []
     for path in FILES:
         room = room_of(path)
@@ -123,7 +124,7 @@ def test_rooms_open_only_the_doors_they_may():
     assert not broken, broken
 
 
-def test_nobody_imports_what_is_typed_and_no_command_another():
+def test_only_commands_import_the_shell_and_no_command_another():
     broken = []
     for path in FILES:
         for module in imports_of(path):

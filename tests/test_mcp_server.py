@@ -24,16 +24,13 @@ class Net(nn.Linear):
 """
 CALLS = {
     "healthy": ("check", {"model": "net.py:Net", "input_shape": "2,4"}),
-    "sick": (
-        "stats",
-        {"model": f"{SAMPLES}/tiny_resnet.py:TinyResNet", "inputs": [STAR], "checkpoint": SICK},
-    ),
+    "sick": ("stats", {"model": f"{SAMPLES}/tiny_resnet.py:TinyResNet", "inputs": [STAR], "checkpoint": SICK}),
     "json": ("scan", {"path": SICK, "detail": "json"}),
     "wrong": ("stats", {"model": "resnet35"}),
     "writes": ("stats", {"model": "net.py:Net", "input_shape": "2,4", "out": "run"}),
     "changes": ("stats", {"model": "net.py:Net", "input_shape": "2,4", "hook": "zero@0"}),
     "runs": ("watch", {"what": "train.py"}),
-}
+}  # fmt: skip
 
 
 async def converse(folder):

@@ -164,7 +164,7 @@ def test_sick_tests_are_marked(run):
     found, last = findings(result)
     assert found == [
         "test_leaks: leaves a hook on a of Net; test_changes_the_mode ran it so",
-        "test_changes_the_mode: leaves Net in train mode, as it was not before; test_after_both ran it so",
+        "test_changes_the_mode: leaves Net in train mode, unlike before; test_after_both ran it so",
         "test_inf: inf in the output of Divides; its inputs and parameters are finite",
         "test_poisoned: inf in the output of Net; its parameters hold inf",
     ]

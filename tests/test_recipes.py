@@ -78,16 +78,13 @@ def test_what_the_recipes_add_can_be_used(tmp_path):
     assert process.returncode == 0, process.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        ("column of stats", 2),
-        ("rule of training", 1),
-        ("method of explanation", 2),
-        ("output adapter", 2),
-        ("command", 4),
-    ],
-)
+@pytest.mark.parametrize(("name", "most"), [
+    ("column of stats", 2),
+    ("rule of training", 1),
+    ("method of explanation", 2),
+    ("output adapter", 2),
+    ("command", 4),
+])  # fmt: skip
 def test_an_addition_touches_few_files(name, most):
     assert len(files_of(name)) <= most
 

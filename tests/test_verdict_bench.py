@@ -100,10 +100,10 @@ def judged(*arguments: str) -> dict[str, dict]:
 
 
 def test_a_few_programs_run_under_watch() -> None:
-    names = ("plain_mlp_adam", "log_of_nothing", "dead_by_its_bias")
+    names = ("plain_mlp_adam", "log_of_nothing")
     answers = judged("--part", "dev", *(word for name in names for word in ("--only", name)))
-    assert [answers[name]["trouble"] for name in names] == [None] * 3
-    assert [bool(answers[name]["findings"]) for name in names] == [False, True, True]
+    assert [answers[name]["trouble"] for name in names] == [None] * 2
+    assert [bool(answers[name]["findings"]) for name in names] == [False, True]
     assert "NaN in the loss" in answers["log_of_nothing"]["findings"][0]["kinds"]
 
 

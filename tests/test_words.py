@@ -106,3 +106,8 @@ def test_no_old_sentence_is_left(on_screen, in_docs):
 def test_some_words_are_not_used_on_screen(on_screen):
     pattern = re.compile(rf"(?<![-\w])({WORDS})(?![-\w])", re.IGNORECASE)
     assert [one for one in on_screen if pattern.search(one[1])] == []
+
+
+def test_a_share_has_a_space_before_its_sign():
+    """As the vocabulary has it, `26 %`: `percent` of `records/naming.py` writes it so."""
+    assert [str(path) for path in PACKAGE.rglob("*.py") if re.search(r":\.\d%\}", path.read_text())] == []

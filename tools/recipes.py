@@ -83,7 +83,7 @@ RECIPES: dict[str, Additions] = {
             '"""What `kinds` returns."""\n\n'
             "from dataclasses import dataclass\n"
             "from typing import Annotated, ClassVar\n\n"
-            "from modelscope_cli.records.columns import count, words\n"
+            "from modelscope_cli.records.display import count, words\n"
             "from modelscope_cli.records.display import Row\n"
             "from modelscope_cli.records.run import Record\n\n\n"
             "@dataclass(frozen=True, slots=True)\n"

@@ -18,8 +18,8 @@ def load(
     """Load a model as the command line does; `.module` is the `nn.Module`, in eval mode on its device.
 
     Args:
-        model: a torchvision name, a file of weights, `package.module:attr` or `path/to/file.py:attr`; a module of
-            yours is described and otherwise left as it is.
+        model: a torchvision name, a file of weights, `package.module:attr` or `path/to/file.py:attr`; an
+            `nn.Module` is described and not changed.
 
     Raises:
         UsageError: a name, keyword or combination that means nothing (exit 2 on the command line).

@@ -29,7 +29,7 @@ from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
-from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
+from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.run import (
     Arguments,
     HookReport,
@@ -72,13 +72,14 @@ class Results:
             self._folder.begun()
 
     @contextmanager
-    def open(self) -> Iterator[Path | None]:
-        """Yield the folder to write to, or None; see `OutputFolder.open`."""
+    def open(self, progress: Progress = SILENT) -> Iterator[Path | None]:
+        """Yield the folder to write to, or None, and note that it was written; see `OutputFolder.open`."""
         if self._folder is None:
             yield None
             return
         with self._folder.open() as stage:
             yield stage
+        progress.note(f"wrote {self.path}")
 
     def write(self, record: R, progress: Progress) -> R:
         """Write the report if there is a folder; return the record with the folder and its files."""
@@ -86,9 +87,8 @@ class Results:
             return record
         report = figures_of(record.command)
         record = replace(record, out_dir=self.path, files=report.FILES)
-        with self.open() as stage:
+        with self.open(progress) as stage:
             report.save_report(record, stage)
-        progress.note(f"wrote {self.path}")
         return record
 
 
@@ -169,8 +169,7 @@ class Subject:
             self.first.args,
             is_feedforward=self.loaded.is_feedforward,
         )
-        for note in selection.notes:
-            self.progress.note(note)
+        tell(self.progress, selection.notes)
         return selection
 
     def uncalled(self, selection: Selection, seen: Iterable[str]) -> tuple[str, ...]:
@@ -230,17 +229,13 @@ def seed_of(model: "Model", keywords: Keywords) -> int:
 
 
 def _is_strict(model: "Model", keywords: Keywords) -> bool:
-    """Whether a broken image is an error."""
     return (model.strict if isinstance(model, ModelRequest) else keywords.get("strict")) is True
 
 
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
     """Note whether the model waited for images, and warn of broken ones, after the last batch."""
-    for note in inputs.feed.notes():
-        progress.note(note)
     warnings = inputs.feed.warnings(inputs.n_listed // inputs.times)
-    for warning in warnings:
-        progress.warn(warning.message)
+    tell(progress, inputs.feed.notes(), warnings)
     return warnings
 
 
@@ -284,10 +279,7 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
         loaded = describe_module(model)
     else:
         loaded = load_model(as_request(model, keywords))
-    for note in (*loaded.notes, *not_looked_into(loaded.module)):
-        progress.note(note)
-    for warning in loaded.warnings:
-        progress.warn(warning.message)
+    tell(progress, (*loaded.notes, *not_looked_into(loaded.module)), loaded.warnings)
     return loaded
 
 
@@ -301,12 +293,10 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
         device=loaded.device,
         dtype=loaded.dtype,
     )
-    for note in inputs.notes:
-        progress.note(note)
+    tell(progress, inputs.notes)
     if inputs.preprocessing is not None:
         tell_more(progress, f"preprocessing: {inputs.preprocessing.words}")
-    for warning in inputs.warnings:
-        progress.warn(warning.message)
+    tell(progress, (), inputs.warnings)
     return inputs
 
 
@@ -322,7 +312,7 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:
             message = (
-                f"'{name}' needs a model that is named; this one was passed as a module and is taken as it is"
+                f"'{name}' needs a model that is named; this one was passed as a module and is used as it is"
             )
             raise UsageError(message, f"leave out {name}=, and change the module yourself")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
 from modelscope_cli.errors import CannotRunError, quoted
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.plain_text import plain
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -85,9 +85,7 @@ def read_head(path: Path, what: str = "checkpoint") -> bytes:
         with path.open("rb") as file:
             head = file.read(_N_HEAD)
     except FileNotFoundError as error:
-        raise CannotRunError(
-            f"no {what.removesuffix(' file')} file '{path}'", f"ls {shlex.quote(str(path.parent))}"
-        ) from error
+        raise CannotRunError(f"no {what.removesuffix(' file')} file '{path}'", look_for(path)) from error
     except OSError as error:
         message = f"{what} '{path}' cannot be read: {error.strerror}"
         raise CannotRunError(message, f"ls -l {shlex.quote(str(path))}") from error

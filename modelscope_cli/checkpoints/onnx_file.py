@@ -183,57 +183,33 @@ def read_onnx(path: Path) -> OnnxModel:
         raise damaged(path, error, "ONNX file") from error
 
 
-# The messages of the format, as far as they are read.
+# The messages of the format, as far as they are read, with `name:kind:number` of their fields. Sequences, maps and
+# optional values have neither type nor shape.
+_FIELDS = {
+    "model": "ir_version:int:1 producer:text:2 producer:text:3 graph:graph:7 opset:opset:8 "
+    "metadata:pair:14 training:training:20 function:function:25",
+    "graph": "node:node:1 tensor:tensor:5 input:value:11 output:value:12 value:value:13 sparse:sparse:15",
+    "node": "input:text:1 output:text:2 name:text:3 op_type:text:4 attribute:attribute:5 "
+    "domain:text:7 metadata:pair:9",
+    "attribute": "name:text:1 one:float:2 one:int:3 one:text:4 one:tensor:5 graph:graph:6 several:float:7 "
+    "several:int:8 several:text:9 several:tensor:10 graph:graph:11 sparse:sparse:22 "
+    "sparse:sparse:23",
+    "tensor": "dims:int:1 type:int:2 name:text:8 external:pair:13 location:int:14 values:raw:4 "
+    "values:raw:5 values:raw:7 values:raw:9 values:raw:10 values:raw:11",
+    "function": "name:text:1 node:node:7 domain:text:10 attribute:attribute:11",
+    "value": "name:text:1 type:type:2",
+    "type": "tensor:tensor_type:1",
+    "tensor_type": "type:int:1 shape:shape:2",
+    "shape": "dim:dim:1",
+    "dim": "size:int:1 size:text:2",
+    "opset": "domain:text:1 version:int:2",
+    "pair": "key:text:1 value:text:2",
+    "sparse": "values:tensor:1 indices:tensor:2",
+    "training": "graph:graph:1 graph:graph:2",
+}
 _MESSAGES: Messages = {
-    "model": {
-        **{1: ("ir_version", "int"), 2: ("producer", "text"), 3: ("producer", "text"), 7: ("graph", "graph")},
-        **{
-            8: ("opset", "opset"),
-            14: ("metadata", "pair"),
-            20: ("training", "training"),
-            25: ("function", "function"),
-        },
-    },
-    "graph": {
-        **{1: ("node", "node"), 5: ("tensor", "tensor"), 11: ("input", "value"), 12: ("output", "value")},
-        **{13: ("value", "value"), 15: ("sparse", "sparse")},
-    },
-    "node": {
-        **{1: ("input", "text"), 2: ("output", "text"), 3: ("name", "text"), 4: ("op_type", "text")},
-        **{5: ("attribute", "attribute"), 7: ("domain", "text"), 9: ("metadata", "pair")},
-    },
-    "attribute": {
-        **{
-            1: ("name", "text"),
-            2: ("one", "float"),
-            3: ("one", "int"),
-            4: ("one", "text"),
-            5: ("one", "tensor"),
-        },
-        **{6: ("graph", "graph"), 7: ("several", "float"), 8: ("several", "int"), 9: ("several", "text")},
-        **{
-            10: ("several", "tensor"),
-            11: ("graph", "graph"),
-            22: ("sparse", "sparse"),
-            23: ("sparse", "sparse"),
-        },
-    },
-    "tensor": {
-        **{1: ("dims", "int"), 2: ("type", "int"), 8: ("name", "text"), 13: ("external", "pair")},
-        **{14: ("location", "int"), **dict.fromkeys((4, 5, 7, 9, 10, 11), ("values", "raw"))},
-    },
-    "function": {
-        **{1: ("name", "text"), 7: ("node", "node"), 10: ("domain", "text"), 11: ("attribute", "attribute")},
-    },
-    "value": {1: ("name", "text"), 2: ("type", "type")},
-    "type": {1: ("tensor", "tensor_type")},  # sequences, maps and optional values have neither type nor shape
-    "tensor_type": {1: ("type", "int"), 2: ("shape", "shape")},
-    "shape": {1: ("dim", "dim")},
-    "dim": {1: ("size", "int"), 2: ("size", "text")},
-    "opset": {1: ("domain", "text"), 2: ("version", "int")},
-    "pair": {1: ("key", "text"), 2: ("value", "text")},
-    "sparse": {1: ("values", "tensor"), 2: ("indices", "tensor")},
-    "training": {1: ("graph", "graph"), 2: ("graph", "graph")},
+    message: {int(number): (name, kind) for name, kind, number in (one.split(":") for one in fields.split())}
+    for message, fields in _FIELDS.items()
 }
 
 
@@ -404,7 +380,7 @@ def _within_folder(path: Path, location: str) -> Path:
     shown = f"external data '{plain(location)[:200]}' of '{path}'"
     if not location or "\0" in location or is_outside:
         message = f"{shown} is outside its folder, and is not read"
-        raise CannotRunError(message, "onnx.load and onnx.save by its maker put all values into one file")
+        raise CannotRunError(message, "ask its author for a single file: onnx.save without external data")
     if not file.resolve().is_relative_to(path.parent.resolve()):
         message = f"{shown} is a link that leads out of its folder, and is not read"
         raise CannotRunError(

@@ -85,7 +85,7 @@ _MAX_KEY_LENGTH = 1 << 16
 _MAX_GLOBAL_LENGTH = 250
 _MAX_MEMO = 1 << 24
 _HIGHEST_PROTOCOL = 5
-COMPUTED = "computed: cannot be known"
+COMPUTED = "computed when it is loaded, so it is unknown"
 EXTENSION = "copyreg.extension_"
 
 

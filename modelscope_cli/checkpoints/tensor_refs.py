@@ -84,7 +84,7 @@ def storage_of(value: Any) -> StorageRef:
                 case [(str(), int(offset), int())]:
                     return StorageRef(key, dtype, n * bits // 8, checked_sizes([offset])[0])
     if isinstance(value, Opaque):
-        raise UnsupportedError(f"a storage that only running '{value.name}' could read")
+        raise UnsupportedError(f"a storage that can only be read by running '{value.name}'")
     raise ValueError("something else where a storage should be")
 
 

@@ -95,7 +95,7 @@ class NestedCalls:
         machine = PickleMachine(file, calls, keeps_long=True)
         try:
             if machine.read() != LEGACY_MAGIC:
-                raise UnsupportedError(f"a storage that only running '{_NESTED}' could read")
+                raise UnsupportedError(f"a storage that can only be read by running '{_NESTED}'")
             content, storages = read_legacy(Path(), file, machine)
         finally:
             self.names |= machine.names | calls.names

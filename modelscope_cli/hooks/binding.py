@@ -13,8 +13,16 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.actions import TensorPlace
-from modelscope_cli.hooks.hook_base import BoundHook, HookBase, HookPass, HookSpot, differs, name_of_call
-from modelscope_cli.hooks.inplace_aliases import memory_of, node_of
+from modelscope_cli.hooks.hook_base import (
+    BoundHook,
+    HookBase,
+    HookPass,
+    HookSpot,
+    differs,
+    memory_of,
+    name_of_call,
+    node_of,
+)
 from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 from modelscope_cli.hooks.patterns import explain, parse_pattern
 from modelscope_cli.hooks.selection import names_of, select

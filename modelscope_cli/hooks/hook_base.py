@@ -1,17 +1,24 @@
-"""Common base of all hooks: the calls they select, their action on a tensor, and its counts."""
+"""Common base of all hooks: the calls they select, their action on a tensor, and its counts.
+
+Also finds aliases of tensors that a user's function has changed in place: `Identity`, `Flatten` and dropout in eval
+mode return their input, and both branches of an addition get the same gradient tensor.
+"""
 
 import inspect
+import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.actions import LeftAloneError, TensorPlace, change, part_of
-from modelscope_cli.hooks.inplace_aliases import SharedGradients, SharedValues
 from modelscope_cli.hooks.layers import ChannelFinder, map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec
@@ -129,7 +136,6 @@ def _form(value: Any) -> Any:
 
 
 def _words(value: Any) -> str:
-    """Describe a value: its type, and the tensors in it."""
     shapes = [
         f"{'x'.join(map(str, t.shape)) or 'scalar'} {dtype_name(t.dtype)}" for _, t in tensors_in(value)
     ]
@@ -314,7 +320,10 @@ class HookBase(Intervention):
 
     def act(self, tensor: Tensor, place: TensorPlace, spot: HookSpot) -> Tensor:
         """Apply the action to one tensor and count its effect."""
-        self._check_channels(tensor, place, spot)
+        last = max((last for _, last in self.spec.channels), default=-1)
+        if place.channel_dim is not None and last >= tensor.shape[place.channel_dim]:
+            n = tensor.shape[place.channel_dim]
+            self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
         try:
             if self.spec.is_read_only:
                 self._look(part_of(self.spec, tensor, place), spot)
@@ -352,12 +361,118 @@ class HookBase(Intervention):
         if index is not None and index >= n:
             self._refuse(f"({index})", n, spot, replace(self.spec, index=0 if n else None))
 
-    def _check_channels(self, tensor: Tensor, place: TensorPlace, spot: HookSpot) -> None:
-        last = max((last for _, last in self.spec.channels), default=-1)
-        if place.channel_dim is not None and last >= tensor.shape[place.channel_dim]:
-            n = tensor.shape[place.channel_dim]
-            self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
-
     def _refuse(self, text: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
         there = f"only 0..{n - 1}" if n > 1 else "only 0" if n else "nothing at all"
         raise UsageError(f"--hook '{self.spec}': there is no {text} at {spot}, {there}", f"--hook '{better}'")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    layer: str
+    words: str
+    tensor: "weakref.ref[Tensor]"
+    version: int
+
+
+class SharedValues:
+    """Records where tensors were seen in a pass, by their memory, without keeping them alive."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, list[_Sight]] = {}
+
+    def clear(self) -> None:
+        self._seen.clear()
+
+    def see(self, layer: str, words: str, value: Any) -> None:
+        """Record the tensors in `value`, which is `words` (an input, an output) of a layer."""
+        for _, tensor in tensors_in(value):
+            if memory := memory_of(tensor):
+                sight = _Sight(layer, f"{words} of {layer}", weakref.ref(tensor), version_of(tensor))
+                self._seen.setdefault(memory, []).append(sight)
+
+    def others(self, layer: str, tensor: Tensor, version: int) -> Iterable[str]:
+        """Yield what shares the memory of a tensor changed at `layer` when it was at `version`.
+
+        Except tensors overwritten by the model before, tensors already freed, and those inside the layer.
+        """
+        for sight in self._seen.get(memory_of(tensor), ()):
+            other = sight.tensor()
+            is_intact = (
+                other is not None and sight.version == version and memory_of(other) == memory_of(tensor)
+            )
+            if is_intact and not sight.layer.startswith(f"{layer}."):
+                yield sight.words
+
+
+class SharedGradients:
+    """Follows the gradients of a backward pass through its operations, and records those with several users.
+
+    A gradient is kept only until all of its users have run.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = {id(p): name for name, p in model.named_parameters()}
+        self._nodes: dict[Node, str] = {}
+        self._waiting: dict[int, tuple[Tensor, dict[Node, None]]] = {}
+        self._handles: list[RemovableHandle] = []
+
+    def clear(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._nodes.clear()
+        self._waiting.clear()
+
+    def see(self, layer: str, words: str, value: Any) -> None:
+        """Record which operations produced the tensors in `value`; the first name, that of an output, wins."""
+        for _, tensor in tensors_in(value):
+            node = node_of(tensor)
+            if node is not None:
+                self._nodes.setdefault(node, f"{words} of {layer}")
+
+    def follow(self, output: Any) -> None:
+        """Attach to every operation in the graph of a model's output."""
+        todo = [node for _, tensor in tensors_in(output) if (node := node_of(tensor)) is not None]
+        visited: set[Node] = set()
+        while todo:
+            node = todo.pop()
+            if node not in visited:
+                visited.add(node)
+                todo += [before for before, _ in node.next_functions if before is not None]
+        for node in visited:
+            self._handles.append(node.register_hook(partial(self._pass_on, node)))
+
+    def _pass_on(self, node: Node, given: tuple[Tensor | None, ...], arrived: object) -> None:
+        """Record that an operation has used the incoming gradient and passes on `given`."""
+        for memory in list(self._waiting):
+            _, nodes = self._waiting[memory]
+            nodes.pop(node, None)
+            if not nodes:
+                del self._waiting[memory]
+        for grad, (target, _) in zip(given, node.next_functions, strict=False):
+            if grad is not None and target is not None and memory_of(grad):
+                _, nodes = self._waiting.setdefault(memory_of(grad), (grad, {}))
+                nodes[target] = None
+
+    def others(self, grad: Tensor, own: frozenset[Node]) -> Iterable[str]:
+        """Yield the pending users of a changed gradient, except the operations `own`."""
+        _, nodes = self._waiting.get(memory_of(grad), (grad, {}))
+        for node in nodes:
+            if node not in own and "BackwardHookFunction" not in node.name():
+                yield f"the gradient at {self._name(node)}"
+
+    def _name(self, node: Node) -> str:
+        if node in self._nodes:
+            return self._nodes[node]
+        parameter = self._parameters.get(id(getattr(node, "variable", None)))
+        return f"the parameter {parameter}" if parameter else f"the operation {node.name()}"
+
+
+def node_of(tensor: Tensor) -> Node | None:
+    """Return the operation that receives the gradient of a tensor; None without one."""
+    return get_gradient_edge(tensor).node if tensor.requires_grad else None
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Return the address of a tensor's storage; 0 if it has none to share."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0

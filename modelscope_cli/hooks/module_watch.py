@@ -88,7 +88,7 @@ class ModuleWatch:
                 kind, mode = type(known).__name__, "train" if known.training else "eval"
                 text = f"leaves layers of {kind} in another mode than before"
                 if now[0] != modes[0]:
-                    text = f"leaves {kind} in {mode} mode, as it was not before"
+                    text = f"leaves {kind} in {mode} mode, unlike before"
                 is_so = partial(lambda ref, now: _modes(ref()) == now, self._known[key], now)
                 self._left[key].append((self._test, text, is_so))
         self._known |= self._roots

@@ -185,9 +185,9 @@ def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
         n_conv = sum(layer.is_leaf and layer.type.startswith("Conv") for layer in layers)
         word = "conv" if max(map(int, parts)) <= n_conv else ""
         calls = " ".join(f"--layer {word}@{int(part)}" for part in parts)
-        return f"{calls}   the calls of these numbers, among {'convolutions' if word else 'leaf layers'}"
+        return f"{calls}   the calls with these numbers among {'convolutions' if word else 'leaf layers'}"
     if pattern.body.isascii() and pattern.body.isdecimal() and int(pattern.body):
-        return f"try @{int(pattern.body)}   the call of that number, among leaf layers"
+        return f"try @{int(pattern.body)}   the call with that number among leaf layers"
     word = pattern.body.partition(":")[2] or pattern.body
     near = nearest(word, [name for layer in layers for name in layer.names if name])
     types = sorted({layer.type for layer in layers if layer.is_leaf})
@@ -243,7 +243,6 @@ def falls_short(pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple
         return None
     every = replace(pattern, first=None, last=None)
     n = len(pick_calls(every, layers, calls))
-    ends = (pattern.first, pattern.last or 0)
-    return (
-        f"layer '{pattern}' uses those that exist: {counted(n, 'call')}" if max(map(abs, ends)) > n else None
-    )
+    if max(abs(pattern.first), abs(pattern.last or 0)) <= n:
+        return None
+    return f"layer '{pattern}' goes beyond the last call; the existing ones are used: {counted(n, 'call')}"

@@ -265,7 +265,12 @@ def _watch_calls(model: nn.Module, args: Arguments) -> list[Call]:
 
 
 def _on_twin(model: nn.Module, args: Arguments, watch: Callable[[nn.Module, Arguments], T]) -> T:
-    return watch(_meta_twin(model), map_tensors(args, lambda _, tensor: tensor.to("meta")))
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+    for buffer in model.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return watch(copy.deepcopy(model, memo), map_tensors(args, lambda _, tensor: tensor.to("meta")))
 
 
 def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:
@@ -289,13 +294,3 @@ def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:
         return True
     except Exception:  # the forward may raise anything for unsuitable inputs
         return False
-
-
-def _meta_twin(model: nn.Module) -> nn.Module:
-    """Copy the modules but not their data, which is pre-filled in deepcopy's `memo`."""
-    memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
-    for buffer in model.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return copy.deepcopy(model, memo)

@@ -59,6 +59,11 @@ class Call:
         """Its name in patterns: `relu`, or `relu#1` for its second call."""
         return label(self.name, self.index)
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a record's row that describe its call."""
+        return {"name": self.name, "type": self.type, "order": self.order, "call": self.index}
+
 
 class Observer:
     """Base of observers of calls. Reduce or copy tensors at once, as in-place operations may overwrite them, and
@@ -374,13 +379,14 @@ class HookSession:
             _, innermost = self._failed
             shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
             raised = ForwardError(error, innermost.call, shapes)
-        if self._is_training and isinstance(error, AssertionError | TypeError | ValueError | AttributeError):
+        is_of_targets = isinstance(error, AssertionError | TypeError | ValueError | AttributeError)
+        if self._is_training and is_of_targets and not (raised.hint or "").startswith("--mode eval"):
             raised.hint = (
                 f"--mode eval   in train mode it may need more inputs, such as targets; or {raised.hint}"
             )
         is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
         if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
-            way = f"gives it one tensor instead of a dict of all inputs, '{name}'"
+            way = f"passes one tensor instead of a dict of all inputs, '{name}'"
             raised.hint = f"--input {name}=1,3,224,224   {way}"
         return raised

@@ -211,7 +211,10 @@ class _Parser:
                 suffixes,
                 self._example(action),
             )
-        self._check_pattern(pattern, len(head) + 1)
+        try:
+            parse_pattern(pattern)
+        except UsageError as error:
+            raise about_pattern(self._text, error, (len(head) + 1)) from None
         return HookSpec(kind, action, arguments, channels, index, pattern)
 
     @property
@@ -304,12 +307,6 @@ class _Parser:
             problem, suggestion = error.args
             better = f"{self._text[:place]}{suggestion or '0'}{self._text[place + len(part) :]}"
             self._fail(f"'{part}' {problem}", place, better)
-
-    def _check_pattern(self, pattern: str, place: int) -> None:
-        try:
-            parse_pattern(pattern)
-        except UsageError as error:
-            raise about_pattern(self._text, error, place) from None
 
 
 def about_pattern(text: str, error: UsageError, place: int | None = None) -> UsageError:

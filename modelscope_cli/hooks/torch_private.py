@@ -3,9 +3,10 @@
 import contextlib
 import copy
 import inspect
+import os
 import sys
 import zlib
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
@@ -183,10 +184,14 @@ def remove_mode(mode: TorchFunctionMode) -> int:
 
 
 def operators_shown_to(
-    see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None],
+    see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None], *, are_named: bool = False
 ) -> AbstractContextManager[Any]:
     """Call `see(operator, args, kwargs, result)` for every operator that runs in this thread while open, below
-    autograd, where only basic operators remain, except those run by `see`; for none if torch lacks support."""
+    autograd, where only basic operators remain, except those run by `see`; for none if torch lacks support.
+
+    Args:
+        are_named: the profiler is given their names.
+    """
     dispatch = getattr(torch.utils, "_python_dispatch", None)
     if dispatch is None:
         return nullcontext()
@@ -200,11 +205,40 @@ def operators_shown_to(
                     result = operator.decompose(*args, **(kwargs or {}))
                 if result is not NotImplemented:
                     return result
-            result = operator(*args, **(kwargs or {}))
+            with torch.profiler.record_function(str(operator)) if are_named else nullcontext():
+                result = operator(*args, **(kwargs or {}))
             see(operator, args, kwargs or {}, result)
             return result
 
     return _Mode()
+
+
+@contextlib.contextmanager
+def scratch_measured() -> Iterator[dict[tuple[str, int], int]]:
+    """Yield a dict that has, once closed, the bytes that each named operator of `operators_shown_to` took on the
+    CPU for a moment, by its name and how often that had run before; empty if torch lacks support."""
+    found: dict[tuple[str, int], int] = {}
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes to stderr
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        yield found
+    with contextlib.suppress(AttributeError):
+        events = profile.profiler.kineto_results.events()
+        total = most = end = 0
+        key: tuple[str, int] | None = None
+        runs: Counter[str] = Counter()
+        for event in sorted(events, key=lambda event: event.start_ns()):
+            if key is not None and event.start_ns() > end:
+                if most > total:
+                    found[key] = most - total
+                key = None
+            if event.name() == "[memory]":
+                total += event.nbytes()
+                most = max(most, total)
+            elif event.name().startswith("aten."):
+                key, end, most = (event.name(), runs[event.name()]), event.end_ns(), total
+                runs[event.name()] += 1
 
 
 def arguments_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -255,10 +289,10 @@ def output_shape_of(node: Any) -> tuple[int, ...] | None:
 
 
 def factor_of(node: Any) -> float | None:
-    """Return the scalar that a graph node multiplies or divides by; None if it is not a scalar."""
+    """Return the scalar that a graph node multiplies or divides by; None if it is not a constant scalar."""
     factor = getattr(node, "_saved_other", None)
     if isinstance(factor, Tensor):
-        return float(factor) if factor.numel() == 1 else None
+        return float(factor) if factor.numel() == 1 and not factor.requires_grad else None
     return float(factor) if isinstance(factor, int | float) else None
 
 

@@ -1,5 +1,6 @@
 """One batch, all batches of an input, and the model's device and dtype."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -148,3 +149,38 @@ def count_images(args: Arguments) -> int:
 def lengths_of(value: Any) -> list[int]:
     """Return the first dimension of every tensor in a value, or the length of a list."""
     return [len(value)] if isinstance(value, list) else [len(t) for _, t in tensors_in(value) if t.ndim]
+
+
+def _rows(n: int) -> int:
+    """Return the number of rows in which `n` frames fill a sheet, at most as many as columns."""
+    return max(rows for rows in range(1, math.isqrt(n) + 1) if n % rows == 0)
+
+
+def to_sheet(frames: Tensor, dim: int) -> Tensor:
+    """Lay the frames along `dim`, `(..., T, ..., H, W)`, in rows: `(..., rows H, columns W)`."""
+    frames = frames.movedim(dim, -3)
+    cells = frames.unflatten(-3, (_rows(frames.shape[-3]), -1)).transpose(-3, -2)
+    return cells.flatten(-2).flatten(-3, -2)
+
+
+def from_sheet(sheet: Tensor, n: int, dim: int) -> Tensor:
+    """Return the `n` frames of `to_sheet` along `dim`."""
+    rows = _rows(n)
+    cells = sheet.unflatten(-1, (n // rows, -1)).unflatten(-3, (rows, -1)).transpose(-3, -2)
+    return cells.flatten(-4, -3).movedim(-3, dim)
+
+
+def images_of_volumes(args: Arguments) -> tuple[Tensor, ...]:
+    """Return the slices of each volume, or frames of a clip, as a sheet, `(3, H, W)` uint8, black the lowest value.
+
+    Nothing for tensors of other than five dimensions. With more than three channels it is their mean.
+    """
+    volumes = next((tensor for _, tensor in tensors_in(args)), None)
+    if volumes is None or volumes.ndim != 5 or volumes.is_complex():
+        return ()
+    is_frames_first = volumes.shape[2] in (1, 3) and volumes.shape[1] not in (1, 3)
+    sheets = to_sheet(torch.nan_to_num(volumes.detach().float().cpu()), 1 if is_frames_first else 2)
+    sheets = sheets if sheets.shape[1] in (1, 3) else sheets.mean(1, keepdim=True)
+    low, high = sheets.flatten(1).aminmax(dim=1)
+    scaled = (sheets - low[:, None, None, None]) / (high - low).clamp_min(1e-12)[:, None, None, None]
+    return tuple((scaled * 255).byte().expand(-1, 3, -1, -1))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, quoted
 from modelscope_cli.inputs.listing import FileList, ListedImage, Member, by_bytes
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import Notice
 
@@ -184,18 +184,15 @@ def _of_file(path: str, messages: FoundImages) -> Iterator[ListedImage]:
 
 
 def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
-    parent = shlex.quote(
-        str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
-    )
     if word.startswith(("http://", "https://")):
-        message = f"'{word}' is a URL, and images are read from files"
+        message = f"'{word}' is a URL, but images are read from files"
         raise CannotRunError(message, f"curl -O {shlex.quote(word)}")
     if not glob.has_magic(word):
-        raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")
+        raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or look_for(word))
     matches = glob.glob(word, recursive=True)
     if not matches:
-        raise UsageError(f"'{word}' matches no file", f"ls {parent}")
-    yield from _sorted_out(word, filter(os.path.isfile, matches), f"ls {parent}", messages)
+        raise UsageError(f"'{word}' matches no file", look_for(word))
+    yield from _sorted_out(word, filter(os.path.isfile, matches), look_for(word), messages)
 
 
 def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:
@@ -272,7 +269,7 @@ def _in_shards(word: str, shards: list[str], messages: FoundImages) -> Iterator[
 def _listed(path: str, messages: FoundImages) -> Iterator[ListedImage]:
     """Yield the files of a list in order."""
     if not os.path.isfile(path):
-        hint = _nearest_name(Path(path)) or f"ls {shlex.quote(str(Path(path).parent))}"
+        hint = _nearest_name(Path(path)) or look_for(path)
         raise CannotRunError(f"list of images '{path}' does not exist", hint)
     refuse_endless(path, "list of images ")
     n_files = 0
@@ -294,7 +291,7 @@ def _listed(path: str, messages: FoundImages) -> Iterator[ListedImage]:
 
 def _of_line(name: str, where: str, messages: FoundImages) -> Iterator[ListedImage]:
     if os.path.isdir(name):
-        message = f"{where}: '{name}' is a folder, and a list names files"
+        message = f"{where}: '{name}' is a folder, but a list must contain files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
     if not os.path.exists(name):
         near = _nearest_name(Path(name))

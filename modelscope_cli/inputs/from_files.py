@@ -21,6 +21,7 @@ from modelscope_cli.inputs.batch import (
     lengths_of,
     names_of,
     shapes_of,
+    to_sheet,
 )
 from modelscope_cli.inputs.decoding import (
     CLIPS,
@@ -86,7 +87,11 @@ def open_images(
             target.place(args),
             n_images=len(sample),
             names=tuple(file.name for file in sample),
-            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors[: len(sample)])),
+            make_pictures=lambda: (
+                (to_sheet(torch.stack([plan.picture(one) for one in decoded.tensors], 1), 1),)
+                if target.family in CLIPS
+                else tuple(map(plan.picture, decoded.tensors[: len(sample)]))
+            ),
             prepared=lambda plans: _prepared_again(group, target, plans),
             block=block,
             numbers=decoded.numbers[: len(sample)],

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.records.bounds import absurdity
+from modelscope_cli.records.naming import absurdity
 from modelscope_cli.records.run import Shape
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")

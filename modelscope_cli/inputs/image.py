@@ -20,7 +20,7 @@ from torch import Tensor
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES
 from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice
 
@@ -221,7 +221,7 @@ def _stored(path: Path) -> tuple[str, Tensor]:
     """Return the mode and the stored values of an image."""
     file = ListedImage(str(path))
     if not path.exists():
-        raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
+        raise CannotRunError(f"mask '{path}' does not exist", look_for(path))
     refuse_endless(path)
     try:
         if path.suffix.lower() == ".npy":
@@ -334,3 +334,33 @@ def _stream(file: ListedImage) -> Path | io.BytesIO:
         message = f"'{file.name}' is truncated: the shard ends first"
         raise UnreadableImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
     return io.BytesIO(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an image file is in the model's input.
+
+    Attributes:
+        size: width and height of the file after EXIF rotation.
+        scale: pixels of the input per pixel of the file, along x and y.
+        offset: of the left upper corner, in pixels of the input.
+    """
+
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    offset: tuple[float, float] = (0, 0)
+
+    def point(self, x: float, y: float) -> tuple[float, float]:
+        """Return a point of the input in pixels of the file, not outside of it."""
+        (width, height), (x_scale, y_scale), (left, top) = self.size, self.scale, self.offset
+        return min(max((x - left) / x_scale, 0.0), width), min(max((y - top) / y_scale, 0.0), height)
+
+    def turned(self, corners: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+        """Return the corners of a rotated box; its width is scaled as x and its height as y, its angle is kept."""
+        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
+        x, y = (x0 + x2) / 2, (y0 + y2) / 2
+        along = [((a + b) / 2 - c) / self.scale[0] for a, b, c in ((x0, x1, x), (y0, y1, y))]
+        across = [((a + b) / 2 - c) / self.scale[1] for a, b, c in ((x0, x3, x), (y0, y3, y))]
+        x, y = (x - self.offset[0]) / self.scale[0], (y - self.offset[1]) / self.scale[1]
+        signs = ((1, 1), (1, -1), (-1, -1), (-1, 1))
+        return tuple((x + a * along[0] + b * across[0], y + a * along[1] + b * across[1]) for a, b in signs)

@@ -53,8 +53,14 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] 
     return named | ({"decoder_input_ids": decoded} if has_decoder else {})
 
 
-def texts_of(module: nn.Module, texts: Sequence[str]) -> dict[str, Tensor] | None:
-    """Return texts as a dual encoder of transformers takes them, such as CLIP; None for other models."""
+def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Tensor] | None:
+    """Return texts as a dual encoder of transformers or open_clip takes them, such as CLIP; None for other models.
+
+    Args:
+        name: of the model; `open_clip:NAME` has a tokenizer of its own.
+    """
+    if is_open_clip(module):
+        return {"text": _tokens_of_open_clip(module, texts, name)}
     config = transformers_config(module)
     is_dual = config is not None and hasattr(module, "get_text_features") and IMAGES in signature_of(module)
     if not is_dual:
@@ -72,6 +78,32 @@ def texts_of(module: nn.Module, texts: Sequence[str]) -> dict[str, Tensor] | Non
         message = f"the texts cannot be read by the tokenizer of '{where}': {reason}"
         raise CannotRunError(message, "leave out --labels") from error
     return {name: value for name, value in words.items() if name in signature_of(module)}
+
+
+def is_open_clip(module: nn.Module) -> bool:
+    """Tell whether a model returns features of images and of texts to be compared, as those of open_clip."""
+    return all(hasattr(module, name) for name in ("encode_image", "encode_text", "logit_scale"))
+
+
+def _tokens_of_open_clip(module: Any, texts: Sequence[str], name: str) -> Tensor:
+    try:
+        import open_clip
+
+        if name.startswith("open_clip:"):
+            tokenizer = open_clip.get_tokenizer(name.partition(":")[2])
+        else:
+            tokenizer = open_clip.SimpleTokenizer(context_length=module.context_length)
+        tokens: Tensor = tokenizer(list(texts))
+    except Exception as error:  # the package is missing, or the files of a tokenizer
+        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        raise CannotRunError(
+            f"the texts cannot be read by open_clip: {reason}", "leave out --labels"
+        ) from error
+    n_words = getattr(module, "vocab_size", None)
+    if n_words is not None and int(tokens.max()) >= n_words:
+        message = f"the model knows {n_words} tokens, fewer than the tokenizer of open_clip"
+        raise CannotRunError(message, "leave out --labels")
+    return tokens
 
 
 def signature_of(module: nn.Module) -> dict[str, inspect.Parameter]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.grammar import MAX_IMAGE_PIXELS
-from modelscope_cli.inputs.image import TOO_LARGE, UnreadableImageError
+from modelscope_cli.inputs.image import TOO_LARGE, Placement, UnreadableImageError
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -76,6 +76,19 @@ class Preset:
         if self.mode == "border":
             image = self._padded(image)
         return F.center_crop(image, self.crop_size)
+
+    def placement(self, size: tuple[int, int], seen: tuple[int, int]) -> Placement | None:
+        """Return where a file of width and height `size` is in an input of height and width `seen`."""
+        width, height = size
+        target = self._resized(height, width)
+        if len(target) == 1:
+            short = min(size)
+            target = [
+                int(target[0] * side / short) if side > short else target[0] for side in (height, width)
+            ]
+        gaps = [(there - side) / 2 for there, side in zip(seen, target, strict=True)]
+        top, left = (gap // 1 if gap > 0 else -round(-gap) for gap in gaps)
+        return Placement(size, (target[1] / width, target[0] / height), (left, top))
 
     def words(self) -> list[str]:
         """Return its geometry in words, one step each."""
@@ -155,6 +168,17 @@ class Letterbox(Preset):
             return Image.fromarray(boxed)
         return torch.from_numpy(np.ascontiguousarray(boxed)).permute(2, 0, 1)
 
+    def placement(self, size: tuple[int, int], seen: tuple[int, int]) -> Placement | None:
+        (width, height), (rows, columns) = size, seen
+        if self.is_stretched:
+            return Placement(size, (columns / width, rows / height))
+        gain = min(rows / height, columns / width)
+        new_height, new_width = (max(round(side * gain), 1) for side in (height, width))
+        offset = tuple(
+            round((there - side) / 2 - 0.1) for there, side in ((columns, new_width), (rows, new_height))
+        )
+        return Placement(size, (new_width / width, new_height / height), (offset[0], offset[1]))
+
     def words(self) -> list[str]:
         height, width = self.resize_size[0], self.resize_size[-1]
         if self.is_stretched:
@@ -216,6 +240,12 @@ class ProcessorPreset(Preset):
             for values in (self.mean, self.std, self.own.mean, self.own.std)
         )
         return (tensor * own_std + own_mean - mean) / std
+
+    def placement(self, size: tuple[int, int], seen: tuple[int, int]) -> Placement | None:
+        """Return where a file is in the input; None where the processor crops."""
+        if self.crop_size is not None and getattr(self.own.call, "do_center_crop", False):
+            return None
+        return Placement(size, (seen[1] / size[0], seen[0] / size[1]))
 
     def words(self) -> list[str]:
         """Return the processor's resizing in words, one step each."""
@@ -284,7 +314,7 @@ def _processor(where: str) -> Any:
     from transformers import AutoImageProcessor
 
     if not where:
-        raise OSError("of no folder or repository")
+        raise OSError("it has no folder and no repository")
     return AutoImageProcessor.from_pretrained(
         where, backend="pil", local_files_only=True, trust_remote_code=False
     )
@@ -399,6 +429,17 @@ class Preprocessing:
         if self.family == "video":
             return self.preset(pil_to_tensor(image)[None]).squeeze(1)
         return self.preset(image)
+
+    def placement(self, size: tuple[int, int], seen: tuple[int, int]) -> Placement | None:
+        """Return where a file of width and height `size` is in an input of height and width `seen`; None if
+        unknown."""
+        preset, sides = self.preset, getattr(self.preset, "resize_size", None)
+        if sides and not isinstance(preset, Preset):  # one of torchvision's
+            mode = "center" if len(sides) == 1 else "squash"
+            preset = Preset("", list(sides), None, InterpolationMode.BILINEAR, [], [], mode)
+        if isinstance(preset, Preset):
+            return preset.placement(size, seen)
+        return Placement(size, (1, 1)) if size == seen[::-1] else None
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """Apply the last step of `apply`, bit for bit and differentiably: pixels in 0..1 to model input, `(N, C, H,

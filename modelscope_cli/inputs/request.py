@@ -60,4 +60,5 @@ class InputRequest:
 def refuse(given: list[str], what: str) -> None:
     """Refuse options that would be ignored."""
     if given:
-        raise UsageError(f"'{given[0]}' prepares images, but the input is {what}", f"leave out {given[0]}")
+        message = f"'{given[0]}' is for the preprocessing of images, but the input is {what}"
+        raise UsageError(message, f"leave out {given[0]}")

@@ -5,6 +5,7 @@ import pickle
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, images_of_volumes, shapes_of
 from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.model_config import first_layer
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import InputInfo
 
@@ -35,7 +36,7 @@ def read_tensors(typed: str) -> list[Tensor]:
     refuse_endless(path)
     if not os.path.isfile(typed):
         problem = "is a folder, not a file" if os.path.isdir(typed) else "does not exist"
-        raise CannotRunError(f"'{typed}' {problem}", f"ls -l {shlex.quote(str(path.parent))}")
+        raise CannotRunError(f"'{typed}' {problem}", look_for(path))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about archives before refusing them
@@ -44,7 +45,7 @@ def read_tensors(typed: str) -> list[Tensor]:
         raise UsageError(f"'{typed}' needs the package 'nibabel'", "pip install nibabel") from error
     except pickle.UnpicklingError as error:
         raise CannotRunError(
-            f"'{typed}' holds more than tensors and might run code, so it was not loaded",
+            f"'{typed}' contains more than tensors and might run code, so it was not loaded",
             "python -c \"import torch; torch.save(torch.rand(1, 3, 224, 224), 'input.pt')\"",
         ) from error
     # Readers raise anything, IndexError included, for a damaged archive, array or header.
@@ -150,7 +151,7 @@ def open_batch(
         for chunk, count in zip(chunks, counts, strict=True):
             # A model may write into its input, which must be the same in the next pass.
             args = target.arrange([tensor.clone() for tensor in chunk])
-            yield Batch(target.place(args), count)
+            yield Batch(target.place(args), count, make_pictures=partial(images_of_volumes, tuple(chunk)))
 
     others = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {target.dtype}
     notes = tuple(f"{name}: {dtype} read as {target.dtype}" for dtype in sorted(others, key=str))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import some, with_article
 
 _LABELS_HINT = "one label per line, or a JSON list of labels"
@@ -141,11 +141,11 @@ def read_truth(truth: Any) -> GivenTruth:
         words = {fspath(name): _words(value) for name, value in truth.items()}
         return GivenTruth("the truth", by_name=words)
     if getattr(truth, "ndim", 1) > 1:
-        raise UsageError("a truth of two dimensions is not a list of classes", "give lists of classes")
+        raise UsageError("a truth of two dimensions is not accepted", "give lists of classes")
     listed = truth.tolist() if hasattr(truth, "tolist") else truth
     if isinstance(listed, Iterable):
         return GivenTruth("the truth", in_order=[_words(value) for value in listed])
-    message = f"a truth of type {type(truth).__name__} is not a truth for images"
+    message = f"a truth of type {type(truth).__name__} is not accepted"
     raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
 
 
@@ -208,7 +208,7 @@ def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         message = f"{kind} '{path}' cannot be read: {error.strerror}"
-        look = f"ls -l {shlex.quote(str(path if path.is_file() else path.parent))}"
+        look = f"ls -l {shlex.quote(str(path))}" if path.is_file() else look_for(path)
         raise CannotRunError(message, look) from error
     except UnicodeDecodeError as error:
         raise _misread(path, "it is not text", kind, hint) from error

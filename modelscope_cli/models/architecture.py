@@ -126,7 +126,7 @@ def _only_model(module: nn.Module, name: str) -> nn.Module:
 
 def _trainer(module: nn.Module) -> str:
     kind = type(module).__name__
-    return f"'{kind}', whose train() is not nn.Module's switch of mode and is not called"
+    return f"'{kind}', whose train() is not that of nn.Module and is not called"
 
 
 _RANDOM_FILLS = frozenset(

@@ -17,6 +17,7 @@ from modelscope_cli.models.hubs import (
 )
 from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
+from modelscope_cli.paths import look_for
 
 
 def check_request(request: ModelRequest) -> ModelRequest:
@@ -71,6 +72,8 @@ def _check_onnx(request: ModelRequest) -> None:
 
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
+    if path.suffix == ".py" and not path.exists():
+        raise CannotRunError(f"no model file '{model}'", f"ls {shlex.quote(str(path.parent))}")
     if path.suffix == ".py":
         names = models_in(path)
         message = f"model file '{model}' needs the name of what to build"
@@ -95,7 +98,7 @@ def _unknown_model(model: str) -> UsageError:
             path.name, (file.name for file in path.parent.iterdir()) if path.parent.is_dir() else ()
         )
         message = f"unknown model '{model}': there is no such file{'; ' + near if near else ''}"
-        return UsageError(message, f"ls {shlex.quote(str(path.parent))}")
+        return UsageError(message, look_for(path))
     suggestion = nearest(model, model_names())
     family = re.match("did you mean ([a-z]+)", suggestion)
     hint = f"modelscope models {family[1]}" if family else "modelscope models"

@@ -173,7 +173,7 @@ def load_state(
 
 
 def _hint(file: str) -> str:
-    return f"modelscope weights {shlex.quote(file)} or --no-strict   leaves what does not fit random"
+    return f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
 
 
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:

@@ -311,6 +311,8 @@ _LINES = {
     "torch.hub": "torch.hub:load --model-arg repo_or_dir={} --model-arg model=NAME",
     "torchvision": "{}",
     "transformers": "hf:{}",
+    "monai": "monai.networks.nets:{}",
+    "clip": "open_clip:{}",  # OpenAI writes ViT-B/32 where open_clip writes ViT-B-32
 }
 
 
@@ -319,13 +321,19 @@ def of_other_library(model: str) -> UsageError | None:
     yolo = _YOLO.fullmatch(Path(model).name)
     prefix, _, name = model.partition(":")
     if yolo is not None:
-        library, line = "ultralytics", f"{yolo[2]}.yaml"
-        what = f"there is no file '{model}'; " if model.endswith(".pt") else ""
-        line += "   with random weights: weights are read from a file only"
-        return UsageError(f"{what or repr(model) + ': '}{yolo[2]} is a model of {library}", f"--model {line}")
+        plain = re.sub(r"(v[35]u?[nslmx]6?)u$", r"\1", yolo[2])  # yolov5su has the head of yolov8
+        is_file = model.endswith(".pt")
+        what = f"there is no file '{model}'; {yolo[2]}" if is_file else f"'{model}'"
+        line = f"{plain}.yaml   with random weights: weights are read from a file only"
+        return UsageError(f"{what} is a model of ultralytics", f"--model {line}")
     if _OPEN_CLIP.fullmatch(model):
         return UsageError(f"'{model}' is a model of open_clip", f"--model open_clip:{shlex.quote(model)}")
     if name and prefix in _LINES:
-        message = f"'{model}' is a model of {prefix} by a name that is not used here"
+        message = f"'{model}' is a model of {prefix} under another name"
+        name = name.replace("/", "-") if prefix == "clip" else name
+        if prefix == "torch.hub" and ":" in name:
+            name, _, entry = name.partition(":")
+            line = _LINES[prefix].format(shlex.quote(name)).replace("NAME", shlex.quote(entry))
+            return UsageError(message, f"--model {line}")
         return UsageError(message, f"--model {_LINES[prefix].format(shlex.quote(name))}")
     return None

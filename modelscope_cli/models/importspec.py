@@ -31,6 +31,7 @@ from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.hubs import of_other_library
 from modelscope_cli.models.names import refuse_missing_file
+from modelscope_cli.paths import look_for
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import with_article
 
@@ -230,7 +231,10 @@ def imported_architecture(
                 if _is_program(result):
                     result = result.module()
         except CannotRunError as error:
-            error.hint = without_download(obj, kwargs, error.__cause__) or error.hint
+            cause = error.__cause__
+            error.hint = (
+                without_download(obj, kwargs, cause) or _sequence_hint(obj, kwargs, cause) or error.hint
+            )
             raise
         if not isinstance(result, nn.Module):
             message = f"'{spec}' made {with_article(type(result).__name__)}, not a torch.nn.Module"
@@ -249,6 +253,18 @@ def imported_architecture(
         defaults=defaults_of(obj),
         notes=(f"model arguments: {listed}, the hyper-parameters in the checkpoint",) if used else (),
     )
+
+
+def _sequence_hint(builder: Any, kwargs: dict[str, Any], cause: BaseException | None) -> str | None:
+    """Return the hint for a number in the place of a sequence: `strides=2,` is one of one number."""
+    if not isinstance(cause, TypeError):
+        return None
+    annotations = {name: str(one.annotation).lower() for name, one in _parameters(builder).items()}
+    names = [name for name, value in kwargs.items() if isinstance(value, int | float)]
+    name = next(
+        (one for one in names if re.match(r"\S*(sequence|tuple|list)\b", annotations.get(one, ""))), None
+    )
+    return f"--model-arg {name}={kwargs[name]},   is a sequence of one number" if name is not None else None
 
 
 def _is_program(value: Any) -> bool:
@@ -312,7 +328,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         failed = user_code_failed(f"{doing} '{spec}'", error)
         if doing == "importing" and where.endswith(".py") and not _is_guarded(Path(where)):
-            failed.hint = f"{failed.hint}   to be imported, what runs belongs below {_GUARD}"
+            failed.hint = f"{failed.hint}   to make it importable, move the code that runs below {_GUARD}"
         raise failed from error
     finally:
         Image.open, torch.save = opened, saved
@@ -331,7 +347,7 @@ def _is_guarded(path: Path) -> bool:
 def _import_file(path: str, spec: str) -> ModuleType:
     file = Path(path)
     if not file.is_file():
-        raise CannotRunError(f"no file '{path}' (from '{spec}')", f"ls {shlex.quote(str(file.parent))}")
+        raise CannotRunError(f"no file '{path}' (from '{spec}')", look_for(file))
     _, name = _package_of(file)
     if name is not None:
         return _import_of_package(name, file, spec)

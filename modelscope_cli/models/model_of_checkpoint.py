@@ -1,5 +1,6 @@
 """Find the architecture of a checkpoint given as the model. Standard library."""
 
+import re
 import shlex
 from dataclasses import replace
 from importlib.util import find_spec
@@ -103,9 +104,8 @@ def _of_ultralytics(request: ModelRequest, kind: str) -> tuple[ModelRequest, tup
     module, _, name = kind.rpartition(".")
     model = f"{ULTRALYTICS}{name}"
     if f"{module}:" != ULTRALYTICS or name.removesuffix("Model") not in ULTRALYTICS_CLASSES:
-        message = (
-            f"'{request.checkpoint}' is a model of the class '{kind}', saved whole, which is not built here"
-        )
+        file = request.checkpoint
+        message = f"'{file}' is a model of the class '{kind}', saved whole, which cannot be built here"
         raise CannotRunError(
             message, f"--model FILE.py:NAME --checkpoint {shlex.quote(str(request.checkpoint))}"
         )
@@ -128,7 +128,7 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
     if len(candidates) > 1:
         others = ", ".join(name for name in candidates if name != model)
         by += " and what it is called" if called else ""
-        by += f"; they also fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
+        by += f"; they also fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} uses another one"
     return DescribedModel(model, by)
 
 
@@ -186,7 +186,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         )
         return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {file}")
     if any(name.startswith("fastai.learner.") for name in contents.foreign):
-        message = f"'{path}' is a learner that fastai exported: its tensors are read, and no code"
+        message = f"'{path}' is a learner that fastai exported: its tensors are read without running its code"
         load = f"modelscope_cli.summary(load_learner({str(path)!r}).model)"
         hint = f"modelscope weights {file}   lists them; only if you trust it, in Python: {load}"
         return CannotRunError(message, hint)
@@ -194,15 +194,28 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         message = f"'{path}' holds no named tensors"
         return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
     if identified.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
-        message = f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read, and no code"
+        message = (
+            f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read without "
+            f"running its code"
+        )
         return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {file}")
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {file}")
+        names = " ".join(entry.name for entry in contents.tensors)
+        house = next((line for pattern, line in _HOUSES.items() if re.search(pattern, names)), "")
+        other = f"--model {house} --checkpoint {file}   as its names suggest; or " if house else ""
+        return CannotRunError(message, f"{other}--model FILE.py:NAME --checkpoint {file}")
     message = (
         f"'{path}' is not a torchvision model: nearest is {identified.nearest}, {differences(identified)}"
     )
     return CannotRunError(message, f"--model {identified.nearest} --checkpoint {file} --no-strict")
+
+
+# Names of tensors in models of other libraries, and the models.
+_HOUSES = {
+    r"\bencoder\..*\bdecoder\..*\bsegmentation_head\.": "'smp:Unet?encoder_name=NAME'",
+    r"\bvisual\..*\btext_projection\b|\btext_projection\b.*\bvisual\.": "open_clip:NAME",
+}
 
 
 def _pickled_class(contents: Contents) -> str | None:

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.paths import look_for
 from modelscope_cli.records.naming import some
 
 # After `@register_model(`: a name, or, below other decorators, a function of that name.
@@ -55,11 +56,7 @@ def refuse_missing_file(spec: str) -> None:
     others = sorted(one for one in islice(file.parent.glob("*.py"), _MOST_FILES) if one.is_file())
     found = [(other, model) for other in others for model in models_in(other)]
     found.sort(key=lambda pair: (pair[1] != name, -SequenceMatcher(None, pair[0].name, file.name).ratio()))
-    hint = (
-        f"--model {shlex.quote('{}:{}'.format(*found[0]))}"
-        if found
-        else f"ls {shlex.quote(str(file.parent))}"
-    )
+    hint = f"--model {shlex.quote('{}:{}'.format(*found[0]))}" if found else look_for(file)
     if others:
         hint += f"   Python files there: {some(one.name for one in others)}"
     raise CannotRunError(f"no file '{where}' (from '{spec}')", hint)

@@ -29,7 +29,8 @@ from modelscope_cli.records.run import Shape
 
 _MAX_PARTS = 24
 _READABLE = re.compile(r"tensor\((float16|float|double|bool|u?int(8|16|32|64))\)")  # by NumPy
-_UNSAFE = re.compile(r"[^\w]+")
+_UNSAFE = re.compile(r"[^\w-]+")
+RESIZE = "give an input of the sizes it was exported with, or export it with dynamic_shapes"
 _UPGRADE, _INSTALL = "pip install --upgrade onnxruntime", 'pip install "modelscope-cli[onnx]"'
 
 
@@ -40,7 +41,7 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
         outputs: names of values that are not outputs of the graph; with any, the runtime fuses fewer operators.
     """
     if find_spec("onnxruntime") is None:
-        raise UsageError(f"to run '{model.path}' takes onnxruntime, which is not installed", _INSTALL)
+        raise UsageError(f"running '{model.path}' needs onnxruntime, which is not installed", _INSTALL)
     import onnxruntime
 
     if model.custom_operators:
@@ -71,8 +72,13 @@ def _only_read(model: OnnxModel) -> str:
 
 
 def _reason(error: Exception) -> str:
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", in_one_line(error, 400))
-    return plain(re.sub(r"/\S+/onnxruntime/core/\S+:\d+ .*?\) (?=[A-Z])", "", text))[:300]
+    """Return what the runtime says, without its error code and the place in its own source."""
+    text = re.sub(
+        r"^\[ONNXRuntimeError\] : \d+ : \w+ : |Non-zero status code returned while ",
+        "",
+        in_one_line(error, 800),
+    )
+    return plain(re.sub(r"/\S+/onnxruntime/core/\S+:\d+ .*?\) (?=[A-Z]|.*? was false)", "", text))[:300]
 
 
 class OnnxLayer(nn.Module):
@@ -247,7 +253,8 @@ class OnnxNet(nn.Module):
             return list(session.run(list(names), feeds))
         except Exception as error:  # the runtime raises a class of its own for each kind of failure
             message = f"onnxruntime cannot run '{self.model.path}': {_reason(error)}"
-            raise CannotRunError(message, _only_read(self.model)) from error
+            is_size = self.input_shape is None and re.search(r"(?i)shape|dimension|broadcast", message)
+            raise CannotRunError(message, RESIZE if is_size else _only_read(self.model)) from error
 
     def _pieces(self, feeds: dict[str, Any]) -> Iterator[dict[str, Any]]:
         stated = {one.shape[0] for one in self.model.inputs if one.shape}
@@ -291,8 +298,10 @@ class OnnxNet(nn.Module):
         for entry, file in each_with_file(entries):
             if not has_values:
                 values = torch.empty(entry.shape, dtype=getattr(torch, entry.dtype), device="meta")
+            elif (mapped := _mapped(entry)) is not None:
+                values = mapped
             else:
-                values = _mapped(entry) if _is_mappable(entry) else read_values(entry, file)
+                values = read_values(entry, file)
             name = names[id(entry)]
             is_weight = any(_is_weight(node, at, entry) for node, at in users[name])
             held = nn.Parameter(values, requires_grad=False) if is_weight else values
@@ -307,20 +316,11 @@ class OnnxNet(nn.Module):
                     layer.register_buffer(own, held)
 
 
-def _is_mappable(entry: TensorEntry) -> bool:
-    """Tell whether the values may stay in their file until they are used: large, plain and aligned."""
+def _mapped(entry: TensorEntry) -> Tensor | None:
+    """Map values from their file until they are used; None unless they are large, plain and aligned."""
     storage = entry.storage
-    return (
-        storage is not None
-        and storage.data is None
-        and storage.nbytes >= 1 << 20
-        and not storage.position % 16
-    )
-
-
-def _mapped(entry: TensorEntry) -> Tensor:
-    storage = entry.storage
-    assert storage is not None
+    if storage is None or storage.data is not None or storage.nbytes < 1 << 20 or storage.position % 16:
+        return None
     data = np.memmap(storage.file, np.uint8, "c", storage.position, (storage.nbytes,))
     return torch.from_numpy(data).view(getattr(torch, entry.dtype)).reshape(entry.shape)
 

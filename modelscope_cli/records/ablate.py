@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from modelscope_cli.records.columns import change, column, figure, hidden, share, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, change, column, figure, hidden, share, words
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from modelscope_cli.records.columns import column, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, words
 from modelscope_cli.records.run import Record
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import column, hidden, words
-from modelscope_cli.records.display import Row, renderer
+from modelscope_cli.records.display import Row, column, hidden, renderer, words
 from modelscope_cli.records.run import BrokenKind, Listing, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.columns import column, counter, figure, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
 from modelscope_cli.records.training_facts import Comparison

@@ -1,6 +1,8 @@
-"""The display of a record in Python: rows by label, plain dicts, a figure, text, and a table in a notebook."""
+"""How a record is shown: columns as properties of fields, and in Python rows, dicts, a figure, text and a table."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +13,43 @@ from modelscope_cli.records.progress import print_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class FieldColumn:
+    """How a table shows a field.
+
+    Attributes:
+        title: heading for people; None for the key.
+        rank: in a narrow terminal the highest rank is dropped first; 0 is never dropped.
+        form: notation: `plain`, `words`, `figure` (one notation for the whole column), `change` (the same with its
+            sign), `amount` and `size` (one unit), `share` (percent), `signed` (two decimals and the sign),
+            `count` (with thousands), `counter` (marked unless 0), `shape`.
+        key: in tsv, csv and `--columns`; None for the name of the field.
+        is_shown: whether the terminal shows it; tsv and csv always have it.
+        wraps: sentences that may wrap in a narrow terminal.
+    """
+
+    title: str | None = None
+    rank: int = 1
+    form: str = "plain"
+    key: str | None = None
+    is_shown: bool = True
+    wraps: bool = False
+
+
+column = FieldColumn
+words = partial(FieldColumn, form="words")
+figure = partial(FieldColumn, form="figure")
+change = partial(FieldColumn, form="change")
+amount = partial(FieldColumn, form="amount")
+size = partial(FieldColumn, form="size")
+share = partial(FieldColumn, form="share")
+signed = partial(FieldColumn, form="signed")
+count = partial(FieldColumn, form="count")
+counter = partial(FieldColumn, form="counter", rank=0)
+shape = partial(FieldColumn, form="shape")
+hidden = partial(FieldColumn, is_shown=False)
 
 
 def renderer() -> Any:
@@ -105,9 +144,7 @@ class Shown:
         try:
             import pandas
         except ImportError as error:
-            raise ImportError(
-                "to_pandas() needs pandas: pip install pandas; to_rows() needs nothing"
-            ) from error
+            raise ImportError("to_pandas() needs pandas: pip install pandas; to_rows() does not") from error
         return pandas.DataFrame(self.to_rows())
 
     def to_rows(self) -> list[dict[str, Any]]:

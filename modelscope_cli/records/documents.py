@@ -81,7 +81,6 @@ def _run(document: dict[str, Any]) -> Run:
 
 
 def _read(kind: type[Any], values: Any, path: str = "", leaving: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields of a dataclass from a document."""
     if not isinstance(values, Mapping):
         raise NotADocumentError(f"{path or 'it'} is not an object")
     read = {}
@@ -318,39 +317,36 @@ def _attributes(kind: type[Any]) -> dict[str, str]:
     return descriptions
 
 
-def _one_kind_of_rows(document: _Document, made: Schema) -> None:
+def _one_kind_of_rows(document: _Document, schema: Schema) -> None:
     """Require exactly one list of `diff`: layers, tensors or figures."""
     lists = ("layers", "tensors", "figures")
-    made["required"] = [key for key in made["required"] if key not in (*lists, "compared", "settings")]
-    made["oneOf"] = [{"required": [key]} for key in lists]
+    schema["required"] = [key for key in schema["required"] if key not in (*lists, "compared", "settings")]
+    schema["oneOf"] = [{"required": [key]} for key in lists]
 
 
-def _fingerprint_if_asked(document: _Document, made: Schema) -> None:
+def _fingerprint_if_asked(document: _Document, schema: Schema) -> None:
     """Let `stats` have a fingerprint only where it was asked for."""
-    made["required"].remove("fingerprint")
+    schema["required"].remove("fingerprint")
 
 
-def _no_seed(document: _Document, made: Schema) -> None:
+def _no_seed(document: _Document, schema: Schema) -> None:
     """Remove the seed from `watch`, where only the script sets one."""
-    made["properties"]["seed"] = {"type": "null"}
+    schema["properties"]["seed"] = {"type": "null"}
 
 
-def _one_training_or_several(document: _Document, made: Schema) -> None:
+def _one_training_or_several(document: _Document, schema: Schema) -> None:
     """Allow in `train` the keys of its one training, or all of them under `variants`."""
-    properties = made["properties"]
+    properties = schema["properties"]
     variants = properties.pop("trainings")
     alone = {key: value for key, value in document.kinds["Training"]["properties"].items() if key != "name"}
-    made["properties"] = {**properties, **alone, "variants": variants}
-    made["required"] = [*(key for key in made["required"] if key != "trainings"), "findings"]
-    made["oneOf"] = [
-        {"required": [key for key in alone if key != "findings"]},
-        {"required": ["variants"]},
-    ]
+    schema["properties"] = {**properties, **alone, "variants": variants}
+    schema["required"] = [*(key for key in schema["required"] if key != "trainings"), "findings"]
+    schema["oneOf"] = [{"required": [key for key in alone if key != "findings"]}, {"required": ["variants"]}]
     finding = document.kinds["TrainingFinding"]["properties"]
     finding["variant"] = {"description": "only of several trainings", "type": "string"}
 
 
-def _rules_alone(document: _Document, made: Schema) -> None:
+def _rules_alone(document: _Document, schema: Schema) -> None:
     """Remove from a listed rule whether it was judged."""
     rule = document.kinds["RuleInfo"]
     for key in ("judged", "reason"):
@@ -358,10 +354,10 @@ def _rules_alone(document: _Document, made: Schema) -> None:
         rule["required"].remove(key)
 
 
-def _worst_file(document: _Document, made: Schema) -> None:
+def _worst_file(document: _Document, schema: Schema) -> None:
     """Add the totals of `weights --scan` over all files."""
-    made["properties"] |= {"rank": {"type": "string"}, "passed": {"type": "boolean"}}
-    made["required"] += ["rank", "passed"]
+    schema["properties"] |= {"rank": {"type": "string"}, "passed": {"type": "boolean"}}
+    schema["required"] += ["rank", "passed"]
 
 
 _EXCEPTIONS: dict[str, Callable[[_Document, Schema], None]] = {

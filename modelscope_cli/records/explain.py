@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, get_type_hints
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import column, hidden, share, signed, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, hidden, share, signed, words
 from modelscope_cli.records.run import HookReport, Record
 
 PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
@@ -263,7 +262,8 @@ class ExplainRecord(Record):
     Attributes:
         target: the class that is explained, in words; `predicted` where each image has its own.
         target_index: None for the latter.
-        logit, probability: of that class, means over the images.
+        logit, probability: of that class, means over the images; of a target that is not a class the number that is
+            followed, which has no probability. `score_name`: what that number is: `logit`, `mean value`.
         images: how many.
         unfit: methods that were left out, and why: `lrp: LRP knows networks of ReLUs, ...`.
         requirements: the result of each `require`, for the winner.
@@ -282,7 +282,7 @@ class ExplainRecord(Record):
     target: str
     target_index: int | None
     logit: float
-    probability: float
+    probability: float | None
     images: int
     rows: tuple[Explanation, ...]
     unfit: tuple[str, ...] = ()
@@ -297,3 +297,4 @@ class ExplainRecord(Record):
     receipt_kind: str = QUICK
     passes: int = 0
     certificate: Certificate | None = None
+    score_name: str = "logit"

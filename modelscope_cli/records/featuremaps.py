@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from modelscope_cli.records.columns import figure, hidden, shape, share, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 

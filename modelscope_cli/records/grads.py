@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from modelscope_cli.records.columns import counter, figure, hidden, shape, share, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 from modelscope_cli.records.stats import BatchNormDrift
 

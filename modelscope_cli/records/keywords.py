@@ -179,7 +179,8 @@ def with_words(doc: str, constant: Callable[[str], Iterable[str]]) -> str:
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function: shared keywords in its signature, and checks of its options."""
     signature = inspect.signature(function)
-    kinds = _accepted(function)
+    kind = function.__annotations__.get("keywords")
+    kinds = {} if kind is None else kind.__args__[0].__annotations__
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name])
         for name, default in DEFAULTS.items()
@@ -223,14 +224,14 @@ _ELSEWHERE = {
 }
 
 
-def _take_habits(given: dict[str, Any], ours: Mapping[str, Any]) -> None:
+def _take_habits(keywords: dict[str, Any], ours: Mapping[str, Any]) -> None:
     """Rename keywords of torchinfo; several shapes become one text each."""
     for theirs, name in _HABITS.items():
-        if theirs in given and theirs not in ours and name in ours and name not in given:
-            value = given.pop(theirs)
+        if theirs in keywords and theirs not in ours and name in ours and name not in keywords:
+            value = keywords.pop(theirs)
             if theirs == "input_size" and any(isinstance(one, list | tuple) for one in value):
                 value = [",".join(map(str, one)) for one in value]
-            given[name] = value
+            keywords[name] = value
 
 
 def _is_said(value: Any, default: Any) -> bool:
@@ -244,12 +245,6 @@ def _is_said(value: Any, default: Any) -> bool:
 def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:
     """Return the keywords about blocks."""
     return {"resume": keywords.get("resume", False), "share": keywords.get("share", False)}
-
-
-def _accepted(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a function's shared keywords."""
-    kind = function.__annotations__.get("keywords")
-    return {} if kind is None else kind.__args__[0].__annotations__
 
 
 def texts(value: Any) -> str | None:

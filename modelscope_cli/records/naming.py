@@ -1,8 +1,26 @@
-"""Labels of layers, shortened lists, and other shared wording. Standard library only."""
+"""Labels of layers, shortened lists, other shared wording, and bounds of numbers. Standard library only."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Protocol
+
+SMALLEST, LARGEST = 1e-30, 1e12
+MOST = 1_000_000  # of any count: images in a batch, classes, levels
+LONGEST_RUN = 1_000_000_000  # steps
+LAST_SEED = 2**32 - 1  # the largest that every random generator accepts
+
+
+def absurdity(value: float) -> str | None:
+    """Return why no computation here can use a number; None if it is usable."""
+    if not math.isfinite(value):
+        return "not a finite number"
+    if abs(value) > LARGEST:
+        return f"beyond {LARGEST:g}, which is meaningless"
+    if value and abs(value) < SMALLEST:
+        return f"nearer to 0 than {SMALLEST:g}, which is meaningless"
+    return None
+
 
 # Default threshold: |x| below it counts as near zero.
 NEAR_ZERO = 0.05
@@ -50,6 +68,11 @@ def layer_of(parameter: str) -> str:
     """
     owner, is_parametrized, _ = f".{parameter}".partition(".parametrizations.")
     return owner.removeprefix(".") if is_parametrized else parameter.rpartition(".")[0]
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as in papers: `26 %`."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def parents_of(layer: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.bounds import LAST_SEED, LONGEST_RUN
+from modelscope_cli.records.naming import LAST_SEED, LONGEST_RUN
 from modelscope_cli.records.summary import COLORS
 
 
@@ -101,16 +101,12 @@ def _table(*choices: str, text: str = "Which table to print.") -> Option:
 
 
 _MODEL = Option(
-    "MODEL",
-    kind="text",
-    help="The model; see `modelscope help model`.",
-    completes="name_or_file",
-    shown="",
+    "MODEL", kind="text", help="The model; see `modelscope help model`.", completes="name_or_file", shown=""
 )
 _IMAGES = Option(
     "IMAGE",
     help=f"{_PICTURES}. One tensor file (.pt, .npy, .safetensors) replaces them; without images the model runs on "
-    "seeded noise of its own size.",
+    "seeded noise of its input size.",
     kind="texts",
 )
 _SAME = Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="")
@@ -417,10 +413,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             ),
             "model": _SAME,
         },
-        "Output": {
-            "out": _BLOCKS,
-            "format": _format(*CI_FORMATS, "junit"),
-        },
+        "Output": {"out": _BLOCKS, "format": _format(*CI_FORMATS, "junit")},
     },
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
     "verify": {

@@ -33,8 +33,8 @@ class NotAPageError(ValueError):
 def embed(documents: Sequence[dict[str, Any]]) -> str:
     """Return the element that holds documents, which are strict JSON: no NaN, no infinities."""
     text = _json(list(documents))
-    held = text if len(text) <= _SHORT else _json(_packed(documents))
-    return f'<script type="application/json" id="{ELEMENT}">{held}</script>'
+    data = text if len(text) <= _SHORT else _json(_packed(documents))
+    return f'<script type="application/json" id="{ELEMENT}">{data}</script>'
 
 
 def is_page(page: bytes) -> bool:
@@ -48,8 +48,8 @@ def extract(page: bytes) -> list[dict[str, Any]]:
     if island is None:
         raise NotAPageError("it holds no data of modelscope")
     try:
-        held = json.loads(island[1])
-        documents = held if isinstance(held, list) else _unpacked(held)
+        data = json.loads(island[1])
+        documents = data if isinstance(data, list) else _unpacked(data)
     except (ValueError, LookupError, TypeError, EOFError, OSError, zlib.error, RecursionError) as error:
         raise NotAPageError("its data is damaged") from error
     if not documents or not all(isinstance(one, dict) for one in documents):
@@ -132,14 +132,14 @@ def _planes(values: Sequence[int]) -> bytes:
     )
 
 
-def _unpacked(held: dict[str, Any]) -> list[dict[str, Any]]:
+def _unpacked(data: dict[str, Any]) -> list[dict[str, Any]]:
     unzip = zlib.decompressobj(wbits=31)
-    raw = unzip.decompress(base64.b64decode(held["data"], validate=True), _MOST_BYTES)
+    raw = unzip.decompress(base64.b64decode(data["data"], validate=True), _MOST_BYTES)
     if unzip.unconsumed_tail or not unzip.eof:
         raise ValueError("cut off, or far too large")
-    length = held["text"]
+    length = data["text"]
     streams, place = [], length
-    for count in held["counts"]:
+    for count in data["counts"]:
         width = raw[place]
         planes = raw[place + 1 : place + 1 + width * count]
         if len(planes) != width * count:

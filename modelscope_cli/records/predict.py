@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import column, figure, hidden, share, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, figure, hidden, share, words
 from modelscope_cli.records.run import BrokenKind, HookReport, Record
 
 BINS = 15  # Guo et al. 2017, as most papers since
@@ -165,12 +164,12 @@ class TruthReport:
             "rmse": "root mean square error",
             "delta1": "within a factor of 1.25",
         }
-        found = [
+        measures = [
             Measure(key, name, share.value, share.low, share.high)
             for key, name in shares.items()
             if (share := getattr(self, key)) is not None
         ]
-        return found + [
+        return measures + [
             Measure(key, name, value)
             for key, name in figures.items()
             if (value := getattr(self, key)) is not None
@@ -186,7 +185,7 @@ class Guess:
         score: probability, 0..1, after the activation; for pixels the mean over those of the class.
         logit: output of the model; None for a box, which only has a score.
         share: fraction of the pixels of the image, 0..1, that the class or the mask in a box covers; else None.
-        box: x0, y0, x1, y1 in pixels of the preprocessed image; None for other predictions. Of a rotated box the
+        box: x0, y0, x1, y1 in pixels of the image file, of tensors of the input; else None. Of a rotated box the
             upright one around it; `corners`: x and y of its four, else None.
         points: x, y and confidence of each key point in it; None without any.
     """

@@ -3,7 +3,10 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from modelscope_cli.records.run import Notice
 
 T = TypeVar("T")
 
@@ -67,6 +70,14 @@ SILENT = Silent()
 def print_text(text: str) -> None:
     """Write what a caller in Python asked to see to stdout."""
     sys.stdout.write(text)
+
+
+def tell(progress: Progress, notes: Iterable[str], warnings: Iterable["Notice"] = ()) -> None:
+    """Report notes, then the messages of warnings."""
+    for note in notes:
+        progress.note(note)
+    for warning in warnings:
+        progress.warn(warning.message)
 
 
 def spell_time(seconds: float) -> str:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from modelscope_cli.records.columns import column, count, figure, hidden, shape, share, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, count, figure, hidden, shape, share, words
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record, Shape
 

@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 from modelscope_cli.errors import UsageError, one_of, with_nearest
-from modelscope_cli.records.bounds import MOST, absurdity
-from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.naming import MOST, absurdity, with_article
 from modelscope_cli.records.options import SHARED, Option, own
 from modelscope_cli.records.run import invocation
 
@@ -41,7 +40,7 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
         Excludes(
             "top_images",
             ("overlay", "attention", "save_tensors", "cell", "scale", "cmap"),
-            "a data set has no maps of one image",
+            "these options need a single image",
         )
     ],
     "predict": [
@@ -49,12 +48,12 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
             "doctor", ("top", "scores", "threshold", "temperature", "hook", "out", "resume", "truth", "table")
         ),
         Needs("table", "truth", "folders"),
-        Excludes("truth", ("top",), "images have no rows"),
+        Excludes("truth", ("top",), "--truth prints measures, not images"),
     ],
     "grads": [
         Excludes("clip", ("clip_norm", "clip_activations")),
         Excludes("clip_norm", ("clip_activations",)),
-        Excludes("clip_activations", ("full_backward",), "it works by tensor hooks"),
+        Excludes("clip_activations", ("full_backward",), "it uses tensor hooks"),
     ],
     "ablate": [Needs("by_channel", "layer", "conv@-1")],
     "prune": [Excludes("by_channel", ("global_",), "channel norms of different layers are not comparable")],
@@ -73,35 +72,35 @@ def find(command: str, name: str) -> Option | None:
     return None
 
 
-def refuse(command: str, given: Mapping[str, Any]) -> None:
+def refuse(command: str, options: Mapping[str, Any]) -> None:
     """Refuse values out of bounds, unknown words, and options that do not go together.
 
     Args:
         command: a command, or the name of a public function.
-        given: the options that differ from their default, by parameter name.
+        options: the options that differ from their default, by parameter name.
     """
     command = _COMMANDS.get(command, command)
-    for name, value in given.items():
+    for name, value in options.items():
         option = find(command, name)
         if option is not None and value is not None:
             _refuse_value(command, name, option, value)
     for refusal in REFUSALS.get(command, ()):
-        if refusal.option not in given:
+        if refusal.option not in options:
             continue
-        option_text = spelled(command, refusal.option, given[refusal.option])
+        option_text = spelled(command, refusal.option, options[refusal.option])
         if isinstance(refusal, Needs):
-            if refusal.other not in given:
+            if refusal.other not in options:
                 other = spelled(command, refusal.other, None)
                 example = flags(command, refusal.other, refusal.example)
-                hint = f"{flags(command, refusal.option, given[refusal.option])} {example}"
+                hint = f"{flags(command, refusal.option, options[refusal.option])} {example}"
                 raise UsageError(f"'{option_text}' needs {other}", hint)
             continue
         for other in refusal.others:
-            if other in given:
-                second = spelled(command, other, given[other])
+            if other in options:
+                second = spelled(command, other, options[other])
                 why = f": {refusal.why}" if refusal.why else ""
                 message = f"'{option_text}' and '{second}' exclude each other{why}"
-                raise UsageError(message, f"leave out {flags(command, other, given[other])}")
+                raise UsageError(message, f"leave out {flags(command, other, options[other])}")
 
 
 def _refuse_value(command: str, name: str, option: Option, value: Any) -> None:

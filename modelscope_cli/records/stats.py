@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import column, counter, figure, hidden, shape, share, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 # Optional figures that cost extra, and the column of each.

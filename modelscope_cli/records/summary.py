@@ -6,8 +6,7 @@ from os import PathLike
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
-from modelscope_cli.records.display import Row, renderer
+from modelscope_cli.records.display import Row, amount, column, figure, hidden, renderer, share, size, words
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.
@@ -145,6 +144,7 @@ class BatchFit:
         next_bytes: of a batch of one more; None where none fits.
         smallest: the smallest batch that the model takes.
         is_computed: whether steps of both sizes were run; else they follow from two smaller ones.
+        is_whole: whether the bytes include what operators take for a moment, measured on this CPU.
     """
 
     limit_bytes: int
@@ -153,6 +153,7 @@ class BatchFit:
     next_bytes: int | None
     smallest: int
     is_computed: bool
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

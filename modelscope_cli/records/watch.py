@@ -353,10 +353,11 @@ NEVER_TRAINED = "never-trained"
 RUNNING = "running"
 """The code of the warning that the record was made while the run was going on."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-LEAKS, DROPPED, REPEATS, ACTIVE = "leaks", "dropped", "repeats", "active"
-JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE})
+LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "active", "negated"
+JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED})
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
-depend on what they must not, dropout that leaves next to nothing, and workers that draw the same random numbers."""
+depend on other samples or on the target, dropout that leaves next to nothing, and workers that draw the same random
+numbers."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
 

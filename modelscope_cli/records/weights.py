@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.columns import count, figure, shape, share, size, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, count, figure, shape, share, size, words
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Listing, Notice, Shape, first_keys, to_plain
@@ -113,10 +112,10 @@ class Safety:
         allowed = {one.name for one in self.unknown if any(fnmatchcase(one.name, p) for p in wanted)}
         if not allowed:
             return self
-        left = tuple(one for one in self.suspects if one.rank == DANGEROUS or one.name not in allowed)
+        remaining = tuple(one for one in self.suspects if one.rank == DANGEROUS or one.name not in allowed)
         is_unread = bool(self.errors) or not self.is_understood
-        rank = worst([one.rank for one in left] + [UNKNOWN] * is_unread)
-        return replace(self, suspects=left, rank=rank, allowed=tuple(sorted(allowed)))
+        rank = worst([one.rank for one in remaining] + [UNKNOWN] * is_unread)
+        return replace(self, suspects=remaining, rank=rank, allowed=tuple(sorted(allowed)))
 
     def fails(self, fail_on: str) -> bool:
         """Tell whether it is as bad as `fail_on`, `call`, `dangerous`, `unknown` or `never`."""
@@ -284,10 +283,10 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
         notices.append(Notice("foreign_call", f"a full load would call unknown functions: {calls}"))
     if safety.objects:
         names = some([suspect.name for suspect in safety.objects], _N_NAMED)
-        notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
+        notices.append(Notice("foreign_code", f"a full load would run: {names}; none of them is called"))
     if safety.unread:
         places = some(safety.unread, _N_NAMED)
-        notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
+        notices.append(Notice("more_pickles", f"it contains more pickles than torch.load reads: {places}"))
     if safety.errors:
         errors = some(safety.errors, _N_ERRORS)
         notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))

@@ -194,8 +194,8 @@ def _gitlab(review: Review) -> str:
 def _identified(review: Review) -> Iterator[tuple[Problem, str]]:
     """Yield each problem with what tells it from others in every run: code, subject and place, never a number or
     a line, which move; repeats of the same are counted."""
-    seen = Counter[tuple[str, ...]]()
+    counts = Counter[tuple[str, ...]]()
     for problem in review.problems:
         key = (review.command, review.subject, problem.code, problem.where or "", problem.file or "")
-        seen[key] += 1
-        yield problem, hashlib.sha256("\0".join([*key, str(seen[key])]).encode()).hexdigest()
+        counts[key] += 1
+        yield problem, hashlib.sha256("\0".join([*key, str(counts[key])]).encode()).hexdigest()

@@ -48,9 +48,9 @@ def _repeats(
     rows: Sequence[tuple[tuple[str, ...], str]],
     around: _RowBlock,
     depth: int,
-    known: dict[_Signature, str] | None,
+    labels: dict[_Signature, str] | None,
 ) -> Iterator[Repeat]:
-    first_blocks = {} if known is None else known
+    first_blocks = {} if labels is None else labels
     alike: list[_RowBlock] = []
     like = ""
     for block in _blocks(rows, around, depth):
@@ -66,7 +66,7 @@ def _repeats(
             alike.append(block)
         elif len(signature) >= _LEAST:
             first_blocks[signature] = block.name
-            yield from _repeats(rows, block, depth + 1, known)
+            yield from _repeats(rows, block, depth + 1, labels)
     if alike:
         yield _told(alike, like)
 
@@ -139,10 +139,10 @@ def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
         kept = needed.union(others[: max(_FIRST, most - len(needed))])
     visible = tuple(sorted(kept))
     reasons = _reasons(bad, ends)
-    told = {
+    words = {
         one: _described(sheet, labels, one) + _exceptions(labels, one, visible, reasons) for one in repeats
     }
-    lines = _lines(n, visible, told, reasons)
+    lines = _lines(n, visible, words, reasons)
     return Folded(visible, lines, frozenset(ends), len(set(bad) - set(visible)))
 
 
@@ -233,10 +233,10 @@ def _extremes(sheet: Sheet) -> Iterator[tuple[tuple[int, str], str]]:
 
 
 def _lines(
-    n: int, kept: Sequence[int], told: Mapping[Repeat, str], reasons: Mapping[int, str]
+    n: int, kept: Sequence[int], words: Mapping[Repeat, str], reasons: Mapping[int, str]
 ) -> dict[int, tuple[str, ...]]:
     """Describe the hidden ranges: repeated blocks, each once, or the number of rows and why the next is shown."""
-    owner = {place: one for one in told for place in range(one.start, one.stop)}
+    owner = {place: one for one in words for place in range(one.start, one.stop)}
     described: set[Repeat] = set()
     lines: dict[int, tuple[str, ...]] = {}
     for before, after in zip((-1, *kept), (*kept, n), strict=True):
@@ -247,7 +247,7 @@ def _lines(
                 texts.append(counted(len(list(places)), "row") + why)
             elif one not in described:
                 described.add(one)
-                texts.append(told[one])
+                texts.append(words[one])
         if texts:
             lines[after] = tuple(texts)
     return lines

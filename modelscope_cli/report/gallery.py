@@ -25,7 +25,7 @@ from modelscope_cli.report.image_tiles import (
     thumbnail,
     write,
 )
-from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.numbers import file_stems
 from modelscope_cli.report.tensor_file import write_tensors
 
 SHEET = (1800, 1000)  # pixels, at most
@@ -106,12 +106,17 @@ class MapLook:
 
 
 class Exhibit(Protocol):
-    """One output to draw: its record, and its maps `(C, H, W)` or vector `(C,)`; None if it cannot be drawn."""
+    """One output to draw: its record, and its maps `(C, H, W)` or vector `(C,)`; None if it cannot be drawn.
+
+    `frames`, `(C, T, H, W)`, are all those of which the maps are sheets, else None.
+    """
 
     @property
     def record(self) -> FeatureMap: ...
     @property
     def maps(self) -> Tensor | None: ...
+    @property
+    def frames(self) -> Tensor | None: ...
 
 
 def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tuple[FeatureMap, ...]:
@@ -216,5 +221,5 @@ def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
             record = exhibit.record
             name = label_of(record)
             key = f"{name}.{record.output}" if record.output else name
-            tensors[key] = exhibit.maps
+            tensors[key] = exhibit.maps if exhibit.frames is None else exhibit.frames
     write_tensors(path, tensors)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
-from modelscope_cli.report.labels import cut_in_the_middle
+from modelscope_cli.report.numbers import cut_in_the_middle
 
 # Indices into the palette of 256 colours.
 N_COLOURS = 192
@@ -115,8 +115,8 @@ def mosaic(cells: Tensor, columns: int | None = None, band: int = 0) -> Tensor:
     rows = -(-n // columns)
     full = cells.new_full((rows * columns, band + height + GAP, width + GAP), BACKGROUND)
     full[:n, band : band + height, :width] = cells
-    laid = full.view(rows, columns, band + height + GAP, width + GAP).transpose(1, 2)
-    return laid.reshape(rows * (band + height + GAP), columns * (width + GAP))[:-GAP, :-GAP]
+    tiles = full.view(rows, columns, band + height + GAP, width + GAP).transpose(1, 2)
+    return tiles.reshape(rows * (band + height + GAP), columns * (width + GAP))[:-GAP, :-GAP]
 
 
 def columns_of(n: int, columns: int | None = None) -> int:
@@ -166,9 +166,9 @@ def _strength(maps: Tensor, scale: str) -> Tensor:
     return _OPAQUE * (size / peak.clamp_min(1e-38)).clamp(0, 1).sqrt()
 
 
-def to_image(laid: Tensor, cmap: str) -> Image.Image:
+def to_image(values: Tensor, cmap: str) -> Image.Image:
     """Make a palette image of `(H, W)` indices."""
-    image = Image.frombytes("P", (laid.shape[1], laid.shape[0]), laid.contiguous().numpy().tobytes())
+    image = Image.frombytes("P", (values.shape[1], values.shape[0]), values.contiguous().numpy().tobytes())
     image.putpalette(make_palette(cmap))
     return image
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import layer_of
 from modelscope_cli.report.canvas import ABOVE, INK, any_letters, axes_at, fitted, new_figure
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -92,7 +92,6 @@ def _style() -> str:
 
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
-    """Leave out columns that are empty in all rows."""
     first, *others = sheet.columns
     columns = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
     return replace(sheet, columns=(first, *columns))
@@ -217,12 +216,12 @@ def panel_of(record: Any) -> str:
             '<svg width="300" height="50" role="img" aria-label="loss"><polyline fill="none" '
             f'stroke="currentColor" points="{" ".join(xy)}"/></svg>'
         )
-    found = [
+    findings = [
         f"{one.code} {one.layer + ': ' if one.layer else ''}{one.message}"
         for one in record.findings[:_PANEL_FINDINGS]
     ]
     facts = "".join(
-        f"<dt>{'' if n else 'found'}</dt><dd>{escape(plain(text))}</dd>" for n, text in enumerate(found)
+        f"<dt>{'' if n else 'found'}</dt><dd>{escape(plain(text))}</dd>" for n, text in enumerate(findings)
     )
     answer = escape(plain(table_of(record.command).answer(record)))
     return (

@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.output_files import write_text
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records import page_data
 from modelscope_cli.records.display import Shown
@@ -66,7 +66,7 @@ def result_file(path: Path) -> Path:
     refuse_endless(path)
     if not path.is_dir():
         if not path.exists():
-            raise CannotRunError(f"there is no '{path}'", _look(path.parent))
+            raise CannotRunError(f"there is no '{path}'", look_for(path))
         return path
     result = in_folder(path)
     if result is None:
@@ -101,8 +101,8 @@ def is_result(path: str | PathLike[str]) -> bool:
     if file.suffix.lower() != ".json" or not file.is_file():
         return False
     try:
-        with file.open("rb") as opened:
-            return b'"modelscope/' in opened.read(200)
+        with file.open("rb") as stream:
+            return b'"modelscope/' in stream.read(200)
     except OSError:
         return False
 
@@ -153,7 +153,7 @@ def read_fingerprint(path: str | PathLike[str]) -> StatsRecord:
         ) from error
     printed = record.fingerprint if isinstance(record, StatsRecord) else None
     if not isinstance(record, StatsRecord) or printed is None:
-        raise CannotRunError(f"'{path}' holds no fingerprint", again)
+        raise CannotRunError(f"'{path}' contains no fingerprint", again)
     outputs = (*printed.inputs, *printed.layers)
     prints = [(N_PROJECTIONS, one.norm, one.projections) for one in outputs]
     prints += [(N_OF_WEIGHTS, one.norm, one.projections) for one in printed.weights.values()]

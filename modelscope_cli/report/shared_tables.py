@@ -53,7 +53,7 @@ def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
 _FACTS = (
     ("mean gap", "batch mean - running mean, in running standard deviations; root mean square over channels"),
     ("var ratio", "batch variance / running variance; geometric mean over channels, lowest and highest"),
-    ("moves", "change of the running values by one such batch, at the layer's momentum, in the same units"),
+    ("moves", "change of the running values by one such batch, with the layer's momentum, in the same units"),
 )
 
 
@@ -62,7 +62,7 @@ _LOADS = {
     "yes": "torch.load accepts it with weights_only=True",
     "with names": "torch.load accepts it with weights_only=True once these names are allowed",
     "no": "torch.load does not accept it with weights_only=True",
-    "unasked": "it holds no pickle that torch.load would read",
+    "unasked": "contains no pickle that torch.load would read",
 }
 
 

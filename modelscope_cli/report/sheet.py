@@ -10,7 +10,7 @@ from typing import Any, cast, get_type_hints
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.columns import FieldColumn
+from modelscope_cli.records.display import FieldColumn
 from modelscope_cli.report import numbers
 
 Value = str | int | float | bool | None
@@ -102,9 +102,9 @@ def field_columns(kind: type[Any], keys: str, **traits: Any) -> tuple[Column, ..
     return tuple(replace(by_key[key], **traits) for key in keys.split())
 
 
-def other_columns(kind: type[Any], listed: Sequence[Column]) -> tuple[Column, ...]:
+def other_columns(kind: type[Any], columns: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns of a record's annotated fields that are not listed yet."""
-    keys = {column.key for column in listed}
+    keys = {column.key for column in columns}
     return tuple(column for key, column in _described(cast("Hashable", kind)).items() if key not in keys)
 
 
@@ -132,13 +132,13 @@ def with_values(columns: Iterable[Column], rows: Sequence[Any] | None) -> tuple[
 @cache
 def _described(kind: Any) -> dict[str, Column]:
     hints = get_type_hints(kind, include_extras=True)
-    found = (
+    described = (
         (field.name, extra)
         for field in fields(kind)
         for extra in getattr(hints[field.name], "__metadata__", ())
         if isinstance(extra, FieldColumn)
     )
-    columns = (_of_field(name, extra) for name, extra in found)
+    columns = (_of_field(name, extra) for name, extra in described)
     return {column.key: column for column in columns}
 
 

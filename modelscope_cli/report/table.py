@@ -11,7 +11,7 @@ from rich.text import Text
 
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.fold import Folded
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.sheet import Column, Sheet
 
 _GAP = 2  # blanks between two columns
@@ -68,7 +68,7 @@ def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) 
 
 def _write(sheet: Sheet, folded: Folded) -> list[_Written]:
     rows = [sheet.rows[place] for place in folded.kept]
-    written = []
+    lines = []
     for column in sheet.shown():
         cells = column.cells(rows)
         bad = frozenset(n for n, row in enumerate(rows) if column.is_bad(row))
@@ -78,8 +78,8 @@ def _write(sheet: Sheet, folded: Folded) -> list[_Written]:
         if bad and column.is_number:
             cells = [f"{cell} {_MARK if n in bad else ' '}" for n, cell in enumerate(cells)]
         width = max([cell_len(column.title), *map(cell_len, cells)])
-        written.append(_Written(column, tuple(cells), bad, extreme, width))
-    return written
+        lines.append(_Written(column, tuple(cells), bad, extreme, width))
+    return lines
 
 
 def _rows(sheet: Sheet, folded: Folded, columns: Sequence[_Written]) -> Iterator[RenderableType]:
@@ -126,7 +126,7 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Table:
 
 
 def _hidden(n: int, folded: Folded) -> str:
-    others = f", {folded.n_bad} of them worth a look" if folded.n_bad else ""
+    others = f", {folded.n_bad} of them marked" if folded.n_bad else ""
     return f"folded: {n - len(folded.kept):,} of {counted(n, 'row')}{others}  (--all shows them)"
 
 

@@ -20,9 +20,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: Any) -> in
     data: dict[str, Tensor] = {}
     memories: set[int] = set()
     for name, tensor in tensors.items():
-        kept = tensor.detach().to("cpu").contiguous()
-        memory = kept.untyped_storage().data_ptr()
-        data[name] = kept.clone() if memory in memories else kept  # the format refuses shared memory
+        copy = tensor.detach().to("cpu").contiguous()
+        memory = copy.untyped_storage().data_ptr()
+        data[name] = copy.clone() if memory in memories else copy  # the format refuses shared memory
         memories.add(memory)
     # Not `save_file`, whose errors are not OSError and whose files only the owner can read.
     content = save(

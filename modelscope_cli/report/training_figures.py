@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter, labelling
 from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE, MISSING, axes_at, fitted, new_figure
-from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import (
     MOST_ACROSS,
     POINTS,
@@ -18,6 +17,7 @@ from modelscope_cli.report.layer_axis import (
     room_for,
     write_names,
 )
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.charts import Line
 from modelscope_cli.report.training_panels import (
     NUMBERS,
@@ -387,7 +387,7 @@ def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width
         One of the lines, for a legend; None without findings.
     """
     low, high = panels[0].get_xlim()
-    taken: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
+    occupied: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
     line = None
     for step, starting in by_step(findings).items():
         for axes in panels:
@@ -396,9 +396,11 @@ def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width
         length = (len(text) + 1) * _LETTER * (high - low) / width
         is_left = step + length > high  # of its step, at the right edge
         start, end = (step - length, step) if is_left else (step, step + length)
-        level = next((i for i, row in enumerate(taken) if all(end <= a or b <= start for a, b in row)), None)
+        level = next(
+            (i for i, row in enumerate(occupied) if all(end <= a or b <= start for a, b in row)), None
+        )
         if level is not None:
-            taken[level].append((start, end))
+            occupied[level].append((start, end))
             at = (-2 if is_left else 2, 3 + _STEP * level)
             where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
             panels[0].annotate(
@@ -417,13 +419,13 @@ def mark_rows(
 ) -> None:
     """Mark findings on a map with one row per layer: a triangle at their first step, codes at the right."""
     for place, label in enumerate(labels):
-        if not (own := findings.get(label)):
+        if not (findings_here := findings.get(label)):
             continue
-        if steps := by_step(own):
+        if steps := by_step(findings_here):
             look = {"ms": 6, "mfc": ACCENT, "mec": "white", "mew": 0.7, "zorder": 5, "clip_on": False}
             axes.plot([max(min(steps), low)], [place], ">", **look)
         where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center_baseline"}
-        axes.annotate(codes(own), (1, place), xytext=(4, 0), **where, **_CODE)
+        axes.annotate(codes(findings_here), (1, place), xytext=(4, 0), **where, **_CODE)
 
 
 def room_for_codes(labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]]) -> float:

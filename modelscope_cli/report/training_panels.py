@@ -69,10 +69,10 @@ def _criteria(record: WatchRecord) -> tuple[list[Line], list[Line]]:
         for n, one in enumerate(validated, 1)
     ]
     scored = [one for one in every if any(v is not None for v in one.series.accuracy)]
-    named = [f"{one.name} {one.place or ''}" + ", evaluation" * (not one.is_training) for one in scored]
+    names = [f"{one.name} {one.place or ''}" + ", evaluation" * (not one.is_training) for one in scored]
     accuracy = [
         Line(name, one.series.step, one.series.accuracy, n)
-        for n, (name, one) in enumerate(zip(named, scored, strict=True))
+        for n, (name, one) in enumerate(zip(names, scored, strict=True))
     ]
     return losses, accuracy
 

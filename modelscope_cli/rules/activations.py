@@ -7,7 +7,7 @@ from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import CallFlow, Evidence
-from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, some
+from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, percent, some
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.rules.rule import Sighting, rule
 
@@ -40,7 +40,7 @@ def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
 
 def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.is_real:
-        return "noise is no test of the running statistics: give images"
+        return "noise cannot test the running statistics: give images"
     return "its batch norms have not seen a batch yet" if evidence.is_fresh else None
 
 
@@ -49,7 +49,7 @@ def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
     is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)
-    return None if is_seen else "no layer inside the model was seen to run"
+    return None if is_seen else "no layer of the model ran"
 
 
 def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
@@ -74,7 +74,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert forward is not None
     if not forward.is_input_finite:
         n_broken = sum(not call.is_finite for call in forward.flow)
-        yield Sighting(None, n_broken, "the input itself holds NaN or infinite values")
+        yield Sighting(None, n_broken, "the input itself has NaN or infinite values")
     for call in _producers(forward.flow):
         later = [other for other in forward.flow if other.order > call.order and not other.is_finite]
         if 1 + len(later) <= threshold:
@@ -142,7 +142,7 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         share = 1 - (1 - (row.zero_fraction or 0.0)) / alive if alive else 0.0
         if share > threshold and _is_enough(evidence, row):
             yield Sighting(
-                label_of(row), share, f"{share:.1%} of the values are zero, dead channels not counted"
+                label_of(row), share, f"{percent(share, 1)} of the values are zero, dead channels not counted"
             )
 
 
@@ -160,7 +160,7 @@ def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         share = call.saturated_fraction
         if share is not None and share > threshold:
             yield Sighting(
-                label_of(call), share, f"{share:.1%} of the outputs of this {call.type} are saturated"
+                label_of(call), share, f"{percent(share, 1)} of the outputs of this {call.type} are saturated"
             )
 
 
@@ -179,10 +179,8 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if is_wrong:
             first, *others = run
             share = max(row.near_zero_fraction or 0.0 for row in (first, *others))
-            message = (
-                f"|x| is below {evidence.forward.near_zero:g} for {first.near_zero_fraction:.1%} of the "
-                "output"
-            )
+            seen = percent(first.near_zero_fraction or 0.0, 1)
+            message = f"|x| is below {evidence.forward.near_zero:g} for {seen} of the output"
             more = f"; also in {counted(len(others), 'layer')} after it" if others else ""
             yield Sighting(label_of(first), share, message + more)
 
@@ -196,7 +194,7 @@ def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: ratio of the median variances before and after the largest change
     Source: Glorot & Bengio 2010, section 4.2: the variance should stay constant; own measurement: 1 to 466 in
         8 untrained networks
-    Hint: torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer
+    Hint: use torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer
     Why: signals that shrink or grow with depth make gradients do the same, and training slow or impossible
     """
     variances = [(2 * math.log(row.std), row) for row in _rows(evidence, *_WEIGHTED) if row.std]

@@ -91,7 +91,7 @@ def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Source: own reasoning: if the input has any effect, rounding errors alone make two outputs differ
     Hint: modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and zero
         weights
-    Why: such a model predicts the same for every image; its training is lost
+    Why: such a model predicts the same for every image, whatever it has learnt
     """
     assert evidence.settled is not None
     spread = evidence.settled.output_spread

@@ -188,7 +188,7 @@ def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS806", "odd-sizes", WARNING, 4, needs=_NEEDS, excuse=_nothing_read)
 def _odd_sizes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image is far larger or smaller than usual here.
+    """An image is far larger or smaller than the median image.
 
     Measure: ratio of the side to that of the median image, whichever is larger
     Source: own reasoning: an image enlarged fourfold has a sixteenth of the detail
@@ -197,12 +197,12 @@ def _odd_sizes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     data = _data(evidence)
     sides = [(w * h) ** 0.5 for w, h in zip(data.width, data.height, strict=True)]
-    return _odd(data, _ratios(sides), threshold, "larger or smaller than usual")
+    return _odd(data, _ratios(sides), threshold, "larger or smaller than the median image")
 
 
 @rule("MS807", "odd-aspect-ratios", WARNING, 3, needs=_NEEDS, excuse=_nothing_read)
 def _odd_aspects(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image is far wider or taller than usual here.
+    """An image is far wider or taller than the median image.
 
     Measure: ratio of the aspect ratio to the median one, whichever is larger
     Source: own reasoning: a centre crop keeps a third of it at most
@@ -211,7 +211,7 @@ def _odd_aspects(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     data = _data(evidence)
     aspects = [w / h for w, h in zip(data.width, data.height, strict=True)]
-    return _odd(data, _ratios(aspects), threshold, "wider or taller than usual")
+    return _odd(data, _ratios(aspects), threshold, "wider or taller than the median image")
 
 
 @rule("MS808", "dark-images", WARNING, 0.2, most=1, needs=_NEEDS, excuse=_nothing_read)

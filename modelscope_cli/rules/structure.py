@@ -91,11 +91,11 @@ def _totals(evidence: Evidence) -> SummaryTotals:
 
 @rule("MS501", "max-params", ERROR, None, needs=frozenset({"structure"}), kind="count")
 def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The model has more parameters than its budget.
+    """The model has more parameters than the budget allows.
 
     Measure: parameters
-    Source: set by you; counted as in `modelscope summary`
-    Hint: modelscope summary MODEL   shows where they are; or --max-params 25M
+    Source: set by you; counted as in modelscope summary
+    Hint: modelscope summary MODEL   shows which layers have most; or --max-params 25M
     Why: it is your limit: a larger model no longer fits on the target device
     """
     return _over(threshold, _totals(evidence).params, "count", "parameters")
@@ -105,11 +105,11 @@ def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     "MS502", "max-macs", ERROR, None, needs=frozenset({"structure"}), excuse=_not_of_one_image, kind="count"
 )
 def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The model has more multiply-adds than its budget.
+    """The model has more multiply-adds than the budget allows.
 
     Measure: multiply-adds
-    Source: set by you; counted as in `modelscope summary`
-    Hint: modelscope summary MODEL   shows where they are; or --max-macs 25M
+    Source: set by you; counted as in modelscope summary
+    Hint: modelscope summary MODEL   shows which layers have most; or --max-macs 25M
     Why: it is your limit: a more expensive model is too slow on the target device
     """
     return _over(threshold, _totals(evidence).macs, "count", "multiply-adds")
@@ -117,11 +117,11 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS503", "max-memory", ERROR, None, needs=frozenset({"forward_bytes"}), kind="bytes")
 def _memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The model has more bytes at the peak of a forward than its budget.
+    """The peak memory of a forward pass is above the budget.
 
     Measure: bytes at the peak of a forward
-    Source: set by you; counted as in `modelscope summary`
-    Hint: modelscope summary MODEL   shows where they are; or --max-memory 500MB
+    Source: set by you; counted as in modelscope summary
+    Hint: modelscope summary MODEL   shows the memory of each layer; or --max-memory 500MB
     Why: it is your limit: a larger model runs out of memory on the target device
     """
     return _over(threshold, evidence.forward_bytes, "bytes", "at the peak of a forward")
@@ -140,7 +140,7 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
     """The output of the model for one image does not have the expected shape.
 
     Measure: shape, with a batch of 1
-    Source: set by you; counted as in `modelscope summary`
+    Source: set by you; counted as in modelscope summary
     Hint: --num-classes N, or --expect-output with the shape you expect
     Why: the code that reads the output expects this shape, and fails or misreads it
     """
@@ -153,11 +153,11 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
 
 @rule("MS505", "max-train-memory", ERROR, None, needs=frozenset({"training_bytes"}), kind="bytes")
 def _training_memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The model has more bytes at the peak of a training step with adamw than its budget.
+    """The peak memory of a training step with adamw is above the budget.
 
     Measure: bytes at the peak of a training step with adamw
-    Source: set by you; counted as in `modelscope summary`
-    Hint: modelscope summary MODEL --train   shows where they are; or --max-train-memory 500MB
+    Source: set by you; counted as in modelscope summary
+    Hint: modelscope summary MODEL --train   shows the memory of each layer; or --max-train-memory 500MB
     Why: it is your limit: a larger training step runs out of memory where the model is trained
     """
     return _over(threshold, evidence.training_bytes, "bytes", "at the peak of a training step with adamw")

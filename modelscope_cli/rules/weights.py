@@ -20,7 +20,7 @@ def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: dangerous names and calls of unknown functions in the pickles of the file
     Source: pickle, Python's documentation: never unpickle data that could have been tampered with
-    Hint: do not load it; modelscope weights FILE   lists each of them with its place
+    Hint: do not load it; modelscope weights FILE   lists each of them with its position
     Why: a pickle is a program: torch.load with weights_only=False calls what it names, with your permissions
         and on your files
     """
@@ -59,7 +59,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: NaN or infinite values in one tensor
     Source: IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: any at all
-    Hint: use the last checkpoint without them; lower the learning rate, clip, check the loss scale
+    Hint: go back to the last checkpoint without them; lower the learning rate or clip the gradients
     Why: every value computed from it is NaN or infinite too, including the prediction
     """
     for tensor in evidence.tensors:

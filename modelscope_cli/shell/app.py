@@ -34,8 +34,8 @@ def _program(argv: list[str]) -> str:
         ["--install-completion"],
         ["--show-completion"],
     )
-    called = os.path.basename(sys.argv[0])
-    return "mscope" if is_completed and called.startswith("mscope") else "modelscope"
+    name = os.path.basename(sys.argv[0])
+    return "mscope" if is_completed and name.startswith("mscope") else "modelscope"
 
 
 def run(argv: list[str]) -> int:

@@ -13,7 +13,7 @@ from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
 from modelscope_cli.shell import live
-from modelscope_cli.shell.streams import (
+from modelscope_cli.shell.live import (
     heard_or_not,
     is_coloured,
     is_drawn_over,

@@ -175,7 +175,6 @@ def signature(function: str) -> Mapping[str, Parameter]:
 
 
 def _kind(annotation: str) -> str:
-    """Return the kind of option for a type annotation."""
     words = set(re.split(r"\W+", re.sub(r"<class '(\w+)'>", r"\1", annotation))) - {"None", ""}
     if words == {"bool"}:
         return "maybe" if "None" in annotation else "flag"

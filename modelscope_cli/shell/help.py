@@ -13,11 +13,7 @@ from modelscope_cli.shell.overview import HELP_ALL, bold, entry, filled, width
 
 _EXAMPLES = 3  # on a short page
 _SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")
-_FOLDED = (
-    "Model",
-    "Input",
-    "Output",
-)  # shared panels; each is a topic of `modelscope help`
+_FOLDED = ("Model", "Input", "Output")  # shared panels; each is a topic of `modelscope help`
 _LINES = 60  # at 80 columns; a page with fewer lines is not shortened
 
 
@@ -92,19 +88,14 @@ def _about(doc: str, is_whole: bool) -> Iterator[str]:
     if commands:
         yield bold("Examples")
     for command in commands if is_whole else commands[:_EXAMPLES]:
-        yield from _pasteable(command)
-
-
-def _pasteable(command: str) -> Iterator[str]:
-    """Yield a command line, broken between words with backslashes if it is too long."""
-    line, margin = "", "  "
-    for word in _words(command):
-        if line and len(margin) + len(line) + len(word) + 3 > width():
-            yield f"{margin}{line} \\"
-            line, margin = word, "    "
-        else:
-            line = f"{line} {word}".strip()
-    yield f"{margin}{line}"
+        line, margin = "", "  "
+        for word in _words(command):
+            if line and len(margin) + len(line) + len(word) + 3 > width():
+                yield f"{margin}{line} \\"
+                line, margin = word, "    "
+            else:
+                line = f"{line} {word}".strip()
+        yield f"{margin}{line}"
 
 
 def _words(command: str) -> list[str]:

@@ -135,9 +135,9 @@ def _command_first(argv: Sequence[str]) -> list[str] | None:
     return [*argv[at:], *argv[:at]]
 
 
-def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
+def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
     """Return the line with the nearest option; None if none is similar."""
-    at = next((n for n, word in enumerate(argv) if word.partition("=")[0] == typed), None)
+    at = next((n for n, word in enumerate(argv) if word.partition("=")[0] == option), None)
     if at is None:
         return None
     equals, value = argv[at].partition("=")[1:]
@@ -145,15 +145,15 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     follows = bool(not equals and after and not after[0].startswith("-"))
     value = after[0] if follows else value
     options = options_of(argv[0])
-    typed = typed.replace("_", "-")
+    option = option.replace("_", "-")
     # An option of another command is not a typo.
-    is_of_another = any(typed in options_of(name) for name in COMMANDS)
-    near = [] if is_of_another else difflib.get_close_matches(typed, options, n=1, cutoff=0.75)
-    parts = sorted("b" if part == "2" else part for part in re.findall(r"[a-z]+|\d", typed))
+    is_of_another = any(option in options_of(name) for name in COMMANDS)
+    near = [] if is_of_another else difflib.get_close_matches(option, options, n=1, cutoff=0.75)
+    parts = sorted("b" if part == "2" else part for part in re.findall(r"[a-z]+|\d", option))
     turned = [name for name in options if sorted(name.strip("-").split("-")) == parts]
     # `--checkpoint-b` is about B: --checkpoint would answer another question.
-    is_of_side = any(len(part) == 1 for part in parts) and len(typed) > 3
-    names = [*SYNONYMS.get(typed, ()), *turned, *([] if is_of_side else near)]
+    is_of_side = any(len(part) == 1 for part in parts) and len(option) > 3
+    names = [*SYNONYMS.get(option, ()), *turned, *([] if is_of_side else near)]
     for form in names:
         name, _, fixed = form.partition(" ")
         if name and name not in options:
@@ -166,8 +166,8 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     return None
 
 
-def _is_unknown(word: str, known: Mapping[str, Declared]) -> bool:
-    return word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in known
+def _is_unknown(word: str, options: Mapping[str, Declared]) -> bool:
+    return word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in options
 
 
 def filled_in(hint: str, argv: Sequence[str], message: str) -> str:

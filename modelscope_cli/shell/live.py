@@ -1,14 +1,97 @@
-"""A status line on stderr that redraws itself and is cleared before any other output."""
+"""The streams: closed ones, characters that they cannot write, and a status line on stderr that redraws itself."""
 
+import codecs
 import contextlib
+import errno
+import io
+import os
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
-from modelscope_cli.shell.streams import is_drawn_over
+# ASCII replacements for the characters of tables and histograms.
+_IN_ASCII = {
+    **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%#", strict=True)),
+    "…": "~",
+    "⋯": "...",
+    "→": "->",
+    "·": ".",
+    "×": "x",
+}
+_WITHOUT = "modelscope.in_ascii"
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(mark, "?") for mark in missing), error.end
+
+
+codecs.register_error(_WITHOUT, _in_ascii)
+
+
+class _Closed(io.TextIOBase):
+    """The stdout of a process that was started without one: writing to it is an error."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+class _Unheard(io.TextIOBase):
+    """The stderr of a process that was started without one."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def is_drawn_over(stream: IO[str]) -> bool:
+    """Tell whether a line can be redrawn: on a terminal, unless it is a dumb one."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def is_coloured(stream: IO[str]) -> bool:
+    """Tell whether output to a stream may have colours and bold text."""
+    return is_drawn_over(stream) and not os.environ.get("NO_COLOR")
+
+
+def take_every_character(stream: IO[str]) -> None:
+    """Make a stream replace characters that it cannot encode instead of raising."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors=_WITHOUT)
+
+
+def open_closed() -> None:
+    """Replace streams that were closed at startup, which Python sets to None."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())
+    sys.stdout = sys.stdout or _Closed()
+    sys.stderr = sys.stderr or _Unheard()
+
+
+def silence(stream: IO[str]) -> None:
+    """Discard further output to a broken stream, even at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+@contextlib.contextmanager
+def heard_or_not() -> Iterator[None]:
+    """Ignore failures while writing to stderr."""
+    try:
+        yield
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -106,15 +189,17 @@ class Pace:
 
     def line(self) -> str | None:
         """Return the line that is due now, if any."""
-        now, done = self._clock(), self.done  # which another thread counts
-        if now < self._next and not (done and now - self._begun > self.FIRST_S and not self._has_estimate):
+        now, n_done = self._clock(), self.done  # which another thread counts
+        elapsed = now - self._begun
+        has_basis = n_done and (100 * n_done >= self._total or elapsed > self.LONG_S)
+        if now < self._next and not (has_basis and elapsed > self.FIRST_S and not self._has_estimate):
             return None
-        text = f"{self._what}: {done:,} of {self._total:,}"
-        if done:
-            left = (now - self._begun) / done * (self._total - done)
-            if not self._has_estimate and left < self.LONG_S:
+        text = f"{self._what}: {n_done:,} of {self._total:,}"
+        if has_basis:
+            seconds_left = elapsed / n_done * (self._total - n_done)
+            if not self._has_estimate and seconds_left < self.LONG_S:
                 return None
-            text += f", about {duration(left)} left"
+            text += f", about {duration(seconds_left)} left"
             self._has_estimate = True
         self._next = now + self.EVERY_S
         return text

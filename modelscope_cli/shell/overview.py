@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from modelscope_cli.shell.streams import is_coloured
+from modelscope_cli.shell.live import is_coloured
 
 ABOUT = "See what happens inside a PyTorch vision model."
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
@@ -29,9 +29,9 @@ def _read_commands() -> dict[str, dict[str, str]]:
     The digits of a command's `PLACE` are the numbers of its title and of its line below it.
     """
     sources = (Path(__file__).parents[1] / "commands").glob("*/command.py")
-    found = sorted(_COMMAND.findall(source.read_text("utf-8"))[0] for source in sources)
+    names = sorted(_COMMAND.findall(source.read_text("utf-8"))[0] for source in sources)
     groups: dict[str, dict[str, str]] = {title: {} for title in TITLES}
-    for title, _, name, about in found:
+    for title, _, name, about in names:
         groups[TITLES[int(title) - 1]][name] = " ".join(about.split())
     return groups
 

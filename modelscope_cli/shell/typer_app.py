@@ -98,7 +98,6 @@ def command_line(names: tuple[str, ...]) -> Any:
 
 
 def _process_value(param: Any, ctx: Any, value: Any) -> Any:
-    """Return a value unchanged."""
     if param.required and value in (None, ()):
         name = param.metavar or param.name.upper()
         raise UsageError(f"missing argument '{name}'", f"modelscope {ctx.info_name} --help")

@@ -19,6 +19,7 @@ from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.lean import without_dynamo
+from modelscope_cli.paths import look_for
 from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo
 from modelscope_cli.training.loaders import LoaderData, import_loaders
@@ -350,7 +351,7 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     here = f"ls {shlex.quote(str(folder))}"
     if not folder.is_dir():
         problem = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise CannotRunError(f"'{folder}' {problem}", f"ls {shlex.quote(str(folder.parent))}")
+        raise CannotRunError(f"'{folder}' {problem}", look_for(folder))
     try:
         listing = ImageFolder(str(folder), is_valid_file=_is_image, allow_empty=True)
     except FileNotFoundError as error:

@@ -191,7 +191,7 @@ def lrfind(
     """Sweep the learning rate while training, and return a suggestion; your module is restored.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
             the first is used; None for drawn shapes.
         loaders: train on a DataLoader of your own. NAME may also be a function that returns one, or (train,
@@ -205,11 +205,12 @@ def lrfind(
         smoothing: smoothing of the loss, from 0 to below 1.
         diverged: stop when the smoothed loss is X times its lowest value.
         batch: images per step. A loader has its own batches.
-        out: folder for the report and the figure; `force`: it need not be empty.
+        out: folder for the report and the figure; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: model or data cannot be loaded, the forward raised, a file cannot be written (exit 4).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: model or data cannot be loaded, the forward raises an error, a file cannot be written (exit
+            4).
     """
     invoked = invocation()
     progress = progress or SILENT

@@ -60,7 +60,7 @@ def train(
     Your module does not change: a copy is trained. The trained weights are written with `out`.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
             the second is measured on; None for drawn shapes.
         loaders: train on a DataLoader of your own. NAME may also be a function that returns one, or (train,
@@ -79,11 +79,12 @@ def train(
             activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
         every: record every K-th step, instead of about 200 in all.
         save_every: also save the weights after every N steps.
-        out: folder for the report, the figure, the table and the weights; `force`: it need not be empty.
+        out: folder for the report, the figure, the table and the weights; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: model or data cannot be loaded, the forward raised, a file cannot be written (exit 4).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: model or data cannot be loaded, the forward raises an error, a file cannot be written (exit
+            4).
     """
     invoked = invocation()
     progress = progress or SILENT

@@ -102,7 +102,8 @@ class CriterionSums:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool
     _pending: list[Tensor] = field(default_factory=list)
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 9)
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 8)
+    _lowest: float = 0.0
     _is_labelled: bool = True
     _labels: Tensor | None = None
     _predictions: Tensor | None = None
@@ -166,25 +167,16 @@ class CriterionSums:
 
     def _fetch(self) -> None:
         for one in self._pending:
-            value, rows, labelled_rows, right, variance, guess, shared, is_probability, lowest = one.tolist()
-            self._is_labelled &= labelled_rows == rows
-            self._sums = [
-                self._sums[0] + value,
-                self._sums[1] + rows,
-                self._sums[2] + labelled_rows,
-                self._sums[3] + right,
-                self._sums[4] + variance,
-                self._sums[5] + (1 - is_probability),
-                min(self._sums[6], lowest),
-                self._sums[7] + guess,
-                self._sums[8] + shared,
-            ]
+            *added, lowest = one.tolist()
+            self._is_labelled &= added[1] == added[2]
+            self._sums = [total + figure for total, figure in zip(self._sums, added, strict=True)]
+            self._lowest = min(self._lowest, lowest)
         self._pending = []
 
     def row(self) -> "CriterionFigures":
         """Fetch the sums."""
         self._fetch()
-        value, rows, labelled_rows, right, variance, n_other, lowest, guess, shared = self._sums
+        value, rows, labelled_rows, right, variance, guess, shared, n_other = self._sums
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None
         guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
@@ -196,7 +188,7 @@ class CriterionSums:
             commonest_prediction=None if guesses is None else max(guesses) / max(sum(guesses), 1),
             target_variance=variance / rows if rows and self.n_classes is None else None,
             is_probability=not n_other,
-            is_positive=lowest >= 0,
+            is_positive=self._lowest >= 0,
             guessing=guess / rows if rows and math.isfinite(guess) else None,
             shared=shared / rows if rows and math.isfinite(shared) else None,
         )
@@ -236,20 +228,25 @@ class CriterionFigures:
 
 
 def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Return 1 if the input is probabilities, else 0; and -1 if any value is negative, else 0."""
+    """Return 0 if the input is probabilities, else 1; and -1 if any value is negative, else 0."""
     low, high = x.min(), x.max()
     is_unit = (low >= 0) & (high <= 1)
     if kind == CLASSES:
         sums = x.sum(1 if x.ndim > 1 else 0, dtype=torch.float32)
         is_unit = is_unit & ((sums - 1).abs().max() < 1e-2)
-    return is_unit, -(low < 0).to(torch.int8)
+    return ~is_unit, -(low < 0).to(torch.int8)
 
 
 def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor | None:
-    """Return the lowest mean loss of one prediction for all samples.
+    """Return the lowest mean loss of one prediction for all samples, the margin for equal distances or scores.
 
-    The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected.
+    The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected. None if it is
+    unknown, and for targets that a model computes, such as from another view.
     """
+    if _KINDS[name] == RANKING:
+        return torch.tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
+    if target.requires_grad:
+        return None
     n, reduction = len(target) if target.ndim else 1, options.get("reduction", "mean")
     if n < 2 or not target.is_floating_point() or (name == "cross_entropy" and target.ndim != 2):
         return None
@@ -261,6 +258,9 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             cost = total / (n if reduction in ("batchmean", "sum") else t.numel())
         elif name == "cross_entropy":
             cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
+        elif name.startswith("binary") and options.get("weight") is options.get("pos_weight") is None:
+            mean = t.mean(0)
+            cost = -(torch.xlogy(mean, mean) + torch.xlogy(1 - mean, 1 - mean)).mean()
         elif name == "mse_loss":
             cost = t.var(correction=0)
         elif name == "gaussian_nll_loss":  # the best variance is that of the targets
@@ -284,8 +284,10 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
     """Return the covariance of predictions and targets over the rows as a share of the variance of the targets.
 
     It is 0 if predictions are independent of the targets, and the share of explained variance at the least mean
-    squared error. None if the targets are not vectors of numbers.
+    squared error. None if the targets are not vectors of numbers, or computed by a model.
     """
+    if kind == RANKING or target.requires_grad or not target.is_floating_point():
+        return None
     if x.shape != target.shape or x.ndim < 2 or len(x) < 2 or x[0].numel() < _VECTOR:
         return None
     with torch.no_grad():
@@ -389,12 +391,8 @@ class CriterionWatch:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
-        shared = guess = None
-        if kind == RANKING:
-            guess = mean.new_tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
-        elif not target.requires_grad:  # else a model computes it, such as from another view
-            shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
-            guess = _best_constant(name, target, options)
+        guess = _best_constant(name, target, options)
+        shared = _shared(kind, name, x, target) if is_training else None
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
 
     def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:

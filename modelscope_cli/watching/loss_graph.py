@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import factor_of, output_shape_of
-from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN
+from modelscope_cli.records.watch import BROADCAST, NEGATED, SUMMED, WRONG_SIGN
 
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
-_ROWS_KEPT = {"Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
+_ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {
@@ -26,6 +26,7 @@ _TO_BE_SMALL = {
     "BinaryCrossEntropyWithLogits",
 }
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
+_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _TO_BE_LARGE}
 _PLAIN = {
     "Mean",
     "Sum",
@@ -48,7 +49,9 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
     if (n := summed_over(loss)) > 1:
         yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
     if has_wrong_sign(loss):
-        yield WRONG_SIGN, "the steps increase what should decrease"
+        yield WRONG_SIGN, "each step increases the value that it should decrease"
+    if has_negative_part(loss):
+        yield NEGATED, "a criterion is subtracted from the loss"
     if (shapes := broadcast_in(loss)) is not None:
         prediction, difference = shapes
         message = (
@@ -104,8 +107,8 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
         if kind in _SHARES and is_summed and len(shape) == 2 and dim == 0 and shape[0] != shape[1] > 1:
             if _is_of_rows(inputs[0], shape[0]):
                 return (
-                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, and what it "
-                    "weights is summed over dimension 1"
+                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, but "
+                    f"the weighted values are summed over dimension 1"
                 )
         elif kind in _SUMS:
             if len(input_shape) != 2 or dim != 1:
@@ -118,7 +121,10 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
 
 
 def _is_of_rows(node: Any, rows: int) -> bool:
-    """Tell whether a tensor comes from a linear layer of as many rows, without an operation that moves them."""
+    """Tell whether a tensor comes from a linear layer of as many rows, without an operation that moves them.
+
+    A layer sees a list of items in each row as that many rows.
+    """
     for _ in range(_NEAR):
         shape = output_shape_of(node)
         if node is None or shape is None or shape[0] != rows:
@@ -126,9 +132,12 @@ def _is_of_rows(node: Any, rows: int) -> bool:
         kind = _kind_of(node)
         if kind in _OF_ROWS:
             return any(_is_weight(other) for other, _ in node.next_functions)
-        if kind not in _ROWS_KEPT:
-            return False
         node = next((other for other, _ in node.next_functions if other is not None), None)
+        is_list = kind in ("View", "UnsafeView") and len(shape) == 3
+        if is_list and output_shape_of(node) == (rows * shape[1], shape[2]):
+            rows *= shape[1]
+        elif kind not in _ROWS_KEPT:
+            return False
     return False
 
 
@@ -148,33 +157,44 @@ def _kind_of(node: Any) -> str:
 
 
 def has_wrong_sign(loss: Tensor) -> bool:
-    """Tell whether a loss is the negative of a criterion, or a log-probability without a minus sign.
+    """Tell whether a loss is the negative of a criterion, or a log-probability without a minus sign."""
+    terms = _terms_of(loss)
+    return len(terms) == 1 and terms[0] in _WRONG
 
-    Only means, sums, views, constant factors and minus signs are followed, up to a known operation.
+
+def has_negative_part(loss: Tensor) -> bool:
+    """Tell whether one of several terms of a loss is the negative of a criterion."""
+    terms = _terms_of(loss)
+    return len(terms) > 1 and any(kind in _TO_BE_SMALL and is_negated for kind, is_negated in terms)
+
+
+def _terms_of(loss: Tensor) -> list[tuple[str, bool]]:
+    """Return the terms of a loss, `(kind of operation, is_negated)`; empty if there are too many.
+
+    Means, sums, views, constant factors, minus signs, additions and subtractions are followed.
     """
-    node, is_negated = loss.grad_fn, False
+    nodes: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
+    terms: list[tuple[str, bool]] = []
     for _ in range(_NEAR):
-        if node is None:
-            return False
+        if not nodes:
+            return terms
+        node, is_negated = nodes.popleft()
         kind = _kind_of(node)
-        if kind in _TO_BE_SMALL:
-            return is_negated
-        if kind in _TO_BE_LARGE:
-            return not is_negated
-        sign = _sign_of(node, kind)
-        inputs = [other for other, _ in node.next_functions if other is not None]
-        if sign is None or len(inputs) != 1:
-            return False
-        is_negated ^= sign < 0
-        node = inputs[0]
-    return False
+        sign = None if kind in _TO_BE_SMALL | _TO_BE_LARGE else _sign_of(node, kind)
+        if sign is None:
+            terms.append((kind, is_negated))
+            continue
+        for n, (other, _) in enumerate(node.next_functions):
+            if other is not None:
+                nodes.append((other, is_negated ^ (sign < 0 or (kind == "Sub" and n == 1))))
+    return []
 
 
 def _sign_of(node: Any, kind: str) -> int | None:
     """Return 1 or -1 for an operation that keeps or changes the sign, None for any other."""
-    if kind == "Neg":
+    if kind in ("Neg", "Rsub"):
         return -1
-    if kind in _PLAIN:
+    if kind in _PLAIN or kind in ("Add", "Sub"):
         return 1
     factor = factor_of(node) if kind in ("Mul", "Div") else None
     return None if factor is None else (-1 if factor < 0 else 1)

@@ -20,7 +20,7 @@ from modelscope_cli.hooks.torch_private import (
     is_transformed,
     left_alone_by_compiler,
 )
-from modelscope_cli.records.naming import dtype_name, is_rectifier
+from modelscope_cli.records.naming import dtype_name, is_rectifier, percent
 from modelscope_cli.records.watch import DROPPED
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import is_criterion
@@ -271,7 +271,7 @@ class PassWatch:
         model.ran.add(name)
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p >= _NEARLY_ALL:
             self._guard.tell_once(
-                DROPPED, f"{name or type(module).__name__} sets {module.p:.0%} of its input to 0"
+                DROPPED, f"{name or type(module).__name__} sets {percent(module.p)} of its input to 0"
             )
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         if not tensors:

@@ -19,9 +19,7 @@ _POLL_S, _PATIENCE_S = 0.05, 30.0
 def check_ranks(ranks: Ranks, has_folder: bool) -> None:
     """Refuse several machines without a shared folder."""
     if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1 and ranks.world > 1 and not has_folder:
-        raise UsageError(
-            "several machines need a folder they share", "--out FOLDER   that all machines share"
-        )
+        raise UsageError("several machines need a shared folder", "--out FOLDER   that all machines share")
 
 
 @contextmanager
@@ -52,7 +50,7 @@ def share_folder(ranks: Ranks, choose: Path | None) -> Path:
     for _ in _until(_PATIENCE_S):
         if sign.exists():
             return Path(sign.read_text(encoding="utf-8"))
-    raise CannotRunError("the first process has not said where to write", "--out FOLDER")
+    raise CannotRunError("the first process has not announced its folder", "--out FOLDER")
 
 
 def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
@@ -60,7 +58,7 @@ def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
     if not is_forced and log_file(folder, ranks.rank).exists():
         raise UsageError(f"folder '{folder}' is not empty", f"--out {shlex.quote(str(folder))} --force")
     if not any(log_file(folder).exists() for _ in _until(_PATIENCE_S)):
-        raise CannotRunError(f"the first process has not begun to write to '{folder}'", "--out FOLDER")
+        raise CannotRunError(f"the first process has not yet written to '{folder}'", "--out FOLDER")
 
 
 def forget_folder(ranks: Ranks) -> None:

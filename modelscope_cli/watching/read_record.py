@@ -96,7 +96,7 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
             RUNNING, f"the run was still going at {time.strftime('%H:%M:%S')}, at step {first.n_steps}"
         )
     elif end is None:
-        yield Notice("killed", f"the log ends at step {first.n_steps} without an end: the run was killed")
+        yield Notice("killed", f"the log ends at step {first.n_steps} unfinished: the run was killed")
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
     elif not first.steps and end.get("backward"):

@@ -16,6 +16,7 @@ from typing import Any
 
 from modelscope_cli import interrupts
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.paths import look_for
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -82,7 +83,9 @@ def _find_file(target: str) -> Path:
         folder = Path(target).parent
         near = nearest(target, map(str, folder.glob("*.py")) if folder.is_dir() else [])
         message = f"there is no script '{target}'" + (f": {near}" if near else "")
-        hint = f"ls {shlex.quote(str(folder))}   a module is watched by -m package.train"
+        hint = look_for(target)
+        if hint.startswith("ls "):
+            hint += "   a module is watched by -m package.train"
         raise UsageError(message, near or hint)
     return path
 

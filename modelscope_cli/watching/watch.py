@@ -92,8 +92,9 @@ def watch(
     The script runs as under Python: its output and tracebacks are unchanged.
 
     Args:
-        what: the script, or with `module` the name of a module as in `python -m`; or a model, or several.
-        optimizer: of the loop: only its steps count, or those of several; None for all that train the models.
+        what: the script, or with `module` the name of a module as in `python -m`; or a model of your own loop, or
+            several.
+        optimizer: the optimizer of the loop, or several: only their steps count. None: all that train the models.
         arguments: the script's own arguments.
         module: SCRIPT is the name of a module, as in python -m.
         every: record every K-th step.
@@ -103,13 +104,13 @@ def watch(
             the record lists the differences.
         log_to: at the end write the run to a tracker as well: tensorboard:DIR, wandb, trackio or mlflow. wandb:NAME
             sets the project. wandb stays offline unless WANDB_MODE is set.
-        report: build the report from the log of a killed run, without running anything. Other logs work too, and
-            their figures are drawn.
+        report: build the report from the log of a killed run, in its folder or in that of out, without running
+            anything. Also draws the figures from the log of a run that ended.
         layer: layer patterns without positions.
-        out: folder for the log, written as it goes, and the report; `force`: it need not be empty.
+        out: folder for the log, written as it goes, and the report; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
         CannotRunError: the script is not Python, a log is of another version, a file cannot be written (exit 4).
     """
     invoked = invocation()

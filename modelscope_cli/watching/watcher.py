@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError, afterwards
-from modelscope_cli.records.naming import dtype_name, some
+from modelscope_cli.records.naming import dtype_name, percent, some
 from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
@@ -390,7 +390,7 @@ def worst_of(report: StepReport) -> str:
         if sums.moments.n_nan + sums.moments.n_inf:
             return f"{name} is not finite"
     share, name = max(((_zeros(sums), name) for name, sums in rows), default=(0.0, ""))
-    return f"{name} {share:.0%} zero" if share > 0 else ""
+    return f"{name} {percent(share)} zero" if share > 0 else ""
 
 
 def _zeros(sums: Sums) -> float:

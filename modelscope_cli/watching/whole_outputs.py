@@ -129,7 +129,7 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
         ran: set[Any] = set()
         with operators_shown_to(lambda operator, *_: ran.add(operator)):
             run(inputs)
-        words = "dropout is active in evaluation mode too, so that what is validated is random"
+        words = "dropout is active in evaluation mode too, so validation results are random"
         return (ACTIVE, words) if ran & set(_DROPOUT) else None
     limit = _CHANGED * float(plain.std())
     predicting = [
@@ -139,15 +139,15 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
         predicting = [one for one in predicting if one[-1]]
     # The first argument may be the sequence to copy.
     predicting = [one for one in predicting if one[-1] or one[0]]
-    for index, x, time, offset in predicting:
+    for index, x, time, time_out, offset in predicting:
         later = x.transpose(0, time).clone()
         later[-1] = _replaced(later[-1], x)
         changed = run((*inputs[:index], later.transpose(0, time), *inputs[index + 1 :]))
-        change = (changed - plain).transpose(0, time)
+        change = (changed - plain).transpose(0, time_out)
         if float(change[: len(change) - offset].abs().max()) > limit:
-            source = "what comes after it, which is" if offset else "the target that it receives, which is"
-            return LEAKS, f"its output at one place depends on {source} what it is to predict"
-    is_in_rows = any(time == 1 for *_, time, _ in predicting)
+            source = "later inputs" if offset else "the target that it receives"
+            return LEAKS, f"its output at one position depends on {source}, which it has to predict"
+    is_in_rows = any(time_out for *_, time_out, _ in predicting)
     if is_in_rows or (not predicting and plain.ndim == 2 and _runs_over_rows(twin, inputs, rows)):
         for rows_kept, filler in ((slice(2), 1), (slice(-2, None), -2)):
             others = [x[filler].expand_as(x).clone() if isinstance(x, Tensor) else x for x in inputs]
@@ -194,12 +194,14 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
     return any(over_rows)
 
 
-def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int] | None:
-    """Return the dimension of time, 1 or 0, and the distance of each target from its position in an input, 1 or 0.
+def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int, int] | None:
+    """Return the dimensions of time in an input and the output, and the distance of targets from their position.
 
-    The input may be tokens, one-hot tokens, or numbers; at distance 0 only tokens.
+    The input may be tokens, one-hot tokens, or numbers; the distance is 1, of tokens also 0. Time is the second
+    dimension, the first, or the last, behind channels.
     """
-    if targets is None or plain.ndim < 2 or x.shape[:2] != plain.shape[:2] or min(x.shape[:2]) < 2:
+    times = [time for time in _times(x, plain) if x.shape[time[0]] > 1]
+    if targets is None or not times:
         return None
     sequence = x
     if x.ndim == 3 and not targets.is_floating_point():
@@ -210,8 +212,21 @@ def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, in
     if sequence.is_floating_point() != targets.is_floating_point() or len(targets) < sequence.numel():
         return None
     target = targets[: sequence.numel()].reshape(sequence.shape)
-    for time in (1, 0):
+    for time, time_out in times:
+        if time == sequence.ndim:  # behind classes that became tokens
+            continue
         shifted, aligned = sequence.transpose(0, time)[1:], target.transpose(0, time)[:-1]
         if torch.equal(aligned, shifted) and not torch.equal(shifted, sequence.transpose(0, time)[:-1]):
-            return time, 1
-    return (1, 0) if x.ndim == 2 and not x.is_floating_point() and torch.equal(sequence, target) else None
+            return time, time_out, 1
+    is_given = x.ndim == 2 and not x.is_floating_point() and torch.equal(sequence, target)
+    return (*times[0], 0) if is_given else None
+
+
+def _times(x: Tensor, plain: Tensor) -> Iterator[tuple[int, int]]:
+    """Yield the dimensions of an input and the output that may be time."""
+    if plain.ndim > 1 and x.shape[:2] == plain.shape[:2] and len(x) > 1:
+        yield from ((1, 1), (0, 0))
+    elif plain.ndim == 3 and x.shape == (len(plain), plain.shape[2]):  # scores of classes before time
+        yield 1, 2
+    if x.is_floating_point() and x.ndim == plain.ndim == 3 and x.shape[::2] == plain.shape[::2]:
+        yield 2, 2

@@ -205,7 +205,7 @@ class Caching(nn.Linear):
         return super().forward(x * self.table)
 
 
-def test_a_cache_filled_once_is_no_obstacle() -> None:
+def test_a_cache_filled_once_is_not_an_obstacle() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(Caching(3, 4), nn.Linear(4, 4))
     assert ablations(model, noise(2, 3)).why_whole is None
@@ -251,7 +251,7 @@ def test_a_head_of_zeros_has_nothing_to_say() -> None:
     assert warning.code == "undecided"
 
 
-def test_an_answer_that_is_no_number_comes_first() -> None:
+def test_an_answer_that_is_not_a_number_comes_first() -> None:
     class Divide(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x / x.abs().sum(1, keepdim=True)
@@ -333,13 +333,10 @@ def test_no_such_target(residual: nn.Module, target: str, quoted: str) -> None:
         ablations(residual, noise(1, 3, 8, 8), target=target)
 
 
-@pytest.mark.parametrize(
-    ("model", "x", "quoted"),
-    [
-        (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "is 8, and it was given 2 images"),
-        (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
-    ],
-)
+@pytest.mark.parametrize(("model", "x", "quoted"), [
+    (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "is 8, and it was given 2 images"),
+    (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
+])  # fmt: skip
 def test_nothing_to_compare(model: nn.Module, x: Tensor, quoted: str) -> None:
     with pytest.raises(CannotRunError, match=quoted):
         ablations(model, x)

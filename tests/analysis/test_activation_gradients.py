@@ -143,7 +143,7 @@ def test_an_output_that_takes_no_gradient_says_why(measure):
     rows = flow(measure(Mixed(), X, loss=MEAN))
     assert rows["weight"].problem is None
     assert rows["indices"].problem == "int64 output: no gradient"
-    assert rows["stop"].problem == "takes no gradient: frozen up to here, detached, or under no_grad"
+    assert rows["stop"].problem == "gets no gradient: frozen up to here, detached, or under no_grad"
     assert rows["wave"].problem == "no statistics of a complex tensor"
     assert {rows[name].mark for name in ("indices", "stop", "wave")} == {""}
     assert {rows[name].grad_norm for name in ("indices", "stop", "wave")} == {None}

@@ -99,16 +99,13 @@ class Gives(nn.Module):
         return self.output
 
 
-@pytest.mark.parametrize(
-    ("output", "problem"),
-    [
-        (torch.ones(2, 2, dtype=torch.complex64), "no statistics of a complex tensor"),
-        (torch.ones(2, 2).to_sparse(), "no statistics of a sparse tensor"),
-        (torch.ones(2, 2, device="meta"), "no statistics of a meta tensor"),
-        (torch.full((2, 2), torch.nan), "no finite value"),
-        (torch.empty(0, 2), "no elements"),
-    ],
-)
+@pytest.mark.parametrize(("output", "problem"), [
+    (torch.ones(2, 2, dtype=torch.complex64), "no statistics of a complex tensor"),
+    (torch.ones(2, 2).to_sparse(), "no statistics of a sparse tensor"),
+    (torch.ones(2, 2, device="meta"), "no statistics of a meta tensor"),
+    (torch.full((2, 2), torch.nan), "no finite value"),
+    (torch.empty(0, 2), "no elements"),
+])  # fmt: skip
 @pytest.mark.parametrize("with_correlation", [False, True])
 def test_an_output_without_statistics_is_a_row_that_says_so(
     output: Tensor, problem: str, with_correlation: bool

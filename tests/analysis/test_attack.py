@@ -221,18 +221,12 @@ class Refusing(torch.autograd.Function):
         raise ValueError("not today")
 
 
-@pytest.mark.parametrize(
-    ("scores_of", "said"),
-    [
-        (
-            lambda x: torch.stack([x.detach().sum(), x.detach().sum() * 0])[None],
-            "send no gradient to the image",
-        ),
-        (lambda x: torch.stack([x.sum() * torch.nan, x.sum()])[None], "the loss is nan after 0 steps"),
-        (lambda x: torch.stack([(x - x).sqrt().sum(), x.sum() * 0])[None], "has NaN or infinite values"),
-        (Refusing.apply, "backward raised ValueError: not today"),
-    ],
-)
+@pytest.mark.parametrize(("scores_of", "said"), [
+    (lambda x: torch.stack([x.detach().sum(), x.detach().sum() * 0])[None], "send no gradient to the image"),
+    (lambda x: torch.stack([x.sum() * torch.nan, x.sum()])[None], "the loss is nan after 0 steps"),
+    (lambda x: torch.stack([(x - x).sqrt().sum(), x.sum() * 0])[None], "has NaN or infinite values"),
+    (Refusing.apply, "backward raised ValueError: not today"),
+])  # fmt: skip
 def test_functions_that_cannot_be_attacked(scores_of, said):
     with pytest.raises(CannotRunError, match=said):
         search(scores_of, random_pixels(0), Goal(0, is_targeted=False), asked())
@@ -246,25 +240,22 @@ def test_what_is_left_out_is_filled_in():
     assert asked("pgd", "l2", "3", step_size="0.5") == AttackRequest("pgd", "l2", 3.0, 20, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("options", "said", "hint"),
-    [
-        ({"epsilon": "8"}, "'--epsilon 8' is above 1", "--epsilon 8/255"),
-        ({"epsilon": "256/255"}, "'--epsilon 256/255' is above 1", "--epsilon 1.00392/255"),
-        ({"epsilon": "400"}, "'--epsilon 400' is above 1", "--epsilon 8/255"),
-        ({"epsilon": "-8/255"}, "'--epsilon -8/255' is negative", "--epsilon 8/255"),
-        ({"epsilon": "8/-255"}, "'--epsilon 8/-255' is negative", "--epsilon 8/255"),
-        ({"epsilon": "8/0"}, "'--epsilon 8/0' is neither", "--epsilon 8/255"),
-        ({"epsilon": "eight"}, "'--epsilon eight' is neither", "--epsilon 8/255"),
-        ({"epsilon": "8/255/2"}, "'--epsilon 8/255/2' is neither", "--epsilon 8/255"),
-        ({"epsilon": "nan"}, "'--epsilon nan' is neither", "--epsilon 8/255"),
-        ({"epsilon": "1e6", "norm": "l2"}, "'--epsilon 1e6' is longer than any", "--epsilon 3"),
-        ({"step_size": "0"}, "'--step-size 0' has no effect", "--step-size 2/255"),
-        ({"step_size": "-1"}, "'--step-size -1' is negative", "--step-size 2/255"),
-        ({"method": "fgsm", "steps": 5}, "'--steps 5' does not apply", "--method ifgsm"),
-        ({"method": "ifgsm", "restarts": 5}, "'--restarts 5' does not apply", "--method pgd"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said", "hint"), [
+    ({"epsilon": "8"}, "'--epsilon 8' is above 1", "--epsilon 8/255"),
+    ({"epsilon": "256/255"}, "'--epsilon 256/255' is above 1", "--epsilon 1.00392/255"),
+    ({"epsilon": "400"}, "'--epsilon 400' is above 1", "--epsilon 8/255"),
+    ({"epsilon": "-8/255"}, "'--epsilon -8/255' is negative", "--epsilon 8/255"),
+    ({"epsilon": "8/-255"}, "'--epsilon 8/-255' is negative", "--epsilon 8/255"),
+    ({"epsilon": "8/0"}, "'--epsilon 8/0' is neither", "--epsilon 8/255"),
+    ({"epsilon": "eight"}, "'--epsilon eight' is neither", "--epsilon 8/255"),
+    ({"epsilon": "8/255/2"}, "'--epsilon 8/255/2' is neither", "--epsilon 8/255"),
+    ({"epsilon": "nan"}, "'--epsilon nan' is neither", "--epsilon 8/255"),
+    ({"epsilon": "1e6", "norm": "l2"}, "'--epsilon 1e6' is longer than any", "--epsilon 3"),
+    ({"step_size": "0"}, "'--step-size 0' has no effect", "--step-size 2/255"),
+    ({"step_size": "-1"}, "'--step-size -1' is negative", "--step-size 2/255"),
+    ({"method": "fgsm", "steps": 5}, "'--steps 5' does not apply", "--method ifgsm"),
+    ({"method": "ifgsm", "restarts": 5}, "'--restarts 5' does not apply", "--method pgd"),
+])  # fmt: skip
 def test_requests_that_mean_nothing(options, said, hint):
     with pytest.raises(UsageError) as raised:
         asked(**options)

@@ -111,7 +111,7 @@ def test_weights_of_torch_are_what_it_gives_when_asked():
         assert_close(one.kept.weights, weights.detach(), A_NETWORK)
 
 
-def test_the_class_token_looks_at_the_image_and_nobody_else_is_asked():
+def test_only_the_attention_of_the_class_token_is_shown():
     model, x = vit(), torch.randn(1, 3, 32, 32)
     first, _ = seen_in(model, x)
     exhibits, _ = capture_attention(model, (x,), Selection(), choice=EVENLY)
@@ -221,7 +221,7 @@ def test_looking_everywhere_alike_is_the_ceiling_and_at_one_place_nothing():
         assert row.entropy < 0.01
 
 
-def test_padding_is_no_query():
+def test_padding_is_not_a_query():
     model, x = swin(), torch.randn(1, 3, 40, 56)  # 10 x 14 patches in windows of 4
     with torch.no_grad(), Softmaxes() as truth:
         model(x)
@@ -236,7 +236,7 @@ def test_padding_is_no_query():
             assert row.windows == 12
 
 
-def test_heads_without_places_are_told_from_images():
+def test_heads_without_places_are_distinguished_from_images():
     weights = torch.randn(6, 5, 7).softmax(-1)
     cells = nowhere(weights.shape)
     heads = by_head(weights, -1, cells, cells, n_images=3)
@@ -273,7 +273,7 @@ def test_a_model_in_inference_mode_is_seen_alike():
         assert one.kept.key_grid == plain.kept.key_grid == (4, 4)
 
 
-def test_a_softmax_that_weighs_nothing_is_no_attention():
+def test_a_softmax_that_weighs_nothing_is_not_attention():
     class Gate(nn.Module):
         def __init__(self) -> None:
             super().__init__()

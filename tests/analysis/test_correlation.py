@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tolerance import assert_close, close
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.correlation import Comoments
+from modelscope_cli.analysis.statistics.moments import Comoments
 
 
 def mixed(n: int, n_channels: int, mean: float, seed: int = 0) -> Tensor:

@@ -308,7 +308,7 @@ def test_a_forward_that_raises_has_its_flow_up_to_there():
 
 
 @pytest.mark.parametrize("kind", BY_HAND, ids=lambda kind: kind.__name__)
-def test_the_model_computes_what_it_computes(kind):
+def test_following_the_data_changes_no_result(kind):
     """Following it changes no value, no shape, no cost and no object that comes out."""
     model = kind().eval()
     inputs = [torch.rand(2, 4) for _ in range(1 + (kind is TwoOfEach))]

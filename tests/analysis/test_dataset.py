@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.dataset import examine
+from modelscope_cli.analysis.dataset import check_images
 from modelscope_cli.analysis.dataset.look import ImageFacts, ImageTable, look_at
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.image import strict_pillow
@@ -186,7 +186,7 @@ def test_what_is_broken_odd_dark_flat_or_blurred(folder, originals):
     assert record.images == N + 8
 
 
-def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
+def test_only_so_many_are_reported_and_the_rest_are_counted(tmp_path, originals):
     for n, copy in itertools.product(range(5), range(6)):
         Image.new("L", (40, 40), 7 * n + copy).save(tmp_path / f"{n}{copy}.png")
     record = ms.check_images(tmp_path, select="MS809")
@@ -225,7 +225,7 @@ def test_what_means_nothing_is_refused(folder, tmp_path):
         ms.check("alexnet", weights="none", select="MS8")
     for name in ("train", "val"):
         (tmp_path / "sets" / name).mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds data sets, not classes: train, val") as caught:
+    with pytest.raises(UsageError, match="contains data sets, not classes: train, val") as caught:
         ms.check_images(tmp_path / "sets")
     assert str(caught.value.hint).endswith(
         f"modelscope check {tmp_path}/sets/train --against {tmp_path}/sets/val"
@@ -279,7 +279,9 @@ def test_pairs_are_those_of_comparing_everything():
             hashes = np.packbits(bits).tobytes(), np.packbits(finer).tobytes()
             looks.append(ImageFacts(random.bytes(32), "", 8, 8, *hashes, 1, 1, 1))
     table = table_of(looks)
-    found = {(pair.first, pair.second): pair.alike for pair in examine.find_alike(table, table.good(), 0.5)}
+    found = {
+        (pair.first, pair.second): pair.alike for pair in check_images.find_alike(table, table.good(), 0.5)
+    }
     rows = np.unpackbits(table.rows("fine"), axis=1).astype(bool)
     distinct = {
         row.tobytes(): n for n, row in reversed(list(enumerate(np.hstack([table.rows("coarse"), rows]))))
@@ -294,9 +296,14 @@ def test_pairs_are_those_of_comparing_everything():
 
 
 def test_groups_hang_together():
-    pairs = [examine.ImagePair(5, 9, 1.0), examine.ImagePair(1, 5, 0.7), examine.ImagePair(2, 3, 0.9)]
+    pairs = [
+        check_images.ImagePair(5, 9, 1.0),
+        check_images.ImagePair(1, 5, 0.7),
+        check_images.ImagePair(2, 3, 0.9),
+    ]
     groups = [
-        sorted({n for pair in group for n in (pair.first, pair.second)}) for group in examine.groups_of(pairs)
+        sorted({n for pair in group for n in (pair.first, pair.second)})
+        for group in check_images.groups_of(pairs)
     ]
     assert groups == [[1, 5, 9], [2, 3]]
 

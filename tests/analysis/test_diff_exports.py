@@ -117,6 +117,75 @@ def test_the_batch_of_the_export_that_became_a_constant_is_named(tmp_path):
     assert [cause.kind for cause in record.causes] == ["dynamic_shapes"]
 
 
+class Resized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4, 5)
+
+    def forward(self, x):
+        height = int(x.shape[2])
+        x = nn.functional.interpolate(self.conv(x), size=(2 * height, 2 * height), mode="bilinear")
+        return self.fc(x.abs().mean((2, 3)))
+
+
+class Gated(Resized):
+    """The first value of its own shape has one number for each channel, which any scale and shift would fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        height = int(x.shape[2])
+        x = self.conv(nn.functional.interpolate(x, size=(height // 2, height // 2), mode="bilinear"))
+        return self.fc((x * self.gate(x.mean((2, 3), keepdim=True))).abs().mean((2, 3)))
+
+
+@pytest.mark.parametrize("kind", [Resized, Gated])
+def test_the_image_size_of_the_export_that_became_a_constant_is_named(kind, tmp_path):
+    model = kind().eval()
+    sizes = {"input_names": ["x"], "dynamic_axes": {"x": {2: "height", 3: "width"}}}
+    faults.export(model, torch.randn(1, 3, 32, 32), tmp_path / "net.onnx", dynamo=False, **sizes)
+    assert ms.diff(model, tmp_path / "net.onnx", torch.randn(1, 3, 32, 32)).is_same
+    (cause,) = ms.diff(model, tmp_path / "net.onnx", torch.randn(1, 3, 48, 48)).causes
+    assert (cause.kind, "images of 32x32, and others for 48x48" in cause.message) == ("dynamic_shapes", True)
+
+
+@pytest.mark.parametrize(("opset", "kind"), [(10, "opset"), (17, "resize_mode")])
+def test_an_opset_without_half_pixels_is_named(opset, kind, tmp_path):
+    model, path = Resized().eval(), tmp_path / "net.onnx"
+    faults.export(model, X, path, dynamo=False, opset_version=opset)
+    if opset > 10:
+        file = onnx.load(path)
+        resize = faults.node(file, "Resize")
+        faults.attribute(resize, "coordinate_transformation_mode").s = b"asymmetric"
+        onnx.save(file, path)
+    (cause,) = ms.diff(model, path, X).causes
+    assert (cause.kind, "'asymmetric' in B" in cause.message) == (kind, True)
+
+
+@pytest.mark.parametrize(("opset", "kind"), [(11, "opset"), (17, "attribute")])
+def test_a_softmax_over_other_axes_is_the_attribute_or_the_opset(opset, kind, tmp_path):
+    class Soft(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.soft, self.fc = nn.Conv2d(3, 4, 1), nn.Softmax(1), nn.Conv2d(4, 5, 1)
+
+        def forward(self, x):
+            return self.fc(self.soft(self.conv(x)))
+
+    model, path = Soft().eval(), tmp_path / "net.onnx"
+    faults.export(model, X, path, dynamo=False, opset_version=17)
+    file = onnx.load(path)
+    if opset == 11:
+        file.opset_import[0].version = 11  # whose softmax takes all axes that follow
+    else:
+        faults.attribute(faults.node(file, "Softmax"), "axis").i = 2
+    onnx.save(file, path)
+    (cause,) = ms.diff(model, path, X).causes
+    assert (cause.kind, cause.layer) == (kind, "soft")
+
+
 def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weights(tmp_path):
     """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope.
 
@@ -178,3 +247,47 @@ def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weigh
         faults.export(other, X, tmp_path / "fault.onnx", dynamo=False)
         (cause,) = ms.diff(model, tmp_path / "fault.onnx", X).causes
         assert (cause.kind, cause.layer) == found
+
+
+def test_the_weight_of_a_norm_with_further_axes_is_found(tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU()).eval()
+        nn.init.uniform_(model[1].weight, 0.5, 1.5)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[1].weight[3] += 0.5
+    faults.export(other, X, None, dynamo=True).save(tmp_path / "net.onnx")
+    (cause,) = ms.diff(model, tmp_path / "net.onnx", X).causes
+    assert (cause.kind, cause.layer) == ("weights", "1")
+
+
+def test_one_of_several_inputs_of_a_layer_is_traced_back_to_its_branch(tmp_path):
+    class Sum(nn.Module):
+        def forward(self, values):
+            return sum(values)
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1)
+            self.sum = Sum()
+
+        def forward(self, x):
+            resize = nn.functional.interpolate
+            return self.c(
+                self.sum([resize(one(x), scale_factor=2.0, mode="bilinear") for one in (self.a, self.b)])
+            )
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Branches().eval()
+    faults.export(model, X, None, dynamo=True).save(tmp_path / "net.onnx")
+    for which in range(2):
+        file = onnx.load(tmp_path / "net.onnx")
+        resize = [node for node in file.graph.node if node.op_type == "Resize"][which]
+        faults.attribute(resize, "coordinate_transformation_mode").s = b"align_corners"
+        onnx.save(file, tmp_path / "fault.onnx")
+        record = ms.diff(model, tmp_path / "fault.onnx", X)
+        (cause,) = record.causes
+        assert (cause.kind, cause.layer, "ab"[which] in cause.message.split()) == ("resize_mode", "sum", True)

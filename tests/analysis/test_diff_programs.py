@@ -144,6 +144,10 @@ def test_an_older_exporter_is_matched_by_the_names_of_nodes_and_without_these_by
         (faults.half_weights, "cast", "conv3"),
         (faults.half, "cast", "conv3"),
         (faults.epsilon, "epsilon", "norm"),
+        (faults.odd_epsilon, "epsilon", "norm"),
+        (faults.same_padding, "padding", "bn2"),
+        (faults.turned, "axis_order", None),
+        (faults.asymmetric, "resize_mode", "conv3"),
         (faults.nearest, "resize_mode", "conv3"),
         (faults.corners, "resize_mode", "conv3"),
         (faults.no_activation, "missing_node", "act#1"),
@@ -266,7 +270,7 @@ def test_a_program_takes_named_inputs_and_says_which_sizes_it_does_not(tmp_path)
     assert ms.diff(model, program, {"y": y, "x": x}).is_same
     fixed = nn.Sequential(nn.Flatten(0), nn.Linear(6, 2)).eval()
     program = torch.export.export(fixed, (torch.zeros(2, 3),))
-    with pytest.raises(CannotRunError, match=r"B takes the inputs input, and A is given x, y"):
+    with pytest.raises(CannotRunError, match=r"B expects the inputs input, but A is given x, y"):
         ms.diff(model, program, {"x": x, "y": y})
     with pytest.raises(CannotRunError, match=r"of the program cannot be run"):
         ms.diff(nn.Flatten(0).eval(), program, torch.zeros(3, 3))

@@ -112,7 +112,7 @@ def test_a_network_for_0_to_255_is_known_by_its_accuracy(
     assert [(one.kind, one.name) for one in record.evidence] == [("accuracy", "0..255")]
 
 
-def test_without_folders_only_its_sureness_tells_and_is_no_evidence(
+def test_without_folders_only_confidence_is_known_and_is_not_evidence(
     squeezenet: LoadedModel, tmp_path: Path
 ) -> None:
     for n, (image, _) in enumerate(Shapes(3, seed=9, size=224)):
@@ -223,19 +223,11 @@ def test_options_that_ask_for_something_else_than_is_stated_are_a_variation(shap
     assert diagnosed(module, shapes).given is None
 
 
-@pytest.mark.parametrize(
-    ("resolved", "origin", "stated_by", "assumed"),
-    [
-        ("IMAGENET1K_V1", "cache", "torchvision's preset of the weights IMAGENET1K_V1", None),
-        ("net.pth", "checkpoint", None, "torchvision's preset of the weights of tiny"),
-        (
-            "random",
-            "seeded random",
-            None,
-            "torchvision's preset of the weights of tiny; the weights are random",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("resolved", "origin", "stated_by", "assumed"), [
+    ("IMAGENET1K_V1", "cache", "torchvision's preset of the weights IMAGENET1K_V1", None),
+    ("net.pth", "checkpoint", None, "torchvision's preset of the weights of tiny"),
+    ("random", "seeded random", None, "torchvision's preset of the weights of tiny; the weights are random"),
+])  # fmt: skip
 def test_who_states_it_goes_by_where_the_weights_are_from(
     resolved: str, origin: str, stated_by: str | None, assumed: str | None, shapes: Path
 ) -> None:

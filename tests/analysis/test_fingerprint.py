@@ -134,7 +134,7 @@ print(record.is_same, max(row.rel_l2 for row in record.layers), *[one.name for o
 """
 
 
-def test_the_plainest_kernels_are_no_difference(file: Path) -> None:
+def test_the_plainest_kernels_are_not_a_difference(file: Path) -> None:
     plain = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
     line = [sys.executable, "-c", SCRIPT, str(file), str(Path(__file__).parent)]
     done = subprocess.run(line, env=plain, capture_output=True, text=True, check=True)
@@ -202,11 +202,11 @@ def test_the_file_is_a_result_and_damaged_ones_are_refused(net: Net, file: Path,
     document["fingerprint"]["layers"][0]["projections"] = "many"
     assert "is damaged" in refused(json.dumps(document))
     document["fingerprint"] = None
-    assert "holds no fingerprint" in refused(json.dumps(document))
+    assert "contains no fingerprint" in refused(json.dumps(document))
 
 
 def test_what_is_missing_is_said_with_a_line_that_works(net: Net, file: Path) -> None:
-    with pytest.raises(UsageError, match="was made from an input, and none is given"):
+    with pytest.raises(UsageError, match="was made from an input, but none is given"):
         ms.diff(str(file), net)
     with pytest.raises(UsageError, match="no model is given"):
         ms.diff(str(file))

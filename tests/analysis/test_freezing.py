@@ -33,17 +33,14 @@ def trained(model: nn.Module) -> set[str]:
     return {name for name, p in model.named_parameters() if p.requires_grad}
 
 
-@pytest.mark.parametrize(
-    ("freeze", "train_only", "expected"),
-    [
-        ((), (), {"stem.0", "stem.1", "body.0", "head"}),
-        (("stem",), (), {"body.0", "head"}),
-        (("type:Conv2d",), (), {"stem.1", "head"}),
-        ((), ("head",), {"head"}),
-        ((), ("head", "body.*"), {"body.0", "head"}),
-        (("stem.1",), ("stem",), {"stem.0"}),
-    ],
-)
+@pytest.mark.parametrize(("freeze", "train_only", "expected"), [
+    ((), (), {"stem.0", "stem.1", "body.0", "head"}),
+    (("stem",), (), {"body.0", "head"}),
+    (("type:Conv2d",), (), {"stem.1", "head"}),
+    ((), ("head",), {"head"}),
+    ((), ("head", "body.*"), {"body.0", "head"}),
+    (("stem.1",), ("stem",), {"stem.0"}),
+])  # fmt: skip
 def test_patterns_say_who_is_trained(freeze, train_only, expected):
     model = Net()
     set_trainable(model, freeze, train_only)
@@ -110,15 +107,12 @@ def test_every_way_of_clipping_leaves_frozen_weights_alone(measure, unchanged, c
 
 
 @pytest.mark.parametrize("option", ["freeze", "train_only"])
-@pytest.mark.parametrize(
-    ("pattern", "quoted"),
-    [
-        ("nothing", "'nothing' matches no layer"),
-        ("relu", "relu' matches only layers without parameters"),
-        ("conv@1", "'conv@1' names calls, which are not known here yet"),
-        ("re:[", "'re:['"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "quoted"), [
+    ("nothing", "'nothing' matches no layer"),
+    ("relu", "relu' matches only layers without parameters"),
+    ("conv@1", "'conv@1' names calls, which are not known here yet"),
+    ("re:[", "'re:['"),
+])  # fmt: skip
 def test_a_pattern_that_freezes_nothing(measure, unchanged, option, pattern, quoted):
     model = Net()
     check = unchanged(model)

@@ -73,24 +73,21 @@ def test_the_way_of_accelerators_gives_the_same(values: list[float]) -> None:
     assert reduce_on_device(torch.tensor(values), None, ONLY)().histogram == histogram(values)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [0.0],
-        [-0.0, 0.0],
-        [3.5] * 7,
-        [-1e30, 1e30],
-        [-3.4028234663852886e38, 3.4028234663852886e38],
-        [1e-45, 3e-45, 0.0],
-        [-1e-40, 2e-39],
-        [1.0, 1.0000001],
-        [-5.0, -4.0, -3.0],
-        [1e30, 1e30],
-        [float(i) for i in range(1000)],
-        [16777215.0, 16777214.0],
-        [0.1, 100.0, 1e-20],
-    ],
-)
+@pytest.mark.parametrize("values", [
+    [0.0],
+    [-0.0, 0.0],
+    [3.5] * 7,
+    [-1e30, 1e30],
+    [-3.4028234663852886e38, 3.4028234663852886e38],
+    [1e-45, 3e-45, 0.0],
+    [-1e-40, 2e-39],
+    [1.0, 1.0000001],
+    [-5.0, -4.0, -3.0],
+    [1e30, 1e30],
+    [float(i) for i in range(1000)],
+    [16777215.0, 16777214.0],
+    [0.1, 100.0, 1e-20],
+])  # fmt: skip
 def test_odd_ranges(values: list[float]) -> None:
     values = torch.tensor(values).tolist()
     check(histogram(values), values)

@@ -127,14 +127,11 @@ class Codebook(nn.Module):
         return self.head(x + code)
 
 
-@pytest.mark.parametrize(
-    ("model", "x", "idle"),
-    [
-        (Uncalled(), X, {"blocks.2", "heads.idle", "idle"}),
-        (Codebook(), torch.ones(2, 4), set()),
-        (Inside(), torch.ones(2, 4), set()),
-    ],
-)
+@pytest.mark.parametrize(("model", "x", "idle"), [
+    (Uncalled(), X, {"blocks.2", "heads.idle", "idle"}),
+    (Codebook(), torch.ones(2, 4), set()),
+    (Inside(), torch.ones(2, 4), set()),
+])  # fmt: skip
 def test_check_warns_of_what_takes_no_part(model: nn.Module, x: Tensor, idle: set[str]) -> None:
     findings = ms.check(model, x, select="MS401").findings
     assert {finding.layer for finding in findings} == idle

@@ -270,7 +270,7 @@ def test_one_activation_of_each_is_alive():
             for step in self.steps:
                 x = step(x + 1)
                 self.alive.add(x)
-                gc.collect()
+                gc.collect(1)
                 self.most = max(self.most, len(self.alive))
             return x
 
@@ -312,7 +312,7 @@ def test_nothing_is_kept_where_one_only_has_less(names, missing):
     assert pairing.most_bytes == 0
 
 
-def test_a_pass_that_nobody_follows_to_its_end_is_ended():
+def test_an_unfinished_pass_is_ended():
     net, _ = twins()
     stream = OutputStream(net, seed=0, blocks={""})
     with HookSession(net, [stream]) as session:

@@ -29,25 +29,22 @@ BEST = X.detach().argmax(1)
 HOT = F.one_hot(BEST, 5).float()
 
 
-@pytest.mark.parametrize(
-    ("options", "expected", "name"),
-    [
-        ({}, F.cross_entropy(X, BEST), "cross-entropy"),
-        ({"name": "cross-entropy"}, F.cross_entropy(X, BEST), "cross-entropy"),
-        ({"label_smoothing": 0.1}, F.cross_entropy(X, BEST, label_smoothing=0.1), "cross-entropy"),
-        ({"name": "cross-entropy", "target": "1"}, F.cross_entropy(X, torch.ones(3).long()), "cross-entropy"),
-        ({"name": "bce"}, F.binary_cross_entropy_with_logits(X, (X > 0).float()), "bce"),
-        (
-            {"name": "bce", "target": "dog"},
-            F.binary_cross_entropy_with_logits(X, F.one_hot(torch.ones(3).long(), 5).float()),
-            "bce",
-        ),
-        ({"name": "mse"}, F.mse_loss(X, HOT), "mse"),
-        ({"name": "mean"}, X.mean(), "mean"),
-        ({"name": "logit"}, X.amax(1).mean(), "logit"),
-        ({"name": "logit", "target": "4"}, X[:, 4].mean(), "logit"),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected", "name"), [
+    ({}, F.cross_entropy(X, BEST), "cross-entropy"),
+    ({"name": "cross-entropy"}, F.cross_entropy(X, BEST), "cross-entropy"),
+    ({"label_smoothing": 0.1}, F.cross_entropy(X, BEST, label_smoothing=0.1), "cross-entropy"),
+    ({"name": "cross-entropy", "target": "1"}, F.cross_entropy(X, torch.ones(3).long()), "cross-entropy"),
+    ({"name": "bce"}, F.binary_cross_entropy_with_logits(X, (X > 0).float()), "bce"),
+    (
+        {"name": "bce", "target": "dog"},
+        F.binary_cross_entropy_with_logits(X, F.one_hot(torch.ones(3).long(), 5).float()),
+        "bce",
+    ),
+    ({"name": "mse"}, F.mse_loss(X, HOT), "mse"),
+    ({"name": "mean"}, X.mean(), "mean"),
+    ({"name": "logit"}, X.amax(1).mean(), "logit"),
+    ({"name": "logit", "target": "4"}, X[:, 4].mean(), "logit"),
+])  # fmt: skip
 def test_losses_are_torchs_own(options, expected, name):
     loss = judge(X, **options)
     assert loss.value.ndim == 0
@@ -65,16 +62,13 @@ def test_nll_is_torchs_own_and_takes_log_probabilities_only():
         judge(X, name="nll")
 
 
-@pytest.mark.parametrize(
-    ("target", "words", "classes"),
-    [
-        ("predicted", "predicted", tuple(BEST.tolist())),
-        ("1", "1 (dog)", (1, 1, 1)),
-        ("dog", "1 (dog)", (1, 1, 1)),
-        ("bee", "4 (Bee)", (4, 4, 4)),
-        ("+0", "0 (cat)", (0, 0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("target", "words", "classes"), [
+    ("predicted", "predicted", tuple(BEST.tolist())),
+    ("1", "1 (dog)", (1, 1, 1)),
+    ("dog", "1 (dog)", (1, 1, 1)),
+    ("bee", "4 (Bee)", (4, 4, 4)),
+    ("+0", "0 (cat)", (0, 0, 0)),
+])  # fmt: skip
 def test_a_target_is_an_index_a_label_or_the_prediction(target, words, classes):
     loss = judge(X, target=target)
     assert (loss.target, loss.classes) == (words, classes)
@@ -87,33 +81,20 @@ def test_the_prediction_of_one_picture_is_named():
     assert judge(X[:1], categories=None).target == f"predicted: {index}"
 
 
-@pytest.mark.parametrize(
-    ("target", "categories", "message", "hint"),
-    [
-        ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target 4"),
-        ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target 4"),
-        ("5", None, "target 5 is out of range: the classes are 0..4", "--target 4"),
-        (
-            "doge",
-            LABELS,
-            "unknown target 'doge': the classes are cat, dog, crane, Bee",
-            "--target dog   or an index",
-        ),
-        ("crane", LABELS, "target 'crane' is the label of 2 classes: [2, 3]", "--target 2"),
-        (
-            "dog",
-            None,
-            "target 'dog' is not a class index, and the labels of this model are unknown",
-            "--target 0",
-        ),
-        (
-            "+-1",
-            None,
-            "target '+-1' is not a class index, and the labels of this model are unknown",
-            "--target 0",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("target", "categories", "message", "hint"), [
+    ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target 4"),
+    ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target 4"),
+    ("5", None, "target 5 is out of range: the classes are 0..4", "--target 4"),
+    (
+        "doge",
+        LABELS,
+        "unknown target 'doge': the classes are cat, dog, crane, Bee",
+        "--target dog   or an index",
+    ),
+    ("crane", LABELS, "target 'crane' is the label of 2 classes: [2, 3]", "--target 2"),
+    ("dog", None, "target 'dog' is not a class index, and the labels of this model are unknown", "--target 0"),
+    ("+-1", None, "target '+-1' is not a class index, and the labels of this model are unknown", "--target 0"),
+])  # fmt: skip
 def test_a_target_that_is_none(target, categories, message, hint):
     with pytest.raises(UsageError) as caught:
         judge(X, target=target, categories=categories)
@@ -128,16 +109,13 @@ def test_a_loss_of_classes_needs_classes(name, shape, words):
         judge(output, name=name)
 
 
-@pytest.mark.parametrize(
-    ("output", "options", "quoted"),
-    [
-        (X, {"name": "mean", "target": "1"}, "'--target 1' has no meaning for the loss 'mean'"),
-        (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square'"),
-        (scores(), {"target": "1"}, "'--target 1' has no meaning for the loss 'the model's own'"),
-        (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
-        (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
-    ],
-)
+@pytest.mark.parametrize(("output", "options", "quoted"), [
+    (X, {"name": "mean", "target": "1"}, "'--target 1' has no meaning for the loss 'mean'"),
+    (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square'"),
+    (scores(), {"target": "1"}, "'--target 1' has no meaning for the loss 'the model's own'"),
+    (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
+    (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
+])  # fmt: skip
 def test_what_would_change_nothing_is_refused(output, options, quoted):
     with pytest.raises(UsageError) as caught:
         judge(output, **options)
@@ -147,7 +125,7 @@ def test_what_would_change_nothing_is_refused(output, options, quoted):
 
 @pytest.mark.parametrize("shape", [(4, 1), (4,), (2, 3, 4, 4), (2, 3, 5)])
 @pytest.mark.parametrize("name", ["auto", "mse"])
-def test_an_output_that_is_no_vector_of_classes_is_squared(shape, name):
+def test_an_output_that_is_not_a_vector_of_classes_is_squared(shape, name):
     x = scores(*shape)
     loss = judge(x, name=name)
     assert (loss.name, loss.target) == ("mean square", "zero")
@@ -200,16 +178,13 @@ def test_the_models_own_losses_are_added():
         judge([{"boxes": scores(7, 4), "scores": scores(7)}], family="detection")
 
 
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        (X.detach(), "does not depend on anything trainable: its forward runs under no_grad"),
-        (X.detach().argmax(1), "the model returns tensors of int64, which cannot be differentiated"),
-        ("text", "the model returns a str without tensors"),
-        (None, "the model returns a NoneType without tensors"),
-        ([], "the model returns a list without tensors"),
-    ],
-)
+@pytest.mark.parametrize(("output", "reason"), [
+    (X.detach(), "does not depend on anything trainable: its forward runs under no_grad"),
+    (X.detach().argmax(1), "the model returns tensors of int64, which cannot be differentiated"),
+    ("text", "the model returns a str without tensors"),
+    (None, "the model returns a NoneType without tensors"),
+    ([], "the model returns a list without tensors"),
+])  # fmt: skip
 def test_an_output_that_cannot_be_differentiated(output, reason):
     with pytest.raises(CannotRunError) as caught:
         judge(output)
@@ -250,17 +225,14 @@ def test_a_loss_of_ones_own(custom):
     assert torch.equal(library.value, F.cross_entropy(X, BEST))
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "quoted"),
-    [
-        ("vector", CannotRunError, "returned a tensor of (3,), not a scalar"),
-        ("number", CannotRunError, "returned a float, not a scalar"),
-        ("without_graph", CannotRunError, "returned a number without a graph"),
-        ("raises", CannotRunError, "raised ValueError: no luck"),
-        ("a_number", UsageError, "is an int, not a function"),
-        ("missing", UsageError, "has no attribute 'missing'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "error", "quoted"), [
+    ("vector", CannotRunError, "returned a tensor of (3,), not a scalar"),
+    ("number", CannotRunError, "returned a float, not a scalar"),
+    ("without_graph", CannotRunError, "returned a number without a graph"),
+    ("raises", CannotRunError, "raised ValueError: no luck"),
+    ("a_number", UsageError, "is an int, not a function"),
+    ("missing", UsageError, "has no attribute 'missing'"),
+])  # fmt: skip
 def test_a_loss_of_ones_own_that_does_not_work(custom, name, error, quoted):
     with pytest.raises(error) as caught:
         judge(X, name=custom(name))

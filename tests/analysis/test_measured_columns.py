@@ -200,14 +200,11 @@ def test_values_of_random_weights_are_warned_of(x):
     assert ms.summary("squeezenet1_1", input_shape=(1, 3, 64, 64), measure=("time",)).run.warnings == ()
 
 
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"measure": ("speed",)}, "'speed' is not a measured column"),
-        ({"weights": "auto"}, "'--weights auto' has no effect"),
-        ({"device": "cpu"}, "'--device cpu' has no effect"),
-    ],
-)
+@pytest.mark.parametrize(("keywords", "message"), [
+    ({"measure": ("speed",)}, "'speed' is not a measured column"),
+    ({"weights": "auto"}, "'--weights auto' has no effect"),
+    ({"device": "cpu"}, "'--device cpu' has no effect"),
+])  # fmt: skip
 def test_what_cannot_be_measured_is_refused(keywords, message):
     with pytest.raises(UsageError, match=message):
         ms.summary("squeezenet1_1", **keywords)

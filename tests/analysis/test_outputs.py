@@ -1,16 +1,21 @@
 """What a model's output is, whatever its shape and names, and what is followed in it."""
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
+from safetensors.torch import load_file
 from tolerance import assert_close, close
 from torch import Tensor, nn
 from torchvision.ops import box_iou
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -190,6 +195,65 @@ def test_a_depth_map():
     expected = (depth[0].min(), depth[0].median(), depth[0].mean(), depth[0].max())
     assert figures == tuple(close(float(value)) for value in expected)
     assert answer.as_vectors().kind == "vectors"
+
+
+def test_depths_and_classes_are_drawn_in_the_size_of_the_input(tmp_path):
+    torch.manual_seed(0)
+    net, x = nn.Conv2d(3, 1, 2, 2), numbers(2, 3, 8, 12)
+    depth = ms.predict(net, x, out=tmp_path / "depth", output_kind="depth")
+    assert depth.files[:2] == ("maps.png", "maps.safetensors")
+    expected = F.interpolate(net(x), (8, 12), mode="bilinear")[:, 0]
+    saved = load_file(tmp_path / "depth/maps.safetensors")
+    assert_close(torch.stack([saved["0.0"], saved["1.1"]]), expected)
+    record = ms.explain(net, x[:1], output_kind="depth", method="saliency", receipt="none")
+    assert (record.probability, record.score_name) == (None, "mean value")
+    assert record.logit == close(float(net(x[:1]).detach().mean()))
+
+
+class TwoTowers(nn.Module):
+    """Returns features as models of open_clip do."""
+
+    context_length, vocab_size, logit_bias = 4, 9, None
+
+    def __init__(self):
+        super().__init__()
+        self.image, self.text = nn.Conv2d(3, 5, 4), nn.Embedding(9, 5)
+        self.logit_scale = nn.Parameter(torch.tensor(1.5))
+
+    def encode_image(self, image):
+        return F.normalize(self.image(image).mean((2, 3)), dim=1)
+
+    def encode_text(self, text):
+        return F.normalize(self.text(text).mean(1), dim=1)
+
+    def forward(self, image=None, text=None):
+        texts = None if text is None else self.encode_text(text)
+        return self.encode_image(image), texts, self.logit_scale.exp()
+
+
+def test_images_are_compared_with_texts(tmp_path, monkeypatch):
+    """With a tokenizer of its letters in the place of open_clip's."""
+
+    def tokenizer(context_length):
+        return lambda texts: torch.tensor(
+            [[ord(c) % 9 for c in text.ljust(context_length)] for text in texts]
+        )
+
+    monkeypatch.setitem(sys.modules, "open_clip", SimpleNamespace(SimpleTokenizer=tokenizer))
+    torch.manual_seed(0)
+    net, x = TwoTowers(), numbers(1, 3, 8, 8)
+    Image.new("RGB", (8, 8), (200, 30, 90)).save(tmp_path / "a.png")
+    record = ms.predict(net, tmp_path / "a.png", labels=["cat", "owl"], size=8, normalize=False)
+    seen = torch.tensor([200, 30, 90]).view(1, 3, 1, 1).expand(1, 3, 8, 8) / 255
+    text = tokenizer(4)(["cat", "owl"])
+    with torch.no_grad():
+        images, texts, scale = net(seen, text)
+    expected = (scale * images @ texts.T).softmax(1)[0]
+    best = int(expected.argmax())
+    assert (record[0].top[0].index, record[0].top[0].label) == (best, ("cat", "owl")[best])
+    assert record[0].top[0].score == close(float(expected[best]))
+    with pytest.raises(CannotRunError, match="compares images with texts"):
+        ms.predict(net, x)
 
 
 def test_a_row_of_scores():

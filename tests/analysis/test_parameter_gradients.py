@@ -52,7 +52,7 @@ def test_mean_and_noise_over_passes_are_numpys(net, measure, n_passes):
         assert row.snr == close(np.linalg.norm(mean) / noise)
 
 
-def test_the_same_pass_again_is_no_noise(net, measure):
+def test_the_same_pass_again_is_not_noise(net, measure):
     (x,) = images(1)
     once = measure(net, x)
     assert {(row.noise, row.snr) for row in once.parameters} == {(None, None)}
@@ -179,15 +179,12 @@ class Marked(nn.Module):
         return (x * 0 + sum(parts) + self.frozen + (self.sick - 1).sqrt()).sum()
 
 
-@pytest.mark.parametrize(
-    ("thresholds", "small", "large"),
-    [
-        (GradThresholds(), "", ""),
-        (GradThresholds(1e-2, 1e2), "vanishing", "exploding"),
-        (GradThresholds(1e-2, 1e4), "vanishing", ""),
-        (GradThresholds(0, 1e2), "", "exploding"),
-    ],
-)
+@pytest.mark.parametrize(("thresholds", "small", "large"), [
+    (GradThresholds(), "", ""),
+    (GradThresholds(1e-2, 1e2), "vanishing", "exploding"),
+    (GradThresholds(1e-2, 1e4), "vanishing", ""),
+    (GradThresholds(0, 1e2), "", "exploding"),
+])  # fmt: skip
 def test_marks(measure, thresholds, small, large):
     found = measure(Marked(), torch.ones(1), loss=LossRequest("mean"), thresholds=thresholds)
     marks = {row.name: row.mark for row in found.parameters}

@@ -314,7 +314,7 @@ def test_tokens_of_an_unknown_operator_go_by_their_number_and_say_so():
     assert exhibit.record.problem == "11 x 2 values without positions in the image"
 
 
-def test_tokens_of_a_video_show_the_frame_in_the_middle():
+def test_tokens_of_a_video_show_its_frames_in_rows():
     class Video(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -329,8 +329,9 @@ def test_tokens_of_a_video_show_the_frame_in_the_middle():
     for dim in (2, 3, 4):
         x = x.repeat_interleave(PATCH, dim)
     (exhibit,) = maps_of(Video(), x, "look")
-    assert_close(exhibit.maps, numbers[1:])
-    assert exhibit.record.note == "frame 2 of 2"
+    assert_close(exhibit.maps, torch.cat([numbers[:1], numbers[1:]], 2))
+    assert_close(exhibit.frames, numbers[None])
+    assert exhibit.record.note == "2 frames, in rows"
 
 
 SMALL = {

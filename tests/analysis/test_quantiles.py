@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import from_plain, to_text
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import (
     N_PATTERNS,
@@ -108,7 +108,7 @@ def test_any_bits_in_any_batches_in_any_order(parts: list[list[float]], random: 
         )
 
 
-def test_minus_zero_is_told_as_zero() -> None:
+def test_minus_zero_is_reported_as_zero() -> None:
     (value,) = by_counting([torch.tensor([-0.0])], ("p50",)).values()
     assert math.copysign(1.0, value) == 1.0
 
@@ -236,5 +236,5 @@ def test_names_of_quantiles(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["p", "p101", "p-1", "p100.5", "p5.", "p.5", "q50", "50", "p1e1", "p 5"])
-def test_other_names_are_none(key: str) -> None:
+def test_other_names_are_not_taken_for_models(key: str) -> None:
     assert quantiles_in([key]) == ()

@@ -93,15 +93,12 @@ def test_the_field_is_where_the_gradient_is(name, size, layer, let_through):
         assert field.box(element) == pixels_with_gradient(model, x, layer, element), element
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "layer"),
-    [
-        ("efficientnet_b0", 64, "features.1.0"),  # squeeze-excitation
-        ("resnet18", 64, "avgpool"),
-        ("resnet18", 64, "fc"),
-        ("vit_b_32", 224, "encoder.layers.encoder_layer_0.self_attention"),
-    ],
-)
+@pytest.mark.parametrize(("name", "size", "layer"), [
+    ("efficientnet_b0", 64, "features.1.0"),  # squeeze-excitation
+    ("resnet18", 64, "avgpool"),
+    ("resnet18", 64, "fc"),
+    ("vit_b_32", 224, "encoder.layers.encoder_layer_0.self_attention"),
+])  # fmt: skip
 def test_what_is_computed_from_all_of_it_sees_the_whole_image(name, size, layer):
     torch.manual_seed(0)
     model = torchvision.models.get_model(name).eval()

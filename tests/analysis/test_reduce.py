@@ -14,8 +14,14 @@ from tolerance import close, tolerance
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
-from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_on_device, reduce_tensor
-from modelscope_cli.analysis.statistics.reduce_cpu import CHUNK, HISTOGRAM_EXACT, ROW
+from modelscope_cli.analysis.statistics.reduce import (
+    CHUNK,
+    HISTOGRAM_EXACT,
+    ROW,
+    abs_deviation,
+    reduce_on_device,
+    reduce_tensor,
+)
 
 WANTED = Wanted(threshold=0.1)
 Way = Callable[[Tensor, int | None], Moments]

@@ -16,16 +16,13 @@ def test_zero_is_zero_even_of_nan() -> None:
     assert torch.equal(replaced(torch.full((2, 3, 4), torch.nan), 1, "zero", 0), torch.zeros(2, 3, 4))
 
 
-@pytest.mark.parametrize(
-    ("shape", "dim", "axes"),
-    [
-        ((2, 3, 4, 5), 1, (2, 3)),
-        ((2, 4, 5, 3), 3, (1, 2)),
-        ((2, 7, 3), 2, (1,)),
-        ((2, 3), 1, (1,)),
-        ((2, 3, 1, 1), 1, (1,)),
-    ],
-)
+@pytest.mark.parametrize(("shape", "dim", "axes"), [
+    ((2, 3, 4, 5), 1, (2, 3)),
+    ((2, 4, 5, 3), 3, (1, 2)),
+    ((2, 7, 3), 2, (1,)),
+    ((2, 3), 1, (1,)),
+    ((2, 3, 1, 1), 1, (1,)),
+])  # fmt: skip
 def test_mean_and_shuffle_against_numpy(shape: tuple[int, ...], dim: int, axes: tuple[int, ...]) -> None:
     x = noise(*shape)
     mean = replaced(x, dim, "mean", 0)
@@ -55,7 +52,7 @@ def test_one_channel_leaves_the_others(how: str, dim: int) -> None:
     assert torch.equal(x, noise(2, 4, 5, 4))
 
 
-def test_what_is_no_float_stays_and_structures_too() -> None:
+def test_what_is_not_a_float_stays_and_structures_too() -> None:
     output = {"a": (noise(2, 3), torch.arange(6)), "b": [None, noise(2, 4, 3), 7]}
     new = replace_output(output, [1, 2], "zero", 0)
     assert torch.equal(new["a"][0], torch.zeros(2, 3))

@@ -34,7 +34,6 @@ FAMILIES: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "mobilenet_v3": (partial(zoo.mobilenet_v3_small, num_classes=5), 64),
     "efficientnet": (partial(zoo.efficientnet_b0, num_classes=5), 64),
     "googlenet": (partial(zoo.googlenet, num_classes=5, init_weights=False, transform_input=True), 64),
-    "inception": (partial(zoo.inception_v3, num_classes=5, init_weights=False, aux_logits=False), 96),
     "shufflenet": (partial(zoo.shufflenet_v2_x0_5, num_classes=5), 64),
     "squeezenet": (partial(zoo.squeezenet1_1, num_classes=5), 64),
     "mnasnet": (partial(zoo.mnasnet0_5, num_classes=5), 64),

@@ -131,7 +131,7 @@ def test_a_failing_layer_shows_what_it_was_given() -> None:
     failing = found["1.0", 0]
     assert (failing.executed, failing.input_shapes, failing.output_shapes) == (True, ((1, 4, 6, 6),), ())
     assert failing.macs == 0
-    assert (found["2", 0].executed, found["2", 0].note) == (False, "the forward did not get there")
+    assert (found["2", 0].executed, found["2", 0].note) == (False, "the forward pass did not reach it")
 
 
 def test_layers_never_called_say_why_where_it_is_known() -> None:

@@ -1,10 +1,13 @@
 """The memory of a training step, against what autograd keeps and what torch's own tracker counts in a real one."""
 
+from itertools import accumulate
+
 import pytest
 import torch
 import torch.nn.functional as F
 import torchvision
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import modelscope_cli as ms
@@ -97,16 +100,10 @@ def plain():
 
 
 MODELS = {
-    **{
-        "attention": Attention,
-        "tied": Tied,
-        "decides by values": Decides,
-        "custom": Custom,
-        "lstm": Recurrent,
-    },
+    **{"attention": Attention, "tied": Tied, "decides by values": Decides, "custom": Custom, "lstm": Recurrent},
     **{"frozen": frozen, "plain": plain, "squeezenet": torchvision.models.squeezenet1_1},
     **{f"reentrant {one}": (lambda one=one: Checkpointed(one)) for one in (False, True)},
-}
+}  # fmt: skip
 
 
 def build(name):
@@ -196,17 +193,37 @@ def test_a_step_leaves_the_model_as_it_was():
     assert not model.training
 
 
+def allocated_by_hand(model, x):
+    """Return the most bytes that torch's allocator holds in a real step of SGD, as the profiler counts them."""
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        model(x).sum().backward()
+        optimizer.step()
+    events = [one for one in profiler.profiler.kineto_results.events() if one.name() == "[memory]"]
+    sizes = [one.nbytes() for one in sorted(events, key=lambda one: one.start_ns())]
+    return max(accumulate(sizes)) + sum(t.nbytes for t in (*model.parameters(), *model.buffers(), x))
+
+
 def test_the_largest_batch_fits_and_one_more_does_not():
     model, x = build("squeezenet")
-    fit = ms.summary(model, x, train=True, fit="60MB").training.fit
+    fit = ms.summary(model, x, train=True, optimizer="sgd", fit="30MB").training.fit
     assert fit.is_computed
+    assert fit.is_whole
     assert fit.batch > 1
-    peaks = [
-        run_step(model, (x,), StepOptions(), way="meta", batch=n).peak.bytes
-        for n in (fit.batch, fit.batch + 1)
-    ]
-    assert peaks == [fit.peak_bytes, fit.next_bytes]
-    assert peaks[0] <= 60e6 < peaks[1]
+    assert fit.peak_bytes <= 30e6 < fit.next_bytes
+    by_hand = allocated_by_hand(model, x.repeat(fit.batch, 1, 1, 1)[: fit.batch])
+    without = run_step(model, (x,), StepOptions("sgd"), way="meta", batch=fit.batch).peak.bytes
+    assert without < by_hand  # the kernels of convolutions take some, on every processor known
+    assert fit.peak_bytes == pytest.approx(by_hand, rel=0.02)
+
+
+def test_without_values_what_kernels_take_is_not_in_the_answer():
+    model, x = build("decides by values")
+    fit = ms.summary(model, x, train=True, fit="60kB").training.fit
+    assert not fit.is_whole
+    with pytest.raises(UsageError, match="more memory than a machine has"):
+        ms.summary(model, x, train=True, fit="1e30")
 
 
 def test_the_least_is_said_where_nothing_fits():

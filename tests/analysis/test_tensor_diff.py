@@ -87,16 +87,13 @@ def test_more_values_than_one_chunk_holds_and_not_in_order():
     assert found.max_abs == close(float((a - b).abs().max()))
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "max_abs"),
-    [
-        (torch.tensor([1, 2**62]), torch.tensor([1, 2**62 + 1]), 0.0),  # float64 cannot tell them apart
-        (torch.tensor([True, False]), torch.tensor([True, True]), 1.0),
-        (torch.tensor([1 + 1j]), torch.tensor([1 - 1j]), 2.0),
-        (torch.eye(3).to_sparse(), 3 * torch.eye(3).to_sparse(), 2.0),
-        (torch.tensor(3e38), torch.tensor(-3e38), 2 * float(torch.tensor(3e38))),
-    ],
-)
+@pytest.mark.parametrize(("a", "b", "max_abs"), [
+    (torch.tensor([1, 2**62]), torch.tensor([1, 2**62 + 1]), 0.0),  # float64 cannot tell them apart
+    (torch.tensor([True, False]), torch.tensor([True, True]), 1.0),
+    (torch.tensor([1 + 1j]), torch.tensor([1 - 1j]), 2.0),
+    (torch.eye(3).to_sparse(), 3 * torch.eye(3).to_sparse(), 2.0),
+    (torch.tensor(3e38), torch.tensor(-3e38), 2 * float(torch.tensor(3e38))),
+])  # fmt: skip
 def test_other_kinds_of_numbers(a, b, max_abs):
     found = distance(a, b)
     assert found.max_abs == max_abs
@@ -182,7 +179,7 @@ def test_values_tell_where_names_have_nothing_in_common():
 
 
 @given(st.dictionaries(st.text("ab.", min_size=1, max_size=5), st.integers(0, 3), max_size=6))
-def test_a_state_is_the_same_as_itself_and_all_of_it_is_told(sizes):
+def test_a_state_is_the_same_as_itself_and_all_of_it_is_reported(sizes):
     state = {name: torch.arange(size, dtype=torch.float32) for name, size in sizes.items()}
     rows, _ = diff_tensors(state, dict(reversed(state.items())))
     assert [row.name for row in rows] == list(state)

@@ -207,7 +207,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
         ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
         ({"0": 1, "2": 1}, CannotRunError, "has no entry for '1'"),
         ("folders", UsageError, "is in no folder"),
-        (7, UsageError, "type int is not a truth for images"),
+        (7, UsageError, "type int is not accepted"),
         ([0, 1, 2.5], UsageError, "2.5 is not a class"),
         ([[0, 1, 0], [1, 1, 0], [0, 0, 0]], UsageError, "names a class twice"),
         (torch.eye(3), UsageError, "two dimensions"),
@@ -228,7 +228,7 @@ def test_scores_that_are_not_numbers_are_neither_right_nor_wrong(logits: Tensor)
         others, not_judged=(BrokenKind("NaN", 1, ("1",)),), worst=record.truth.worst
     )
     (warning,) = [one for one in record.run.warnings if one.code == "not-judged"]
-    assert warning.message == "1 of 3 images could not be judged, by their scores: 1 NaN ('1')"
+    assert warning.message == "1 of 3 images not judged because of their scores: 1 NaN ('1')"
     assert judged(broken, [0, 1, 2], batch=1) == record.truth
     with pytest.raises(CannotRunError, match="scores are NaN for '0': nothing can be judged"):
         ms.predict(Says(), broken[1:2], truth=[0])
@@ -352,7 +352,7 @@ def test_an_image_that_is_stored_on_its_side_has_a_mask_that_stands(masked: Mask
 
 def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
     folder, _, _ = masked
-    with pytest.raises(CannotRunError, match="for folders no masks are known"):
+    with pytest.raises(CannotRunError, match="for folders there is no mask"):
         judged_masks(folder, truth="folders")
     for crop in ("32", "24"):  # a square of the middle
         with pytest.raises(CannotRunError, match="does not see exactly"):
@@ -414,7 +414,7 @@ def test_depth_maps_are_judged_as_their_definitions_say(tmp_path: Path) -> None:
 def test_a_truth_without_a_depth_is_refused(tmp_path: Path) -> None:
     Image.new("RGB", (24, 24)).save(tmp_path / "a.png")
     Image.new("L", (24, 24)).save(tmp_path / "d.png")
-    with pytest.raises(CannotRunError, match="holds no depth above 0"):
+    with pytest.raises(CannotRunError, match="has no depth above 0"):
         ms.predict(
             Deep(), tmp_path / "a.png", truth={str(tmp_path / "a.png"): str(tmp_path / "d.png")}, size=24
         )

@@ -74,14 +74,11 @@ def test_a_budget():
     ms.testing.assert_budget("resnet18", macs="0.2G", input_shape=(1, 3, 64, 64))
 
 
-@pytest.mark.parametrize(
-    ("budgets", "said"),
-    [
-        ({}, "there is no budget"),
-        ({"params": "lots"}, "'params=lots' is not a count"),
-        ({"macs": -1}, "macs=-1"),
-    ],
-)
+@pytest.mark.parametrize(("budgets", "said"), [
+    ({}, "there is no budget"),
+    ({"params": "lots"}, "'params=lots' is not a count"),
+    ({"macs": -1}, "macs=-1"),
+])  # fmt: skip
 def test_a_budget_that_means_nothing(budgets, said):
     with pytest.raises(UsageError, match=said):
         ms.testing.assert_budget("resnet18", **budgets)

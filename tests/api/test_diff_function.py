@@ -4,41 +4,11 @@ import copy
 
 import pytest
 import torch
-from function_and_command import HEALTHY, SICK, STAR, TINY, plain, tiny_resnet, without
+from function_and_command import HEALTHY, SICK, STAR, TINY, plain, tiny_resnet
 from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-
-
-@pytest.mark.parametrize(
-    ("line", "arguments", "keywords"),
-    [
-        (f"{HEALTHY} {SICK}", (HEALTHY, SICK), {}),
-        (f"{HEALTHY} {SICK} {STAR} -m {TINY}", (HEALTHY, SICK, STAR), {"model": TINY}),
-        (
-            f"{TINY} {STAR} -c {HEALTHY} --tolerance 0 --b-dtype bfloat16 -l conv --hook scale=2@bn",
-            (TINY, STAR),
-            {
-                "checkpoint": HEALTHY,
-                "tolerance": 0.0,
-                "b_dtype": "bfloat16",
-                "layer": "conv",
-                "hook": "scale=2@bn",
-            },
-        ),
-        (
-            "resnet18 -w none --input-shape 2,3,64,64 --b-mode train --b-seed 1",
-            ("resnet18",),
-            {"weights": "none", "input_shape": (2, 3, 64, 64), "b_mode": "train", "b_seed": 1},
-        ),
-        ("resnet18 resnet34 -w none", ("resnet18", "resnet34"), {"weights": "none"}),
-    ],
-)
-def test_function_and_command_give_the_same_document(both, line, arguments, keywords):
-    typed = both.typed(f"diff {line}", code=1)
-    assert without(plain(ms.diff(*arguments, **keywords).to_dict())) == without(typed)
-    assert both.said() == ""
 
 
 @pytest.mark.parametrize("images", [(), (STAR,)])

@@ -134,23 +134,20 @@ def test_a_model_with_one_logit_can_be_explained():
     assert [row.method for row in record.rows] == ["hirescam", "integrated-gradients", "lrp"]
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"method": "gradcm"}, "did you mean gradcam"),
-        ({"method": ","}, "is not a method"),
-        ({"target": 77}, "out of range"),
-        ({"against": 1}, "--against 1' is only for finercam"),
-        ({"method": "finercam", "target": 1, "against": 1}, "the class that is explained"),
-        ({"layer": "type:Conv2d"}, "a map belongs to one"),
-        ({"box": "1,2,3"}, "x0,y0,x1,y1"),
-        ({"box": "0,0,9,9", "mask": STAR}, "both give"),
-        ({"require": "insertion"}, "FIELD>VALUE"),
-        ({"require": "road>0", "receipt": False}, "about the receipt"),
-        ({"require": "road>0"}, "needs the full receipt"),
-        ({"receipt": "ful"}, "did you mean full"),
-    ],
-)
+@pytest.mark.parametrize(("how", "message"), [
+    ({"method": "gradcm"}, "did you mean gradcam"),
+    ({"method": ","}, "is not a method"),
+    ({"target": 77}, "out of range"),
+    ({"against": 1}, "--against 1' is only for finercam"),
+    ({"method": "finercam", "target": 1, "against": 1}, "the class that is explained"),
+    ({"layer": "type:Conv2d"}, "a map belongs to one"),
+    ({"box": "1,2,3"}, "x0,y0,x1,y1"),
+    ({"box": "0,0,9,9", "mask": STAR}, "both give"),
+    ({"require": "insertion"}, "FIELD>VALUE"),
+    ({"require": "road>0", "receipt": False}, "about the receipt"),
+    ({"require": "road>0"}, "needs the full receipt"),
+    ({"receipt": "ful"}, "did you mean full"),
+])  # fmt: skip
 def test_what_means_nothing_is_refused(how, message):
     with pytest.raises(UsageError, match=message):
         ms.explain(TINY, STAR, checkpoint=HEALTHY, **QUICK, **{"method": "hirescam", **how})

@@ -95,20 +95,16 @@ def double(module, args, output):
     return 2 * output
 
 
-@pytest.mark.parametrize(
-    ("hook", "same"),
-    [
-        (("forward", "conv", double), "scale=2@conv"),
-        (("pre", "conv1", lambda module, args: (args[0] + 2,)), "pre:add=2@conv1"),
-        (("grad", "conv2", lambda grad: 3 * grad), "grad:scale=3@conv2"),
-        (("param-grad", "head", torch.zeros_like), "param-grad:zero@head"),
-        (
-            ("full-backward", "conv2", lambda module, into, out: tuple(2 * g for g in into)),
-            "full-backward:scale=2@conv2",
-        ),
-    ],
-    ids=lambda hook: str(hook[0]) if isinstance(hook, tuple) else "",
-)
+@pytest.mark.parametrize(("hook", "same"), [
+    (("forward", "conv", double), "scale=2@conv"),
+    (("pre", "conv1", lambda module, args: (args[0] + 2,)), "pre:add=2@conv1"),
+    (("grad", "conv2", lambda grad: 3 * grad), "grad:scale=3@conv2"),
+    (("param-grad", "head", torch.zeros_like), "param-grad:zero@head"),
+    (
+        ("full-backward", "conv2", lambda module, into, out: tuple(2 * g for g in into)),
+        "full-backward:scale=2@conv2",
+    ),
+], ids=lambda hook: str(hook[0]) if isinstance(hook, tuple) else "")  # fmt: skip
 def test_a_function_does_what_an_action_does(model, hook, same):
     with ms.hook(model, same) as expected:
         output, grads = run(model)
@@ -119,14 +115,10 @@ def test_a_function_does_what_an_action_does(model, hook, same):
     assert h.reports[0].kind == hook[0]
 
 
-@pytest.mark.parametrize(
-    "hooks",
-    [
-        ["zero@conv1", "grad:zero@relu", "param-grad:zero@head", "full-backward:zero@conv2", "pre:zero@head"],
-        [("forward", "conv", double), ("grad", "conv", lambda grad: grad)],
-    ],
-    ids=["texts", "functions"],
-)
+@pytest.mark.parametrize("hooks", [
+    ["zero@conv1", "grad:zero@relu", "param-grad:zero@head", "full-backward:zero@conv2", "pre:zero@head"],
+    [("forward", "conv", double), ("grad", "conv", lambda grad: grad)],
+], ids=["texts", "functions"])  # fmt: skip
 @pytest.mark.parametrize("ends", ["well", "raises", "interrupted"])
 def test_the_model_is_left_as_it_was(model, unchanged, hooks, ends):
     before, gradients_before = run(model)
@@ -225,20 +217,16 @@ def test_what_a_hook_finds_leaves_the_block_as_itself(model):
         model(X)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "zero@nosuchlayer",
-        "nosuchaction@conv1",
-        ("forward", "nosuchlayer", double),
-        ("forwards", "conv1", double),
-        ("grad", "conv1", double),  # takes three arguments, not one
-        ("forward", "conv1"),
-        ("forward", "conv1", "text"),
-        "call=nosuchfile.py:fn@conv1",
-    ],
-    ids=lambda bad: bad if isinstance(bad, str) else "-".join(map(str, bad[:2])),
-)
+@pytest.mark.parametrize("bad", [
+    "zero@nosuchlayer",
+    "nosuchaction@conv1",
+    ("forward", "nosuchlayer", double),
+    ("forwards", "conv1", double),
+    ("grad", "conv1", double),  # takes three arguments, not one
+    ("forward", "conv1"),
+    ("forward", "conv1", "text"),
+    "call=nosuchfile.py:fn@conv1",
+], ids=lambda bad: bad if isinstance(bad, str) else "-".join(map(str, bad[:2])))  # fmt: skip
 def test_nonsense_is_refused_before_anything_runs(model, unchanged, bad):
     check = unchanged(model)
     with pytest.raises((UsageError, CannotRunError)) as caught, ms.hook(model, bad):

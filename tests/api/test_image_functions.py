@@ -109,18 +109,10 @@ def line(command, model, tmp_path):
 
 
 @pytest.mark.parametrize("command", CASES)
-@pytest.mark.parametrize(
-    ("model", "named", "keywords"),
-    [
-        ("-m squeezenet1_1 -w none --size 64", "squeezenet1_1", {"weights": "none", "size": 64}),
-        (
-            f"-m {TINY} -c {CHECKPOINT} --hook {ZEROED}",
-            TINY,
-            {"checkpoint": CHECKPOINT, "hook": ZEROED},
-        ),
-    ],
-    ids=["zoo", "checkpoint"],
-)
+@pytest.mark.parametrize(("model", "named", "keywords"), [
+    ("-m squeezenet1_1 -w none --size 64", "squeezenet1_1", {"weights": "none", "size": 64}),
+    (f"-m {TINY} -c {CHECKPOINT} --hook {ZEROED}", TINY, {"checkpoint": CHECKPOINT, "hook": ZEROED}),
+], ids=["zoo", "checkpoint"])  # fmt: skip
 def test_function_and_command_give_the_same_document(command, model, named, keywords, typed, tmp_path):
     record = call(command, named, keywords, tmp_path)
     written = {file.name for file in tmp_path.rglob("*") if file.is_file()}
@@ -177,33 +169,30 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(comman
         getattr(ms, command)("resnet34", STAR, **CASES[command][1], out=tmp_path / "out", weights="nonsense")
 
 
-@pytest.mark.parametrize(
-    ("command", "keywords", "said"),
-    [
-        ("featuremaps", {"max_channels": 0}, "max.channels"),
-        ("featuremaps", {"cell": 4096}, "cell"),
-        ("featuremaps", {"scale": "chanel"}, "channel"),
-        ("featuremaps", {"cmap": "viridi"}, "viridis"),
-        ("ablate", {"by_channel": True}, "needs layer"),
-        ("ablate", {"method": "means"}, "mean"),
-        ("prune", {"amount": 1}, "below 1"),
-        ("prune", {"sweep": (0.5, 2.0)}, "below 1"),
-        ("prune", {"method": "l3"}, "l1"),
-        ("prune", {"global_": True, "by_channel": True}, "exclude each other"),
-        ("prune", {"save_weights": "weights.pt"}, "safetensors"),
-        ("attack", {"method": "fgm"}, "fgsm"),
-        ("attack", {"norm": "l1"}, "l2"),
-        ("attack", {"epsilon": 8}, "above 1"),
-        ("attack", {"steps": 0}, "steps"),
-        ("attack", {"restarts": 0}, "restarts"),
-        ("attack", {"method": "fgsm", "steps": 3}, "does not apply"),
-        ("predict", {"top": 0}, "top"),
-        ("predict", {"scores": "sigmoyd"}, "sigmoid"),
-        ("predict", {"temperature": 0}, "more than 0"),
-        ("predict", {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
-        ("predict", {"threshold": 2, "scores": "sigmoid"}, "the most is 1"),
-    ],
-)
+@pytest.mark.parametrize(("command", "keywords", "said"), [
+    ("featuremaps", {"max_channels": 0}, "max.channels"),
+    ("featuremaps", {"cell": 4096}, "cell"),
+    ("featuremaps", {"scale": "chanel"}, "channel"),
+    ("featuremaps", {"cmap": "viridi"}, "viridis"),
+    ("ablate", {"by_channel": True}, "needs layer"),
+    ("ablate", {"method": "means"}, "mean"),
+    ("prune", {"amount": 1}, "below 1"),
+    ("prune", {"sweep": (0.5, 2.0)}, "below 1"),
+    ("prune", {"method": "l3"}, "l1"),
+    ("prune", {"global_": True, "by_channel": True}, "exclude each other"),
+    ("prune", {"save_weights": "weights.pt"}, "safetensors"),
+    ("attack", {"method": "fgm"}, "fgsm"),
+    ("attack", {"norm": "l1"}, "l2"),
+    ("attack", {"epsilon": 8}, "above 1"),
+    ("attack", {"steps": 0}, "steps"),
+    ("attack", {"restarts": 0}, "restarts"),
+    ("attack", {"method": "fgsm", "steps": 3}, "does not apply"),
+    ("predict", {"top": 0}, "top"),
+    ("predict", {"scores": "sigmoyd"}, "sigmoid"),
+    ("predict", {"temperature": 0}, "more than 0"),
+    ("predict", {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
+    ("predict", {"threshold": 2, "scores": "sigmoid"}, "the most is 1"),
+])  # fmt: skip
 def test_what_means_nothing_is_refused_before_the_model_is_loaded(command, keywords, said):
     with pytest.raises(UsageError, match=said):
         getattr(ms, command)("resnet34", STAR, **keywords, weights="nonsense")
@@ -217,7 +206,7 @@ def test_one_image_is_meant():
     assert ms.featuremaps(handed_over()).maps  # noise
 
 
-def test_predictions_come_batch_by_batch_to_whoever_asks():
+def test_predictions_are_given_to_a_callback_batch_by_batch():
     module, images = handed_over(), [STAR, STAR, STAR]
     parts = []
     last = ms.predict(module, images, batch=2, each=parts.append)
@@ -282,15 +271,12 @@ def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(tmp_path)
     assert_alike(json.loads(json.dumps(ours)), json.loads(json.dumps(theirs)))
 
 
-@pytest.mark.parametrize(
-    ("inputs", "said"),
-    [
-        (None, "noise is not an image"),
-        (torch.zeros(1, 3, 64, 64), "the tensor is not an image"),
-        ([STAR, STAR], "one image at a time, not 2"),
-        ([Image.new("RGB", (64, 64))] * 2, "the list of images has 2"),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "said"), [
+    (None, "noise is not an image"),
+    (torch.zeros(1, 3, 64, 64), "the tensor is not an image"),
+    ([STAR, STAR], "one image at a time, not 2"),
+    ([Image.new("RGB", (64, 64))] * 2, "the list of images has 2"),
+])  # fmt: skip
 def test_an_attack_needs_one_image(inputs, said):
     with pytest.raises(UsageError, match=said):
         ms.attack(handed_over(), inputs)
@@ -307,7 +293,7 @@ def test_an_attack_differentiates_whatever_the_caller_has_switched_off(without):
     )
 
 
-def test_steps_of_an_attack_are_counted_for_whoever_listens():
+def test_steps_of_an_attack_are_counted_for_a_progress_listener():
     class Counting(Silent):
         seen = 0
 

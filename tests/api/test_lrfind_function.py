@@ -78,15 +78,12 @@ def test_a_module_and_a_loader_are_left_as_they_were(unchanged, capsys):
     assert record.run.input.shape == ((8, 3, 32, 32),)
 
 
-@pytest.mark.parametrize(
-    ("keywords", "words"),
-    [
-        ({"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),
-        ({"steps": 2}, "the least is 3"),
-        ({"smoothing": 1.0}, "smoothing=1"),
-        ({"loaders": "own.py:loaders", "data": "folder"}, "exclude each other"),
-    ],
-)
+@pytest.mark.parametrize(("keywords", "words"), [
+    ({"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),
+    ({"steps": 2}, "the least is 3"),
+    ({"smoothing": 1.0}, "smoothing=1"),
+    ({"loaders": "own.py:loaders", "data": "folder"}, "exclude each other"),
+])  # fmt: skip
 def test_refusals(keywords, words):
     with pytest.raises(UsageError) as caught:
         ms.lrfind(TINY, **keywords)

@@ -210,7 +210,7 @@ def test_images_of_one_name_are_stacked_and_batch_cuts_all_alike(both, model):
         ms.stats(model, {**x, "tokens": x["tokens"][:1]}, batch=2)
 
 
-def test_a_name_that_is_wrong_or_missing_is_told_with_a_line_that_works(both):
+def test_a_name_that_is_wrong_or_missing_is_reported_with_a_line_that_works(both):
     line = f"stats -m towers.py:Towers --quiet --input pixel={shlex.quote(STAR)} --input tokens=int64:1,6"
     both.said()
     for typed, message in (
@@ -227,19 +227,16 @@ def test_a_name_that_is_wrong_or_missing_is_told_with_a_line_that_works(both):
         ]
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("--input pixels", "'--input pixels' is not NAME=SPEC"),
-        ("--input =1,3", "'--input =1,3' is not NAME=SPEC"),
-        ("--input pixels=1,a,3", "'a' in '--input pixels=1,a,3' is not a whole number above 0"),
-        ("--input pixels=in64:1,3", "'in64' in '--input pixels=in64:1,3' is not a dtype"),
-        ("--input pixels=1,3,8,8 --input pixels=1,3,8,8 --input tokens=int64:1,2", "is given 2 times"),
-        ("--input pixels=1,3,8,8 --input tokens=int64:1,2 --size 3", "'--size 3' prepares images"),
-        ("--input pixels=1,3,8,8 --input tokens=int64:1,2 --input-shape 1,3", "two different inputs"),
-        ("--input pixels=nowhere.jpg --input tokens=int64:1,2", "'nowhere.jpg' does not exist"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "message"), [
+    ("--input pixels", "'--input pixels' is not NAME=SPEC"),
+    ("--input =1,3", "'--input =1,3' is not NAME=SPEC"),
+    ("--input pixels=1,a,3", "'a' in '--input pixels=1,a,3' is not a whole number above 0"),
+    ("--input pixels=in64:1,3", "'in64' in '--input pixels=in64:1,3' is not a dtype"),
+    ("--input pixels=1,3,8,8 --input pixels=1,3,8,8 --input tokens=int64:1,2", "is given 2 times"),
+    ("--input pixels=1,3,8,8 --input tokens=int64:1,2 --size 3", "'--size 3' prepares images"),
+    ("--input pixels=1,3,8,8 --input tokens=int64:1,2 --input-shape 1,3", "two different inputs"),
+    ("--input pixels=nowhere.jpg --input tokens=int64:1,2", "'nowhere.jpg' does not exist"),
+])  # fmt: skip
 def test_what_is_typed_wrong_is_quoted(both, typed, message):
     error, _ = both.failed(f"stats -m towers.py:Towers --quiet {typed}")
     assert message in error
@@ -267,7 +264,7 @@ class BatchNormOfOne(nn.Sequential):
         super().__init__(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(4))
 
 
-def test_noise_is_two_images_where_the_mode_is_train_and_nobody_said_how_many():
+def test_noise_is_two_images_in_train_mode_unless_a_batch_is_given():
     assert ms.check(BatchNormOfOne(), size=8).run.input.shape == ((2, 3, 8, 8),)
     assert ms.grads(BatchNormOfOne(), mode="train", size=8).run.input.shape == ((2, 3, 8, 8),)
 

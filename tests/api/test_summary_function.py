@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from function_and_command import HEALTHY, SQUEEZENET, STAR, TINY, plain, tiny_resnet, without
+from function_and_command import STAR, TINY, plain, tiny_resnet, without
 from PIL import Image
 from torch import nn
 
@@ -20,30 +20,6 @@ class Misfit(nn.Module):
     def forward(self, x):
         return self.c(self.b(self.a(x)))
 """
-
-
-@pytest.mark.parametrize(
-    ("line", "model", "keywords"),
-    [
-        ("resnet18 --batch 2 --depth 1", "resnet18", {"batch": 2, "depth": 1}),
-        ("resnet18 -l conv --num-classes 7", "resnet18", {"layer": "conv", "num_classes": 7}),
-        (SQUEEZENET, SQUEEZENET, {}),
-        (
-            f"{TINY} -c {HEALTHY} --freeze block1 --input-shape 2,3,64,96",
-            TINY,
-            {"checkpoint": HEALTHY, "freeze": "block1", "input_shape": (2, 3, 64, 96)},
-        ),
-        (
-            f"{TINY} --model-arg width=8 --exclude conv",
-            TINY,
-            {"model_arg": {"width": 8}, "exclude": ["conv"]},
-        ),
-    ],
-)
-def test_function_and_command_give_the_same_document(both, line, model, keywords):
-    typed = both.typed(f"summary {line}")
-    assert without(plain(ms.summary(model, **keywords).to_dict())) == without(typed)
-    assert both.said() == ""
 
 
 def test_a_module_gives_what_its_file_gives(both):

@@ -36,16 +36,13 @@ def test_what_it_is_given_of_each_batch_is_what_it_would_be_without_a_truth(trut
     assert found.predictions == ()
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("--table worst", "'--table worst' needs --truth"),
-        ("--truth folders --top 3", "'--truth folders' and '--top 3' exclude each other"),
-        ("--truth folders --doctor", "'--doctor' and '--truth folders' exclude each other"),
-        ("--truth {truth} --scores sigmoid --table calibration", "does not exist for a truth of labels"),
-        ("--truth {truth} --columns ece", "unknown column 'ece'"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "message"), [
+    ("--table worst", "'--table worst' needs --truth"),
+    ("--truth folders --top 3", "'--truth folders' and '--top 3' exclude each other"),
+    ("--truth folders --doctor", "'--doctor' and '--truth folders' exclude each other"),
+    ("--truth {truth} --scores sigmoid --table calibration", "does not exist for a truth of labels"),
+    ("--truth {truth} --columns ece", "unknown column 'ece'"),
+])  # fmt: skip
 def test_what_means_nothing_is_refused(both, truth, typed, message):
     line = f"predict {' '.join(IMAGES)} -m {TINY} -c {HEALTHY} {typed.format(truth=truth)}"
     error, hint = both.failed(line, 2)

@@ -156,14 +156,11 @@ OLDER, NEWER = (
 )
 
 
-@pytest.mark.parametrize(
-    ("version", "said", "hint"),
-    [
-        (None, "version 1", OLDER),  # from before there were versions
-        *((version, f"version {version}", OLDER) for version in range(VERSION)),
-        *((version, f"version {version}", NEWER) for version in (VERSION + 1, str(VERSION), 1.0, True, [1])),
-    ],
-)
+@pytest.mark.parametrize(("version", "said", "hint"), [
+    (None, "version 1", OLDER),  # from before there were versions
+    *((version, f"version {version}", OLDER) for version in range(VERSION)),
+    *((version, f"version {version}", NEWER) for version in (VERSION + 1, str(VERSION), 1.0, True, [1])),
+])  # fmt: skip
 def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version, said, hint):
     changed_log(folder, version)
     with pytest.raises(CannotRunError, match=f"version {VERSION}") as caught:
@@ -186,7 +183,7 @@ def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version, sa
         {"begin": {"version": VERSION, "world": "many"}},
     ],
 )  # fmt: skip
-def test_an_entry_that_nobody_wrote_is_named(folder, capsys, entry):
+def test_an_entry_that_torch_did_not_write_is_named(folder, capsys, entry):
     ms.watch("loop.py", out="run")
     with log_file(folder / "run").open("a") as log:
         log.write(json.dumps(entry) + "\n")

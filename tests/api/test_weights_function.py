@@ -47,7 +47,7 @@ def test_function_and_command_give_the_same_document(both, checkpoints, name, fl
     assert both.said() == ""
 
 
-def test_a_file_with_code_in_it_is_told_of_alike(both, checkpoints):
+def test_a_file_with_code_in_it_is_reported_alike(both, checkpoints):
     typed = both.typed(f"weights {checkpoints['dangerous.pt']}", code=1)
     found = ms.weights(checkpoints["dangerous.pt"])
     assert without(plain(found.to_dict())) == without(typed)

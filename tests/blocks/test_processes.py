@@ -39,7 +39,7 @@ def test_one_process_without_a_folder_finds_the_same(place, alone):
     assert found == {key: value for key, value in alone[0].items() if key != "certificate"}
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [1, 3])
 def test_any_number_of_processes_gives_the_same_bits(place, alone, n):
     out, _ = run(n, *STATS, "--out", f"by{n}", cwd=place)
     assert document(out) == alone[0]
@@ -65,7 +65,7 @@ def test_every_image_is_in_one_block(alone):
     assert (kind["kind"], kind["count"], kind["names"]) == ("empty", 9, broken)
 
 
-def test_processes_that_get_no_block_are_no_trouble(place):
+def test_processes_without_a_block_are_allowed(place):
     argv = ("stats", "images", *TINY, "--size", "32", "--json", "--batch", "103")
     one, _ = run(1, *argv, cwd=place)
     three, _ = run(3, *argv, cwd=place)
@@ -107,7 +107,7 @@ __main__.main()
 """
 
 
-@pytest.mark.parametrize("victim", [0, 1, "store"])
+@pytest.mark.parametrize("victim", [0, "store"])
 def test_a_killed_process_or_store_ends_the_others(place, alone, victim):
     """With exit code 4, a sentence, and the finished blocks."""
     keep = "from torch.distributed import TCPStore; import sys; s = TCPStore('127.0.0.1', 0, is_master=True, "
@@ -168,7 +168,7 @@ def test_an_error_of_all_is_said_once(place):
 
 def test_several_machines_need_a_folder(place):
     _, err = run(2, *STATS, cwd=place, code=2, LOCAL_WORLD_SIZE="1")
-    assert "several machines need a folder they share" in err
+    assert "several machines need a shared folder" in err
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def cold(*argv, cwd, **more):
     )
 
 
-def test_threads_are_those_of_any_number_of_processes_and_others_are_told(place):
+def test_threads_are_those_of_any_number_of_processes_and_others_are_reported(place):
     done = cold(*STATS, "--out", "threads", cwd=place)
     assert {machine["threads"] for machine in document(done.stdout)["certificate"]["machines"]} == {1}
     assert "one thread" in done.stderr or os.cpu_count() == 1
@@ -214,9 +214,10 @@ def test_predictions_and_their_truth_have_the_same_bits(place):
     (place / "truth.csv").write_text(
         "".join(f"{number:03d}.png,{number % 10}\n" for number in range(N_IMAGES))
     )
-    rows = ("predict", "images", *TINY, "--size", "32", "--top", "2")
+    (place / "some.txt").write_text("".join(f"images/{number:03d}.png\n" for number in range(36, 76)))
+    rows = ("predict", "@some.txt", *TINY, "--size", "32", "--top", "2")
     alone, _ = run(None, *rows, cwd=place, OMP_NUM_THREADS="1")
-    assert len(alone.splitlines()) == 1 + 2 * (N_IMAGES - 9)
+    assert len(alone.splitlines()) == 1 + 2 * (40 - 8)
     assert run(3, *rows, cwd=place)[0] == alone
     judged = (*rows[:-2], "--truth", "truth.csv", "--json", "--out")
     one = document(run(None, *judged, "one", cwd=place)[0])

@@ -3,21 +3,14 @@
 import shutil
 
 import pytest
-from block_runs import SAMPLES, TINY, draw_images
+from block_runs import SAMPLES, TINY
 
 from modelscope_cli.shell.app import run
 
 STATS = ["stats", "images", *TINY, "--size", "32"]
 
 
-@pytest.fixture
-def kept(tmp_path, monkeypatch, capsys):
-    """A folder with ten images, and the finished blocks of them in `kept`."""
-    draw_images(tmp_path / "images", 10)
-    monkeypatch.chdir(tmp_path)
-    assert run([*STATS, "--batch", "4", "--out", "kept"]) == 0
-    capsys.readouterr()
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("finished_copy")
 
 
 def refused(capsys, *argv):
@@ -29,17 +22,17 @@ def again(*more):
     return [*STATS, "--batch", "4", "--out", "kept", *more]
 
 
-def test_another_list_is_refused(kept, capsys):
-    shutil.copy(kept / "images/000.png", kept / "images/more.png")
+def test_another_list_is_refused(finished_copy, capsys):
+    shutil.copy(finished_copy / "images/000.png", finished_copy / "images/more.png")
     assert "the list of files (10 there, 11 here" in refused(capsys, *again("--resume"))
 
 
-def test_another_file_of_the_same_name_is_refused(kept, capsys):
-    shutil.copy(kept / "images/000.png", kept / "images/001.png")
+def test_another_file_of_the_same_name_is_refused(finished_copy, capsys):
+    shutil.copy(finished_copy / "images/000.png", finished_copy / "images/001.png")
     assert "the list of files" in refused(capsys, *again("--resume"))
 
 
-def test_another_model_is_refused(kept, capsys):
+def test_another_model_is_refused(capsys):
     argv = [*again("--resume"), "-c", f"{SAMPLES}/sick.safetensors"]
     assert "differs in the model\n" in refused(capsys, *argv)
 
@@ -54,36 +47,36 @@ def test_another_model_is_refused(kept, capsys):
         (("--mean", "0.5,0.5,0.5"), "preprocessing"),
     ],
 )
-def test_another_option_is_refused_by_name(kept, capsys, option, said):
+def test_another_option_is_refused_by_name(capsys, option, said):
     assert said in refused(capsys, *again("--resume", *option))
 
 
-def test_options_that_change_no_number_are_taken(kept, capsys):
+def test_options_that_change_no_number_are_taken(capsys):
     assert run(again("--resume", "--format", "csv", "-q")) == 0
     assert run(again("--resume", "--columns", "name,mean,mad,zero,near_zero,dead,histogram")) == 0
 
 
-def test_a_folder_is_gone_on_with_only_where_that_is_said(kept, capsys):
-    assert "holds the blocks of another run" in refused(capsys, *again())
-    before = (kept / "kept/run.json").read_bytes()
+def test_a_folder_is_gone_on_with_only_where_that_is_said(finished_copy, capsys):
+    assert "contains the blocks of another run" in refused(capsys, *again())
+    before = (finished_copy / "kept/run.json").read_bytes()
     assert run(again("--force", "--near-zero", "0.2")) == 0
-    assert (kept / "kept/run.json").read_bytes() != before
+    assert (finished_copy / "kept/run.json").read_bytes() != before
 
 
-def test_there_has_to_be_something_to_go_on_with(kept, capsys):
+def test_there_has_to_be_something_to_go_on_with(finished_copy, capsys):
     assert "needs the folder" in refused(capsys, *STATS, "--resume")
     assert "holds no run" in refused(capsys, *STATS, "--resume", "--out", "nowhere")
-    assert not (kept / "nowhere").exists()
+    assert not (finished_copy / "nowhere").exists()
 
 
-def test_a_damaged_block_is_an_error_that_says_what_to_do(kept, capsys):
-    (kept / "kept/blocks/activations-000001.json").write_text("{")
+def test_a_damaged_block_is_an_error_that_says_what_to_do(finished_copy, capsys):
+    (finished_copy / "kept/blocks/activations-000001.json").write_text("{")
     assert run(again("--resume")) == 4
     assert "activations-000001.json" in capsys.readouterr().err
 
 
-def test_blocks_of_other_images_are_not_taken_for_these(kept, capsys):
-    blocks = kept / "kept/blocks"
+def test_blocks_of_other_images_are_not_taken_for_these(finished_copy, capsys):
+    blocks = finished_copy / "kept/blocks"
     shutil.copy(blocks / "activations-000000.json", blocks / "activations-000001.json")
     assert run(again("--resume")) == 4
-    assert "does not hold the images it should" in capsys.readouterr().err
+    assert "does not contain the expected images" in capsys.readouterr().err

@@ -4,24 +4,18 @@ import json
 import shutil
 
 import pytest
-from block_runs import TINY, draw_images
+from block_runs import TINY
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.blocks.verifying import gap_between
+from modelscope_cli.analysis.blocks.blocks import gap_between
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.shell.app import run
 
-STATS = ["stats", "images", *TINY, "--size", "32", "--batch", "4", "--out", "kept", "-q"]
-
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch, capsys):
+def kept(finished_copy):
     """The finished blocks of ten images."""
-    draw_images(tmp_path / "images", 10)
-    monkeypatch.chdir(tmp_path)
-    assert run(STATS) == 0
-    capsys.readouterr()
-    return tmp_path / "kept"
+    return finished_copy / "kept"
 
 
 def changed(file, old, new):
@@ -78,17 +72,14 @@ def test_a_file_that_is_missing_is_found(kept, name):
     assert difference.startswith(f"'{kept}/{name}' is missing")
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("report.json", '"stats",', '"predict",'),  # argv
-        ("report.json", '"version": "0', '"version": "9'),
-        ("report.json", '"elapsed_ms": ', '"elapsed_ms": 1'),
-        ("report.json", '"warnings": [', '"warnings": [{"code": "x", "message": "y"}'),
-        ("report.html", "stats", "State"),
-        ("SHA256SUMS", "report.html", "report.htm"),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new"), [
+    ("report.json", '"stats",', '"predict",'),  # argv
+    ("report.json", '"version": "0', '"version": "9'),
+    ("report.json", '"elapsed_ms": ', '"elapsed_ms": 1'),
+    ("report.json", '"warnings": [', '"warnings": [{"code": "x", "message": "y"}'),
+    ("report.html", "stats", "State"),
+    ("SHA256SUMS", "report.html", "report.htm"),
+])  # fmt: skip
 def test_a_changed_header_or_page_is_found(kept, name, old, new):
     changed(kept / name, old, new)
     record = ms.verify(kept, sample=1)

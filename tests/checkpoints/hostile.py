@@ -103,12 +103,8 @@ KINDS: dict[str, Kind] = {
     "python 2 builtin": calls("__builtin__", "eval", code),
     "python 2 exec": calls("__builtin__", "exec", code),
     "dotted": lambda mark: whole(call(name4("pathlib", "os.system"), shell(mark)), 4),
-    "dotted through torch": lambda mark: whole(
-        call(name4("torch.serialization", "os.system"), shell(mark)), 4
-    ),
-    "dotted twice": lambda mark: whole(
-        call(name4("torch.serialization", "shutil.os.system"), shell(mark)), 4
-    ),
+    "dotted through torch": lambda mark: whole(call(name4("torch.serialization", "os.system"), shell(mark)), 4),
+    "dotted twice": lambda mark: whole(call(name4("torch.serialization", "shutil.os.system"), shell(mark)), 4),
     "dotted late": lambda mark: whole(b"\x80\x04" + call(name("pathlib", "os.system"), shell(mark))),
     "dotted into torch": lambda mark: whole(
         call(name4("torch.library", "torch.utils.collect_env.run"), shell(mark)), 4
@@ -152,9 +148,7 @@ KINDS: dict[str, Kind] = {
             call(name("pathlib", "PosixPath"), path(mark)),
         )
     ),
-    "partial": lambda mark: whole(
-        call(call(name("functools", "partial"), name("os", "system"), shell(mark)))
-    ),
+    "partial": lambda mark: whole(call(call(name("functools", "partial"), name("os", "system"), shell(mark)))),
     "method by dots": lambda mark: whole(
         call(name4("pathlib", "Path.touch"), call(name4("pathlib", "PosixPath"), path(mark))), 4
     ),
@@ -323,9 +317,7 @@ KINDS: dict[str, Kind] = {
             shell(mark),
         )
     ),
-    "pkgutil": lambda mark: whole(
-        call(call(name("pkgutil", "resolve_name"), text("os:system")), shell(mark))
-    ),
+    "pkgutil": lambda mark: whole(call(call(name("pkgutil", "resolve_name"), text("os:system")), shell(mark))),
     "function of bytes": function_of_bytes,
     "dict get": lambda mark: whole(
         call(call(name4("builtins", "dict.get"), name4("numpy", "__builtins__"), short("eval")), code(mark)),
@@ -395,7 +387,7 @@ KINDS: dict[str, Kind] = {
         name("argparse", "Namespace") + b")\x81}" + text("a") + system(mark) + b"sb"
     ),
     "call of a program": calls("subprocess", "call", touch_list),
-}
+}  # fmt: skip
 
 
 def in_zip(evil: bytes, **others: bytes) -> bytes:

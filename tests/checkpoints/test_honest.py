@@ -329,7 +329,7 @@ def test_torchscript_is_named(tmp_path):
     assert_is_torchs_verdict(tmp_path / "a.pt")
 
 
-def test_text_and_other_formats_are_no_pickles(tmp_path):
+def test_text_and_other_formats_are_not_pickles(tmp_path):
     (tmp_path / "a.py").write_text("class A:\n    x = 1\n")
     (tmp_path / "README.md").write_text("compare\nthis\nwith that\n")
     for path in (

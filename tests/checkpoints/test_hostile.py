@@ -44,6 +44,11 @@ def ran(files) -> set[str]:
     return run(files)
 
 
+@pytest.fixture(scope="module")
+def scanned(files):
+    return {what: scan_file(path) for what, path, _ in files}
+
+
 def run(files: list[tuple[str, Path, Path]]) -> set[str]:
     """Load files in full in another process, and return what left its mark."""
     lines = "\n".join(str(path) for _, path, _ in files)
@@ -58,16 +63,15 @@ def test_the_files_are_as_hostile_as_they_should_be(files, ran):
     assert len(ran) >= 0.9 * len(files)
 
 
-def test_all_are_named_dangerous_whether_they_run_or_not(files):
-    found = {what: scan_file(path) for what, path, _ in files}
-    assert [what for what, safety in found.items() if safety.rank != DANGEROUS] == []
-    assert all(safety.dangerous and safety.foreign for safety in found.values())
+def test_all_are_named_dangerous_whether_they_run_or_not(scanned):
+    assert [what for what, safety in scanned.items() if safety.rank != DANGEROUS] == []
+    assert all(safety.dangerous and safety.foreign for safety in scanned.values())
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_none_is_said_to_load_as_weights_only(files):
+def test_none_is_said_to_load_as_weights_only(files, scanned):
     for what, path, _ in files:
-        assert scan_file(path).weights_only.loads in ("no", "unasked"), what
+        assert scanned[what].weights_only.loads in ("no", "unasked"), what
         with pytest.raises(Exception, match=r"."):
             torch.load(path, weights_only=True)
 
@@ -76,14 +80,14 @@ PEERS = ["picklescan.scanner", pytest.param("modelscan.modelscan", marks=pytest.
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_what_others_name_is_named(files, peer):
+def test_what_others_name_is_named(files, scanned, peer):
     module = pytest.importorskip(peer)
     for what, path, _ in files:
         if peer.startswith("picklescan"):
             is_found = module.scan_file_path(str(path)).issues_count > 0
         else:
             is_found = bool(module.ModelScan().scan(str(path))["issues"])
-        assert not is_found or scan_file(path).rank == DANGEROUS, what
+        assert not is_found or scanned[what].rank == DANGEROUS, what
 
 
 def test_known_names_that_call_what_they_are_handed(tmp_path):

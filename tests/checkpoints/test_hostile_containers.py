@@ -266,25 +266,19 @@ DENSE = keras(
 )
 
 
-@pytest.mark.parametrize(
-    ("thing", "rank"),
-    [
-        (DENSE, KNOWN),
-        ({"class_name": "Conv2D", "config": {}}, KNOWN),
-        (keras("os", "system", "x"), DANGEROUS),
-        (keras("builtins", "function", "eval", "function"), DANGEROUS),
-        (
-            keras("keras.layers", "Lambda", {"function": {"class_name": "__lambda__", "config": {}}}),
-            DANGEROUS,
-        ),
-        ({"class_name": "Lambda", "config": {"function": ["4wEA", None, None]}}, DANGEROUS),
-        (keras("keras.layers", "Lambda", {"function": keras("m", "function", "f")}), UNKNOWN),
-        (keras("keras.utils", "get_file", {}), UNKNOWN),
-        (keras("keras.layers", "TorchModuleWrapper", {"module": "gAR="}), UNKNOWN),
-        (keras("mine", "Layer", {}), UNKNOWN),
-        (keras(None, "Layer", {}, "mine>Layer"), UNKNOWN),
-    ],
-)
+@pytest.mark.parametrize(("thing", "rank"), [
+    (DENSE, KNOWN),
+    ({"class_name": "Conv2D", "config": {}}, KNOWN),
+    (keras("os", "system", "x"), DANGEROUS),
+    (keras("builtins", "function", "eval", "function"), DANGEROUS),
+    (keras("keras.layers", "Lambda", {"function": {"class_name": "__lambda__", "config": {}}}), DANGEROUS),
+    ({"class_name": "Lambda", "config": {"function": ["4wEA", None, None]}}, DANGEROUS),
+    (keras("keras.layers", "Lambda", {"function": keras("m", "function", "f")}), UNKNOWN),
+    (keras("keras.utils", "get_file", {}), UNKNOWN),
+    (keras("keras.layers", "TorchModuleWrapper", {"module": "gAR="}), UNKNOWN),
+    (keras("mine", "Layer", {}), UNKNOWN),
+    (keras(None, "Layer", {}, "mine>Layer"), UNKNOWN),
+])  # fmt: skip
 def test_configurations_of_keras(tmp_path, thing, rank):
     document = json.dumps(keras("keras", "Sequential", {"layers": [DENSE, {"deep": [thing]}]}))
     for name, data in (
@@ -332,13 +326,10 @@ def _expressions(value: object) -> list[str]:
     return [text for item in value for text in _expressions(item)] if isinstance(value, list) else []
 
 
-@pytest.mark.parametrize(
-    ("template", "rank"),
-    [
-        ("{% for m in messages %}{{ m['role'] }}{% endfor %}", KNOWN),
-        ("{{ ''.__class__.__mro__ }}", DANGEROUS),
-    ],
-)
+@pytest.mark.parametrize(("template", "rank"), [
+    ("{% for m in messages %}{{ m['role'] }}{% endfor %}", KNOWN),
+    ("{{ ''.__class__.__mro__ }}", DANGEROUS),
+])  # fmt: skip
 def test_templates_of_gguf(tmp_path, template, rank):
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value)) + value.encode()
@@ -353,16 +344,13 @@ def test_templates_of_gguf(tmp_path, template, rank):
     assert scan_file(tmp_path / "a.gguf").rank == UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.py", b"x = 1"),
-        ("lib.so", b"\x7fELF"),
-        ("x", b"\x7fELF"),
-        ("m.onnx", b"\x08\x07\x12\x04test"),
-        ("x", b"\x00\x01"),
-    ],
-)
+@pytest.mark.parametrize(("name", "data"), [
+    ("a.py", b"x = 1"),
+    ("lib.so", b"\x7fELF"),
+    ("x", b"\x7fELF"),
+    ("m.onnx", b"\x08\x07\x12\x04test"),
+    ("x", b"\x00\x01"),
+])  # fmt: skip
 def test_programs_and_what_is_not_read_inside_archives(tmp_path, name, data):
     (tmp_path / "a.zip").write_bytes(zipped({"readme.txt": b"x", name: data}))
     assert scan_file(tmp_path / "a.zip").rank == UNKNOWN

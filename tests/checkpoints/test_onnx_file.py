@@ -110,17 +110,14 @@ def test_the_graph_is_that_of_the_package(tmp_path: Path) -> None:
     assert model.custom_operators == ("mine:Twice",)
 
 
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [
-        ("/layer1/layer1.0/conv1/Conv", "layer1.0.conv1"),
-        ("/features/features.0/features.0.1/Relu", "features.0.1"),
-        ("/encoder/layers/layers.3/attn/MatMul", "encoder.layers.3.attn"),
-        ("resnet/conv1/Conv2D", "resnet.conv1"),
-        ("Conv_0", ""),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("name", "module"), [
+    ("/layer1/layer1.0/conv1/Conv", "layer1.0.conv1"),
+    ("/features/features.0/features.0.1/Relu", "features.0.1"),
+    ("/encoder/layers/layers.3/attn/MatMul", "encoder.layers.3.attn"),
+    ("resnet/conv1/Conv2D", "resnet.conv1"),
+    ("Conv_0", ""),
+    ("", ""),
+])  # fmt: skip
 def test_modules_in_the_names_of_older_exporters(tmp_path: Path, name: str, module: str) -> None:
     node = helper.make_node("Identity", ["x"], ["y"], name=name)
     (read,) = read_onnx(saved(tmp_path / "a.onnx", nodes=(node,))).nodes
@@ -137,16 +134,9 @@ def test_external_data_is_read_where_it_is(tmp_path: Path) -> None:
 
 
 OUTSIDE = (
-    "../secret",
-    "/etc/hostname",
-    "a/../../secret",
-    "",
-    "C:\\secret",
-    "..\\secret",
-    "x\0y",
-    "link",
+    "../secret", "/etc/hostname", "a/../../secret", "", "C:\\secret", "..\\secret", "x\0y", "link",
     "folder/secret",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("location", OUTSIDE)
@@ -249,7 +239,7 @@ MADE_UP: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", MADE_UP)
-def test_files_that_somebody_made_up_are_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
+def test_invented_files_are_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
     make, words = MADE_UP[kind]
     (tmp_path / "a.onnx").write_bytes(make())
     assert words in refused(tmp_path / "a.onnx")

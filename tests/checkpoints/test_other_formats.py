@@ -82,15 +82,12 @@ def test_files_of_other_programs(tmp_path: Path, kind: str, suffix: str) -> None
     assert f"is not a checkpoint: it is {words}" in refusal(tmp_path / f"a{suffix}").message
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["[Content_Types].xml", "word/document.xml"], "an Office document"),
-        (["META-INF/MANIFEST.MF"], "a Java archive"),
-        (["metadata.json", "config.json", "model.weights.h5"], "a model of Keras"),
-        (["notes/a.txt"], "a zip archive of other things ('notes/a.txt')"),
-    ],
-)
+@pytest.mark.parametrize(("names", "words"), [
+    (["[Content_Types].xml", "word/document.xml"], "an Office document"),
+    (["META-INF/MANIFEST.MF"], "a Java archive"),
+    (["metadata.json", "config.json", "model.weights.h5"], "a model of Keras"),
+    (["notes/a.txt"], "a zip archive of other things ('notes/a.txt')"),
+])  # fmt: skip
 def test_zip_archives_of_other_programs(tmp_path: Path, names: list[str], words: str) -> None:
     (tmp_path / "a.pt").write_bytes(zipped(*names))
     assert f"cannot be read: it is {words}" in refusal(tmp_path / "a.pt").message

@@ -48,36 +48,33 @@ def assert_alike(path: Path) -> None:
         assert found == (set(expected[0]), expected[1])
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "{%s}",
-        ' {"x":%s} \n',
-        '\t{ "x" : %s\n}',
-        '{"x":%s}\0',
-        '{"x":%s,}',
-        '{"x":%s}{',
-        '{"":%s}',
-        '{"a\\"b\\\\c":%s}',
-        '{"\\u0041\\ud83d\\ude00":%s}',
-        '{"\\ud800":%s}',
-        '{"x\\udc00y":%s}',
-        '{"x\n":%s}',
-        '{"x":%s,"y":null}',
-        '{"x":%s,"y":1}',
-        "[%s]",
-        '{"x":[%s]}',
-        '{"__metadata__":null,"x":%s}',
-        '{"__metadata__":{},"x":%s}',
-        '{"__metadata__":{"{}":"}\\"{"},"x":%s}',
-        '{"__metadata__":{"a":"\\ud800"},"x":%s}',
-        '{"__metadata__":{"a":null},"x":%s}',
-        '{"__metadata__":{"a":{"b":"c"}},"x":%s}',
-        '{"__metadata__":{"a":"b",},"x":%s}',
-        '{"__metadata__":[],"x":%s}',
-        '{"x":%s,"__metadata__":{"a":"b"}}',
-    ],
-)
+@pytest.mark.parametrize("header", [
+    "{%s}",
+    ' {"x":%s} \n',
+    '\t{ "x" : %s\n}',
+    '{"x":%s}\0',
+    '{"x":%s,}',
+    '{"x":%s}{',
+    '{"":%s}',
+    '{"a\\"b\\\\c":%s}',
+    '{"\\u0041\\ud83d\\ude00":%s}',
+    '{"\\ud800":%s}',
+    '{"x\\udc00y":%s}',
+    '{"x\n":%s}',
+    '{"x":%s,"y":null}',
+    '{"x":%s,"y":1}',
+    "[%s]",
+    '{"x":[%s]}',
+    '{"__metadata__":null,"x":%s}',
+    '{"__metadata__":{},"x":%s}',
+    '{"__metadata__":{"{}":"}\\"{"},"x":%s}',
+    '{"__metadata__":{"a":"\\ud800"},"x":%s}',
+    '{"__metadata__":{"a":null},"x":%s}',
+    '{"__metadata__":{"a":{"b":"c"}},"x":%s}',
+    '{"__metadata__":{"a":"b",},"x":%s}',
+    '{"__metadata__":[],"x":%s}',
+    '{"x":%s,"__metadata__":{"a":"b"}}',
+])  # fmt: skip
 def test_the_grammar(tmp_path: Path, header: str) -> None:
     put(tmp_path / "a.safetensors", header.replace("%s", ENTRY), 3)
     assert_alike(tmp_path / "a.safetensors")
@@ -92,20 +89,8 @@ def test_a_name_that_is_there_twice(tmp_path: Path, entry: str) -> None:
 def test_generated_entries(tmp_path: Path) -> None:
     chance = random.Random(0)
     dtypes = [
-        "F64",
-        "F32",
-        "F16",
-        "BF16",
-        "BOOL",
-        "I64",
-        "I8",
-        "U8",
-        "U16",
-        "C64",
-        "F8_E4M3",
-        "F8_E8M0",
-        "F4",
-    ]
+        "F64", "F32", "F16", "BF16", "BOOL", "I64", "I8", "U8", "U16", "C64", "F8_E4M3", "F8_E8M0", "F4",
+    ]  # fmt: skip
     dtypes += ["F6_E2M3", "F6_E3M2", "F8_E5M2FNUZ", "F99", "f32", None, 3]
     n_read = 0
     for _ in range(N_GENERATED):

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from modelscope_cli.analysis.weights.to_safetensors import check_convertible
+from modelscope_cli.analysis.weights.statistics import check_convertible
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.tensors import read_checkpoint, read_values
 from modelscope_cli.errors import CannotRunError

@@ -68,22 +68,10 @@ FLOATS = (
 WORDS = (
     ["", "0", "conv", "a,b", "-1", "::error::", "\x1b[31m", "1,3,9,9", "x" * 5000, "fc", "8/255", "layer1.*"],
     [
-        "@",
-        "=",
-        "re:[",
-        "bn@-1",
-        "1e308",
-        "\udcff",
-        "ü",
-        "a=b,c",
-        "type:*",
-        "%s%n",
-        "../..",
-        "1,,2",
-        "\n",
+        "@", "=", "re:[", "bn@-1", "1e308", "\udcff", "ü", "a=b,c", "type:*", "%s%n", "../..", "1,,2", "\n",
         "relu@1..4",
     ],
-)
+)  # fmt: skip
 PATHS = (
     ["lost.pt", "{SICK}", "{STAR}", ".", "new.csv", "new.json", "new.png", "pipe", "y" * 300],
     [
@@ -100,45 +88,29 @@ PATHS = (
 )
 HOOKS = (
     [
-        "zero@conv",
-        "scale=2@relu",
-        "print@fc",
-        "scale=nan@head",
-        "zero[99]@conv",
-        "add=1e308@conv",
+        "zero@conv", "scale=2@relu", "print@fc", "scale=nan@head", "zero[99]@conv", "add=1e308@conv",
         "save=t.safetensors@head",
     ],
     [
-        "noise=1e308@conv",
-        "clamp=1,0@relu",
-        "keep[0]@bn",
-        "grad:scale=2@conv",
-        "pre:zero(3)@head",
-        "call=a.py:b@conv",
-        "mean",
+        "noise=1e308@conv", "clamp=1,0@relu", "keep[0]@bn", "grad:scale=2@conv", "pre:zero(3)@head",
+        "call=a.py:b@conv", "mean",
     ],
-)
+)  # fmt: skip
 OWN = {
     "hook": HOOKS,
     "b_hook": HOOKS,
-    "input_shape": (
-        ["1,3,16,16", "2,3,8,8", "0,3,8,8", "1"],
-        ["int64:1,9", f"1,{2**62}", "x"],
-    ),
+    "input_shape": (["1,3,16,16", "2,3,8,8", "0,3,8,8", "1"], ["int64:1,9", f"1,{2**62}", "x"]),
     "size": (["16", "8,12", "0", str(2**62)], ["1", "16,", "4096,1", "-8"]),
     "mean": (["0.5", "1e308", "nan"], ["0,0,0", "1e-320", "0.5,0.5"]),
     "std": (["0.5", "1e308", "1e-320"], ["0", "1,1,1", "nan"]),
-    "vary": (
-        ["lr=0.1,0.2", "batch=1e9,2"],
-        ["init=lsuv,xavier", "lr=nan", f"batch={'9' * 5000}"],
-    ),
+    "vary": (["lr=0.1,0.2", "batch=1e9,2"], ["init=lsuv,xavier", "lr=nan", f"batch={'9' * 5000}"]),
     "format": (["auto", "table", "tsv", "csv", "json", "markdown"], ["github", "junit", "xml", ""]),
     "device": (["cpu", "auto", "cuda"], ["cuda:9", "meta", str(2**63), "mps"]),
     "dtype": (["float32", "float16", "bfloat16"], ["float64", "int8", ""]),
     "weights": (["none", "auto"], ["DEFAULT", "IMAGENET1K_V1", "x"]),
     "set_": (["MS202=0.5", "MS101=1e308"], ["MS202=nan", f"MS101={'9' * 5000}"]),
     "max_params": (["25M", "0", "1e308"], ["-1", "9" * 5000, "1e999"]),
-}
+}  # fmt: skip
 
 
 def draw_line(draw: random.Random, with_all: bool) -> list[str]:

@@ -62,7 +62,7 @@ def test_many_pictures_are_means_and_a_target_is_the_same_for_all(run):
         assert float(together[key]) == close(mean, A_NETWORK, scale=0.01)
 
 
-def test_a_model_that_keeps_something_is_told(run, cwd):
+def test_a_model_that_keeps_something_is_reported(run, cwd):
     (cwd / "kept.py").write_text(
         "from torch import nn\n"
         "class Kept(nn.Module):\n"

@@ -42,15 +42,12 @@ def network(samples):
     return probabilities
 
 
-@pytest.mark.parametrize(
-    ("picture", "options", "norm", "epsilon"),
-    [
-        ("star.png", "--epsilon 8/255", "linf", 8 / 255),
-        ("harbour.jpg", "--method fgsm -e 2/255", "linf", 2 / 255),
-        ("harbour.jpg", "--norm l2 --epsilon 0.6 --restarts 2", "l2", 0.6),
-        ("composition.jpg", "--method ifgsm --epsilon 0.011 --target ring --steps 30", "linf", 0.011),
-    ],
-)
+@pytest.mark.parametrize(("picture", "options", "norm", "epsilon"), [
+    ("star.png", "--epsilon 8/255", "linf", 8 / 255),
+    ("harbour.jpg", "--method fgsm -e 2/255", "linf", 2 / 255),
+    ("harbour.jpg", "--norm l2 --epsilon 0.6 --restarts 2", "l2", 0.6),
+    ("composition.jpg", "--method ifgsm --epsilon 0.011 --target ring --steps 30", "linf", 0.011),
+])  # fmt: skip
 def test_the_saved_picture_fools_the_network_from_inside_the_ball(
     run, cwd, samples, network, picture, options, norm, epsilon
 ):
@@ -90,7 +87,7 @@ def test_the_saved_picture_fools_the_network_from_inside_the_ball(
         assert image.info["Comment"] == f"128 + {factor} x (adversarial.png - the image)"
 
 
-def test_the_smallest_change_is_told_apart_from_any_within_epsilon(run):
+def test_the_smallest_change_is_distinguished_from_any_within_epsilon(run):
     any_one = run("attack {star} {healthy} --size 48 -e 8/255 --out any --json").json
     outcome = run("attack {star} {healthy} --size 48 --out least --json")
     least = outcome.json
@@ -104,7 +101,7 @@ def test_the_smallest_change_is_told_apart_from_any_within_epsilon(run):
     assert "--epsilon E is one search" in outcome.err
 
 
-def test_epsilon_0_saves_the_picture_itself_and_failure_is_no_error(run, cwd, samples):
+def test_epsilon_0_saves_the_picture_itself_and_failure_is_not_an_error(run, cwd, samples):
     outcome = run("attack {star} {squeezenet} --steps 3 --epsilon 0 --out out --format table")
     assert (levels(cwd / "out" / "adversarial.png") == seen_by_the_model(samples / "star.png")).all()
     assert (levels(cwd / "out" / "perturbation.png") == 128).all()

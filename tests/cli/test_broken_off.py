@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.dataset import examine
+from modelscope_cli.analysis.dataset import check_images
 from modelscope_cli.commands.check.table import answer
 from modelscope_cli.interrupts import is_cut_short
 from modelscope_cli.training.runner import Callback
@@ -113,14 +113,14 @@ def test_a_check_of_images_keeps_what_it_has_read(tmp_path, monkeypatch):
         for n in range(4):
             noise = numpy.random.default_rng(n + 9 * (kind == "dog")).integers(0, 255, (32, 32, 3), "uint8")
             Image.fromarray(noise).save(tmp_path / "photos" / kind / f"{n}.png")
-    add = examine.ImageTable.add
+    add = check_images.ImageTable.add
 
     def press(table, look):
         add(table, look)
         if len(table) == 3:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(examine.ImageTable, "add", press)
+    monkeypatch.setattr(check_images.ImageTable, "add", press)
     record = ms.check_images(tmp_path / "photos", against=tmp_path / "photos")
     assert is_cut_short()
     assert (record.images, record.verdict) == (3, "not judged")

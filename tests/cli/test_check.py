@@ -84,9 +84,9 @@ def test_a_model_that_cannot_be_differentiated_is_judged_by_the_other_rules(run,
     )
     rules = run("check whole.py:Rounds --input-shape 1,3,8,8 --json").json["rules"]
     reasons = {rule["code"]: rule["reason"] for rule in rules}
-    assert reasons["MS301"] == "the model has no parameters, so nothing to train"
+    assert reasons["MS301"] == "the model has no parameters, so there is nothing to train"
     assert reasons["MS201"] is None
-    assert reasons["MS202"] == "no layer inside the model was seen to run"
+    assert reasons["MS202"] == "no layer of the model ran"
 
 
 def test_github_gets_one_command_a_finding_and_the_verdict(run):
@@ -230,7 +230,7 @@ def test_what_grew_worse_is_new(run, cwd):
         assert ("worse than in the baseline, which has 0.8" in finding["message"]) is (code == 1)
 
 
-def test_what_occurs_no_more_is_told_and_taken_out(run, cwd):
+def test_what_occurs_no_more_is_reported_and_taken_out(run, cwd):
     other = {"code": "MS301", "layer": "head", "value": 3.0}
     write_known(
         cwd / "known.json", {**KNOWN, "value": 0.9}, {**KNOWN, "layer": "block2.relu", "value": 1.0}, other

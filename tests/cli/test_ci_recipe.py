@@ -120,19 +120,18 @@ def test_the_container_gets_all_that_the_package_is_built_from(tmp_path):
     assert [*tmp_path.glob("dist/*.whl")]
 
 
-@pytest.mark.parametrize(
-    "hook", yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()), ids=lambda one: one["id"]
-)
-def test_the_hooks_run_in_a_repository(checkout, hook):
+def test_the_hooks_run_in_a_repository(checkout):
     """As a user's configuration names them; only their environment is this one, and not one made for them."""
     arguments = {
         "modelscope-weights": ["samples"],
         "modelscope-check": ["samples/tiny_resnet.py:TinyResNet", "-c", "samples/sick.safetensors"],
         "modelscope-data": ["samples/shapes"],
-    }[hook["id"]]
-    entry = hook["entry"].replace("modelscope", f"{sys.executable} -m modelscope_cli", 1)
-    local = {**hook, "entry": entry, "language": "system", "args": arguments, "always_run": True}
-    config = {"repos": [{"repo": "local", "hooks": [local]}]}
+    }
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    for hook in hooks:
+        hook["entry"] = hook["entry"].replace("modelscope", f"{sys.executable} -m modelscope_cli", 1)
+        hook |= {"language": "system", "args": arguments[hook["id"]], "always_run": True}
+    config = {"repos": [{"repo": "local", "hooks": hooks}]}
     (checkout / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     for line in ("git init -q", "git add .pre-commit-config.yaml"):
         subprocess.run(line.split(), check=True)
@@ -140,10 +139,10 @@ def test_the_hooks_run_in_a_repository(checkout, hook):
     environment = {**os.environ, "PRE_COMMIT_HOME": str(checkout / "home"), "PYTHONPATH": str(ROOT)}
     outcome = subprocess.run(pre_commit, env=environment, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    last = outcome.stdout.strip().splitlines()[-1]
-    assert last.startswith(
-        "modelscope check: passed" if "check" in hook["entry"] else "modelscope weights: nothing found"
-    )
+    said = [line for line in outcome.stdout.splitlines() if re.match(r"modelscope (check|weights): ", line)]
+    assert len(said) == len(hooks) == 3
+    assert sum(line.startswith("modelscope check: passed") for line in said) == 2
+    assert sum(line.startswith("modelscope weights: nothing found") for line in said) == 1
 
 
 def test_the_settings_it_shows_are_settings(checkout):

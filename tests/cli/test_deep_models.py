@@ -25,15 +25,12 @@ def deep():
     Path("deep.py").write_text(NEST)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "summary deep.py:make --graph graph.html",
-        "stats deep.py:make --html page.html",
-        "grads deep.py:make --out grads",
-        "ablate deep.py:make --no-save",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "summary deep.py:make --graph graph.html",
+    "stats deep.py:make --html page.html",
+    "grads deep.py:make --out grads",
+    "ablate deep.py:make --no-save",
+])  # fmt: skip
 def test_a_command_runs_on_a_model_of_300_levels(run, line):
     found = run(f"{line} --input-shape 2,3,8,8")
     assert found.code in (0, 1), found.err

@@ -185,7 +185,7 @@ TABLE = [
     ("predict", "{dot} <tiny> --temperature nan", 2, "'--temperature nan' is not a finite", "--temperature 1"),
     ("predict", "{dot} <tiny> --threshold 0.3", 2, "'--threshold 0.3'", "--scores sigmoid"),
     ("predict", "{dot} <tiny> --scores sigmoid --threshold 2", 2, "'--threshold 2' is too large", "--threshold 0"),
-    ("predict", "{dot} <tiny> --labels {bad}/missing.txt", 4, "'{bad}/missing.txt' cannot be read", "ls -l {bad}"),
+    ("predict", "{dot} <tiny> --labels {bad}/missing.txt", 4, "'{bad}/missing.txt' cannot be read", "ls {bad}"),
     ("predict", "{dot} <tiny> --labels {bad}/text.jpg", 4, "'{bad}/text.jpg' has 1 label, the model 10", "10"),
     ("predict", "{dot} <tiny> --labels {dot}", 4, "'{dot}' cannot be understood: it is not", "one label"),
     ("predict", "{dot} <tiny> --labels {bad}/empty.pt", 4, "'{bad}/empty.pt' cannot be understood: it is", ""),
@@ -447,16 +447,13 @@ def test_odd_pictures_are_pictures(run, bad, command, name):
     assert run(f"{command} {bad}/{name} {{tiny}} -l head").column("name") == ["head"]
 
 
-@pytest.mark.parametrize(
-    ("raised", "code", "said"),
-    [
-        (KeyboardInterrupt(), 130, ""),
-        (ZeroDivisionError("oh\nno"), 3, "error: this is a bug in modelscope: ZeroDivisionError: oh no\n"),
-        (MemoryError(), 4, "error: out of memory\n"),
-        (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),
-        (BrokenPipeError(), 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("raised", "code", "said"), [
+    (KeyboardInterrupt(), 130, ""),
+    (ZeroDivisionError("oh\nno"), 3, "error: this is a bug in modelscope: ZeroDivisionError: oh no\n"),
+    (MemoryError(), 4, "error: out of memory\n"),
+    (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),
+    (BrokenPipeError(), 0, ""),
+])  # fmt: skip
 @pytest.mark.parametrize("debug", ["", "--debug"])
 def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said, debug):
     def end(*_: object) -> None:

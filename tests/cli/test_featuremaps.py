@@ -106,15 +106,12 @@ def test_channels_are_picked_by_number_in_the_order_they_are_typed(run, cwd):
     assert "only channel 7 is drawn; --max-channels 7 draws that many" in outcome.err
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
-    [
-        ("--channels 3,x", 2, "--channels '3,x': 'x' is not a channel such as 3 or 0..15"),
-        ("--channels 9..3", 2, "'9..3' counts backwards"),
-        ("--channels 3 --strongest", 2, "--strongest chooses channels, --channels names them"),
-        ("--channels 64..70", 4, "block3.conv1: it has no such channel, only 0 to 63"),
-    ],
-)
+@pytest.mark.parametrize(("options", "code", "said"), [
+    ("--channels 3,x", 2, "--channels '3,x': 'x' is not a channel such as 3 or 0..15"),
+    ("--channels 9..3", 2, "'9..3' counts backwards"),
+    ("--channels 3 --strongest", 2, "--strongest chooses channels, --channels names them"),
+    ("--channels 64..70", 4, "block3.conv1: it has no such channel, only 0 to 63"),
+])  # fmt: skip
 def test_channels_that_are_none_are_refused(run, cwd, options, code, said):
     outcome = run(f"featuremaps {{star}} {{healthy}} -l block3.conv1 {options} --out here", expect=code)
     assert said in outcome.err
@@ -207,18 +204,12 @@ def test_attention_is_a_map_a_head(run, cwd):
     assert row["name"] == names[1]
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{tiny} --attention", "no attention was seen in the selected layers: no softmax"),
-        ("-m own.py:vit -w none --size 64 --attention -l conv_proj", "no attention was seen"),
-        (
-            "-m own.py:vit -w none --size 64 -l *.out_proj",
-            "no selected layer ran: encoder.layers.encoder_layer_0.",
-        ),
-        ("-m own.py:Nothing -w none", "no layer of the model outputs a tensor, so there is nothing to draw"),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), [
+    ("{tiny} --attention", "no attention was seen in the selected layers: no softmax"),
+    ("-m own.py:vit -w none --size 64 --attention -l conv_proj", "no attention was seen"),
+    ("-m own.py:vit -w none --size 64 -l *.out_proj", "no selected layer ran: encoder.layers.encoder_layer_0."),
+    ("-m own.py:Nothing -w none", "no layer of the model outputs a tensor, so there is nothing to draw"),
+])  # fmt: skip
 def test_where_nothing_can_be_drawn_a_sentence_says_why(run, cwd, line, said):
     (cwd / "own.py").write_text(OWN_TRANSFORMER + NOTHING)
     outcome = run(f"featuremaps {{star}} {line} --out here", expect=4)

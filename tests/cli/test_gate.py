@@ -246,12 +246,12 @@ def test_every_format_says_what_was_not_judged_and_why(run, place, format):
         assert [suite.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["3", "0", "1", "2"]
     else:
         assert "passed: nothing found; " in some.out + some.err
-        assert "neither passed nor failed; 2 of 2 rules were not judged" in none.out + none.err
+        assert "not judged: neither passed nor failed; 2 of 2 rules were not judged" in none.out + none.err
 
 
 def test_from_python_the_error_has_the_record(place):
     with pytest.raises(CannotRunError, match="MS501 was not judged: no budget is set") as caught:
         ms.check("net.py:Net", input_shape="1,3,40,40", weights="none", select="MS501")
     assert caught.value.record.unjudged[0].code == "MS501"
-    with pytest.raises(AssertionError, match="neither passed nor failed"):
+    with pytest.raises(AssertionError, match="not judged: neither passed nor failed"):
         caught.value.record.assert_passed()

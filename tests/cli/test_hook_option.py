@@ -100,7 +100,7 @@ def test_featuremaps_are_drawn_of_what_was_changed(run, cwd):
     assert [hook["spec"] for hook in report["hooks"]] == ["zero[0]@bn"]
 
 
-def test_a_function_speaks_on_stderr(run):
+def test_what_a_function_prints_goes_to_stderr(run):
     plain, doubled = (
         run(f"stats {{star}} {{healthy}} -l conv {hook} -q")
         for hook in ("", "--hook call=hooks.py:double@conv")
@@ -109,36 +109,33 @@ def test_a_function_speaks_on_stderr(run):
     assert float(doubled.rows[0]["std"]) == close(2 * float(plain.rows[0]["std"]))
 
 
-@pytest.mark.parametrize(
-    ("line", "warning"),
-    [
-        (
-            "stats {star} {healthy} -l head --hook call=hooks.py:in_place@block1.shortcut",
-            "--hook 'call=hooks.py:in_place@block1.shortcut' works in place: "
-            "the output of pool, the input of block1, the input of block1.conv1, the input of block1.shortcut "
-            "changed with it; return a new tensor instead",
-        ),
-        (
-            "grads {star} {healthy} --no-save --hook grad:call=hooks.py:zero@block1.bn2",
-            "--hook 'grad:call=hooks.py:zero@block1.bn2' works in place: the gradient at the output of "
-            "pool changed with it; return a new tensor instead",
-        ),
-        (
-            "grads {star} {healthy} --no-save --freeze conv --hook param-grad:zero@conv",
-            "--hook 'param-grad:zero@conv' never ran at conv: no parameters, or no gradient for them",
-        ),
-        (
-            "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
-            "--hook 'full-backward:zero@block1.conv1' skips some tensors, such as the gradient at the input "
-            "of block1.conv1: its inputs do not take gradients",
-        ),
-        (
-            "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
-            "--hook 'zero@re:layer_0.*out_proj' never ran at "
-            "encoder.layers.encoder_layer_0.self_attention.out_proj: not called",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("line", "warning"), [
+    (
+        "stats {star} {healthy} -l head --hook call=hooks.py:in_place@block1.shortcut",
+        "--hook 'call=hooks.py:in_place@block1.shortcut' works in place: "
+        "the output of pool, the input of block1, the input of block1.conv1, the input of block1.shortcut "
+        "changed with it; return a new tensor instead",
+    ),
+    (
+        "grads {star} {healthy} --no-save --hook grad:call=hooks.py:zero@block1.bn2",
+        "--hook 'grad:call=hooks.py:zero@block1.bn2' works in place: the gradient at the output of "
+        "pool changed with it; return a new tensor instead",
+    ),
+    (
+        "grads {star} {healthy} --no-save --freeze conv --hook param-grad:zero@conv",
+        "--hook 'param-grad:zero@conv' never ran at conv: no parameters, or no gradient for them",
+    ),
+    (
+        "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
+        "--hook 'full-backward:zero@block1.conv1' skips some tensors, such as the gradient at the input "
+        "of block1.conv1: its inputs do not take gradients",
+    ),
+    (
+        "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
+        "--hook 'zero@re:layer_0.*out_proj' never ran at "
+        "encoder.layers.encoder_layer_0.self_attention.out_proj: not called",
+    ),
+])  # fmt: skip
 def test_what_a_hook_did_not_do_or_did_besides_is_a_warning(run, line, warning):
     outcome = run(f"{line} --json -q")
     assert f"warning: {warning}\n" in outcome.err

@@ -55,7 +55,7 @@ def test_every_command_takes_one(run):
     run(f"check {tiny}", expect=None)
 
 
-def test_a_factory_of_theirs_stays_off_the_network(run, monkeypatch):
+def test_a_factory_of_timm_stays_off_the_network(run, monkeypatch):
     """`MSCOPE_OFFLINE` is set for all these tests."""
     pytest.importorskip("timm")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", os.devnull)

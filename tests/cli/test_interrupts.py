@@ -138,31 +138,20 @@ FORMATS = ["table", "tsv", "csv", "json", "markdown"]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize(
-    "command",
-    [
-        "summary {TINY}",
-        "stats {tiny}",
-        "featuremaps {tiny} -l head",
-        "grads {tiny} -l head",
-        "ablate {tiny} -l head --no-save",
-        "models",
-    ],
-)
-def test_a_reader_that_has_gone(run, monkeypatch, command, format):
+def test_a_reader_that_has_gone(run, monkeypatch, format):
+    """Every format; `test_streams.py` has every command."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as gone:
         monkeypatch.setattr(sys, "stdout", gone)
-        outcome = run(f"{command} -q --format {format}")
+        outcome = run(f"models -q --format {format}")
         gone.write("more")  # what is left over must not trouble the end of the process
         gone.flush()
     assert outcome.err == ""
 
 
-@pytest.mark.parametrize("format", ["json", "table"])
-def test_head_takes_one_line(cwd, format):
-    argv = [sys.executable, "-m", "modelscope_cli", "models", "--format", format]
+def test_head_takes_one_line(cwd):
+    argv = [sys.executable, "-m", "modelscope_cli", "rules", "--format", "json"]
     with subprocess.Popen(
         argv, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -184,9 +173,8 @@ def test_standard_output_on_a_full_disk(run, monkeypatch, format):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-@pytest.mark.parametrize("command", ["models resnet18 --json", "--help"])
-def test_a_process_on_a_full_disk(cwd, command):
-    argv = [sys.executable, "-m", "modelscope_cli", *command.split()]
+def test_a_process_on_a_full_disk(cwd):
+    argv = [sys.executable, "-m", "modelscope_cli", "--help"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(argv, cwd=cwd, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 4
@@ -218,27 +206,24 @@ def disk_that_holds(n_bytes):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize(
-    "command",
-    [
-        "summary {TINY} -o old.csv --force",
-        "summary {TINY} -o new.json",
-        "stats {star} {tiny} -o old.md --force",
-        "stats {star} {tiny} --plot old.png --force",
-        "stats {star} {tiny} --plot new.svg",
-        "stats {star} {tiny} --plot new.pdf",
-        "stats {star} {tiny} -l bn --correlation",
-        "featuremaps {star} {tiny} -l bn",
-        "featuremaps {star} {tiny} -l bn --out a/b/c",
-        "featuremaps {star} {tiny} -l bn --out old --force",
-        "ablate {star} {tiny} -l head",
-        "ablate {star} {tiny} -l head --out old --force",
-        "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c --force",
-        "grads {star} {tiny}",
-        "grads {star} {tiny} --out old --force",
-        "grads {star} {tiny} --no-save -o old.csv --force",
-    ],
-)
+@pytest.mark.parametrize("command", [
+    "summary {TINY} -o old.csv --force",
+    "summary {TINY} -o new.json",
+    "stats {star} {tiny} -o old.md --force",
+    "stats {star} {tiny} --plot old.png --force",
+    "stats {star} {tiny} --plot new.svg",
+    "stats {star} {tiny} --plot new.pdf",
+    "stats {star} {tiny} -l bn --correlation",
+    "featuremaps {star} {tiny} -l bn",
+    "featuremaps {star} {tiny} -l bn --out a/b/c",
+    "featuremaps {star} {tiny} -l bn --out old --force",
+    "ablate {star} {tiny} -l head",
+    "ablate {star} {tiny} -l head --out old --force",
+    "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c --force",
+    "grads {star} {tiny}",
+    "grads {star} {tiny} --out old --force",
+    "grads {star} {tiny} --no-save -o old.csv --force",
+])  # fmt: skip
 def test_a_disk_that_fills_up_while_writing(run, cwd, command):
     (cwd / "old").mkdir()
     for name in ["old.csv", "old.md", "old.png", "old.safetensors", "old/003_bn.png"]:

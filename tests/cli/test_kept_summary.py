@@ -33,17 +33,9 @@ def test_it_builds_nothing(run, cache, monkeypatch):
     assert run("summary squeezenet1_1 --format table").out == table
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--batch 2",
-        "--depth 1",
-        "--layer conv",
-        "--freeze conv",
-        "--input-shape 1,3,96,96",
-        "--num-classes 10",
-    ],
-)
+@pytest.mark.parametrize("option", [
+    "--batch 2", "--depth 1", "--layer conv", "--freeze conv", "--input-shape 1,3,96,96", "--num-classes 10",
+])  # fmt: skip
 def test_every_option_has_a_summary_of_its_own(run, cache, option):
     plain = document(run("summary squeezenet1_1 --json"))
     changed = document(run(f"summary squeezenet1_1 --json {option}"))
@@ -69,7 +61,7 @@ def test_what_may_change_is_not_kept(run, cache, monkeypatch):
     assert not cache.exists()
 
 
-def test_a_cache_that_cannot_be_written_to_is_no_error(run, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_to_is_not_an_error(run, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path / "file"))
     assert "squeezenet1_1" in run("summary squeezenet1_1 --format table").out

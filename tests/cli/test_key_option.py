@@ -47,7 +47,7 @@ def test_convert_takes_it(run, last, states, key, which):
         assert tensor.numpy().tobytes() == states[which][name].numpy().tobytes()
 
 
-def test_what_is_no_state_dict_is_taken_whole(run, last, states):
+def test_what_is_not_a_state_dict_is_taken_whole(run, last, states):
     rows = run(f"weights {last} --key optimizer").rows
     assert [row["name"] for row in rows] == ["state.0.m"]
     assert run(f"weights {last} --key optimizer.state.0").column("name") == ["m"]
@@ -96,13 +96,10 @@ def test_an_unknown_key_lists_those_there_are(run, last, command):
     assert "hint: --key state_dict_ema" in error
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' holds no tensors"),
-        ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, and there is none"),
-        ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, and there is none"),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), [
+    ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' holds no tensors"),
+    ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, and there is none"),
+    ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, and there is none"),
+])  # fmt: skip
 def test_a_key_of_nothing_is_refused(run, last, line, said):
     assert said in run(line, expect=2).err

@@ -145,7 +145,7 @@ def test_a_checkpoint_by_position_is_the_model(refused):
     )
 
 
-def test_tensors_by_position_are_no_weights(run):
+def test_tensors_by_position_are_not_weights(run):
     for file in ("batch.npy", "batch.pt"):
         assert run(f"stats net.py:Net {file} --columns shape").column("shape")[0] == "1x4x6x6"
 
@@ -172,10 +172,10 @@ def test_a_checkpoint_given_as_weights_is_loaded(run):
     assert run("stats net.py:Net img.jpg -w last.pth --size 8 --columns max").column("max") == ["0.0", "0.0"]
 
 
-def test_what_is_no_image_but_can_be_made_one(refused):
+def test_what_is_not_an_image_but_can_be_made_one(refused):
     assert refused("stats net.py:Net phone.heic", 4)[1] == "hint: magick phone.heic phone.png"
     message, hint = refused("stats net.py:Net https://example.org/a.jpg", 4)
-    assert message.endswith("is a URL, and images are read from files")
+    assert message.endswith("is a URL, but images are read from files")
     assert hint == "hint: curl -O https://example.org/a.jpg"
 
 

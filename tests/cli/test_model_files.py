@@ -51,9 +51,9 @@ def test_a_model_of_another_format_is_refused_for_what_it_is(files, refused, wor
 
 
 @pytest.mark.parametrize("word", ["model.onnx", "model.gguf", "model.h5"])
-def test_beside_a_model_it_is_no_image_either(files, refused, word):
+def test_beside_a_model_it_is_not_an_image_either(files, refused, word):
     message, hint = refused(f"predict resnet18 cat.jpg {word}", 2)
-    assert message == f"error: '{word}' holds a model, not an image"
+    assert message == f"error: '{word}' contains a model, not an image"
     assert hint == "hint: modelscope predict resnet18 cat.jpg"
     damaged = "ONNX file 'model.onnx' is damaged"  # the others are not read at all
     assert (damaged if word == "model.onnx" else "is not a checkpoint") in refused(

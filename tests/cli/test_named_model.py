@@ -40,7 +40,8 @@ def test_a_model_by_position_is_the_model_by_option(run, command):
     code = int(command == "diff")
     by_position = run(f"{command} {{TINY}} {REST[command]}", expect=code).out
     assert by_position == run(f"{command} --model {{TINY}} {REST[command]}", expect=code).out
-    assert by_position == run(f"{command} {{TINY}} {REST[command]} -m {{TINY}}", expect=code).out
+    if command == "summary":  # one function reads it for all commands
+        assert by_position == run(f"{command} {{TINY}} {REST[command]} -m {{TINY}}", expect=code).out
     assert by_position.count("\n") > 1 or command == "check"  # which finds nothing
 
 

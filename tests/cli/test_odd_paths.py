@@ -66,23 +66,20 @@ def test_a_named_pipe_is_refused_at_once(run, pipes, line):
     assert "pipe." in outcome.err
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(
-            "weights {long}",
-            "weights {long}.safetensors",
-            "summary {long}",
-            "summary {long}.py:Net",
-            "watch {long}.py",
-        ),
-        *("predict {long}.png {tiny}", "stats {long}.npy {tiny}", "predict {star} {tiny} --labels {long}"),
-        *("stats {star} -m {TINY} -c {long}.pt", "rules -o {long}.csv", "grads {star} {tiny} --out {long}"),
-        *("train {TINY} {long}", "check {TINY} --baseline {long}", "watch --report {long}"),
-        *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
-        *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *(
+        "weights {long}",
+        "weights {long}.safetensors",
+        "summary {long}",
+        "summary {long}.py:Net",
+        "watch {long}.py",
+    ),
+    *("predict {long}.png {tiny}", "stats {long}.npy {tiny}", "predict {star} {tiny} --labels {long}"),
+    *("stats {star} -m {TINY} -c {long}.pt", "rules -o {long}.csv", "grads {star} {tiny} --out {long}"),
+    *("train {TINY} {long}", "check {TINY} --baseline {long}", "watch --report {long}"),
+    *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
+    *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
+])  # fmt: skip
 @pytest.mark.parametrize("long", ["x" * 5000, "x/" * 2500 + "x", "x" * 300])
 def test_a_name_longer_than_any(run, cwd, line, long):
     outcome = run(line, expect=None, long=long)
@@ -90,7 +87,7 @@ def test_a_name_longer_than_any(run, cwd, line, long):
     assert list(cwd.iterdir()) == []
 
 
-def test_what_the_shell_has_opened_is_no_pipe_to_wait_for(cwd):
+def test_what_the_shell_has_opened_is_not_a_pipe_to_wait_for(cwd):
     command = f"'{sys.executable}' -m modelscope_cli models resnet18 -q -o /dev/stdout --format csv | cat"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("name,")

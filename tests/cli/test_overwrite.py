@@ -56,18 +56,15 @@ def test_a_pipe_is_not_a_file_to_write(refused, cwd, line):
     assert "it is a named pipe, not a file" in message
 
 
-@pytest.mark.parametrize(
-    ("given", "out", "others", "is_refused"),
-    [
-        ({}, None, None, False),
-        ({}, Path("maps"), None, True),
-        ({"force": True}, None, None, True),
-        ({"force": True, "output": Path("a.csv")}, None, None, False),
-        ({"force": True, "html": Path("a.html")}, None, None, False),
-        ({"force": True}, None, Path("a.safetensors"), False),
-        ({"force": True, "html": Path("a.html")}, Path("maps"), None, True),
-    ],
-)
+@pytest.mark.parametrize(("given", "out", "others", "is_refused"), [
+    ({}, None, None, False),
+    ({}, Path("maps"), None, True),
+    ({"force": True}, None, None, True),
+    ({"force": True, "output": Path("a.csv")}, None, None, False),
+    ({"force": True, "html": Path("a.html")}, None, None, False),
+    ({"force": True}, None, Path("a.safetensors"), False),
+    ({"force": True, "html": Path("a.html")}, Path("maps"), None, True),
+])  # fmt: skip
 def test_without_a_folder_force_is_about_the_files_that_are_written(given, out, others, is_refused):
     assert CommandCall("ablate", {**given, "out": out, "save": True}).check_saving(others)
     with pytest.raises(UsageError, match="writes no folder") if is_refused else nullcontext():

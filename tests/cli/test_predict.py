@@ -97,19 +97,16 @@ def test_labels_of_ones_own(run, cwd, logits, name):
     assert labels == [NAMES[i] for i in logits.argmax(1).tolist()]
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
-        ("[1, 2]", "'1' is not a label"),
-        ('{"0": "a", "2": "b"}', "none of the 2 labels has the index 1"),
-        ('{"a": "b"}', "none of the 1 labels has the index 0"),
-        ('["a", "b"', "delimiter"),
-        ("  \n", "it is empty"),
-        (b"\xff\xfe\x00", "it is not text"),
-        (None, "cannot be read: No such file"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), [
+    ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
+    ("[1, 2]", "'1' is not a label"),
+    ('{"0": "a", "2": "b"}', "none of the 2 labels has the index 1"),
+    ('{"a": "b"}', "none of the 1 labels has the index 0"),
+    ('["a", "b"', "delimiter"),
+    ("  \n", "it is empty"),
+    (b"\xff\xfe\x00", "it is not text"),
+    (None, "cannot be read: No such file"),
+])  # fmt: skip
 def test_labels_that_do_not_fit(run, cwd, content, said):
     name = "labels.txt" if said.startswith("'labels.json'") else "labels.json"
     if content is not None:
@@ -139,7 +136,7 @@ def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):
     assert outcome.out == ""
 
 
-def test_a_reader_that_leaves_early_is_no_error(cwd, samples):
+def test_a_reader_that_leaves_early_is_not_an_error(cwd, samples):
     for i in range(6):
         Image.new("RGB", (64, 64), (40 * i, 90, 30)).save(cwd / f"{i}.png")
     model = ["-m", f"{samples}/tiny_resnet.py:TinyResNet", "--batch", "1"]

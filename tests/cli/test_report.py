@@ -132,18 +132,15 @@ def test_a_result_that_cannot_be_read_leaves_the_others_their_index(watched, cap
     assert typed("report runs") == 4
 
 
-@pytest.mark.parametrize(
-    ("content", "code", "words"),
-    [
-        (None, 4, "there is no 'it.json'"),
-        ("{", 4, "neither a page nor JSON"),
-        ("[]", 4, "not a result of modelscope"),
-        ('{"schema": "modelscope/watch/1"}', 4, "not a result of modelscope"),
-        ("<html></html>", 4, "not a page of modelscope"),
-        ('<script type="application/json" id="modelscope-data">{}</script>', 4, "its data is damaged"),
-    ],
-)
-def test_what_is_no_result_is_refused(content, code, words, capsys):
+@pytest.mark.parametrize(("content", "code", "words"), [
+    (None, 4, "there is no 'it.json'"),
+    ("{", 4, "neither a page nor JSON"),
+    ("[]", 4, "not a result of modelscope"),
+    ('{"schema": "modelscope/watch/1"}', 4, "not a result of modelscope"),
+    ("<html></html>", 4, "not a page of modelscope"),
+    ('<script type="application/json" id="modelscope-data">{}</script>', 4, "its data is damaged"),
+])  # fmt: skip
+def test_what_is_not_a_result_is_refused(content, code, words, capsys):
     if content is not None:
         Path("it.json").write_text(content)
     assert typed("report it.json") == code
@@ -153,16 +150,13 @@ def test_what_is_no_result_is_refused(content, code, words, capsys):
     assert not Path("it.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "words"),
-    [
-        ("report empty", 4, "holds no report.json"),
-        ("report runs/old runs/stats.json", 2, "which have no rows in common"),
-        ("report runs/old --html there", 2, "does not end in .html"),
-        ("summary x.py:Net -o page.html", 2, "hint: leave out --output page.html   --html"),
-        ("report runs/old --html nowhere/page.html", 4, "there is no folder 'nowhere'"),
-    ],
-)
+@pytest.mark.parametrize(("line", "code", "words"), [
+    ("report empty", 4, "holds no report.json"),
+    ("report runs/old runs/stats.json", 2, "which have no rows in common"),
+    ("report runs/old --html there", 2, "does not end in .html"),
+    ("summary x.py:Net -o page.html", 2, "hint: leave out --output page.html   --html"),
+    ("report runs/old --html nowhere/page.html", 4, "there is no folder 'nowhere'"),
+])  # fmt: skip
 def test_what_cannot_be_done_is_said(line, code, words, watched, capsys):
     Path("empty").mkdir()
     typed(f"stats {TINY} {STAR} -o runs/stats.json -q")

@@ -36,30 +36,24 @@ def test_every_rule_says_why_and_how_to_silence_it():
     assert [rule.code for rule in infos if not (rule.why and rule.silence)] == []
 
 
-@pytest.mark.parametrize(
-    ("typed", "codes"),
-    [
-        ("MS705", ["MS705"]),
-        ("ms705", ["MS705"]),
-        ("dead-channels", ["MS202"]),
-        ("MS7", [code for code in CODES if code.startswith("MS7")]),
-        ("MS3 MS101", ["MS101", *(code for code in CODES if code.startswith("MS3"))]),
-    ],
-)
+@pytest.mark.parametrize(("typed", "codes"), [
+    ("MS705", ["MS705"]),
+    ("ms705", ["MS705"]),
+    ("dead-channels", ["MS202"]),
+    ("MS7", [code for code in CODES if code.startswith("MS7")]),
+    ("MS3 MS101", ["MS101", *(code for code in CODES if code.startswith("MS3"))]),
+])  # fmt: skip
 def test_some_of_them(run, typed, codes):
     assert [rule["code"] for rule in run(f"rules {typed} --json").json["rules"]] == codes
     assert run(f"rules {typed} --format tsv").column("code") == codes
     assert [rule.code for rule in list_rules(*typed.split()).rules] == codes
 
 
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("MS7051", "unknown rule 'MS7051': did you mean MS70"),
-        ("dead-chanels", "unknown rule 'dead-chanels': did you mean dead-channels"),
-        ("''", "unknown rule ''"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "said"), [
+    ("MS7051", "unknown rule 'MS7051': did you mean MS70"),
+    ("dead-chanels", "unknown rule 'dead-chanels': did you mean dead-channels"),
+    ("''", "unknown rule ''"),
+])  # fmt: skip
 def test_what_is_not_a_rule(run, typed, said):
     outcome = run(f"rules {typed}", expect=2)
     assert f"error: {said}" in outcome.err

@@ -223,7 +223,7 @@ def test_the_table_of_attention_has_a_row_a_head(run, cwd):
     assert "error: no attention was seen in the selected layers" in refused.err
 
 
-def test_quantiles_need_no_other_figure_and_nobody_gets_them_unasked(run):
+def test_quantiles_need_no_other_figure_and_are_computed_only_on_request(run):
     rows = run("stats {star} {healthy} --columns p50 --json -q").json["layers"]
     assert all(list(row["quantiles"]) == ["p50"] for row in rows)
     assert {row["mad"] for row in rows} == {None}

@@ -87,6 +87,23 @@ def is_child(name, parent, names):
     return next(between, None) is None
 
 
+def test_the_columns_add_up_to_the_printed_totals(run, document):
+    totals, table = document("{TINY}")["totals"], run("summary {TINY} --format table").out
+    root, *rows = run("summary {TINY}").rows
+    innermost = [row for row in rows if row["type"] != "Block"]
+    counted_once = [row for row in innermost if "#" not in row["name"]]
+    for some, key, total in [
+        (counted_once, "params", "params"),
+        (counted_once, "trainable", "trainable_params"),
+        (innermost, "macs", "macs"),
+        (innermost, "flops", "flops"),
+        (innermost, "memory", "activation_bytes"),
+    ]:
+        assert sum(int(row[key]) for row in some) == totals[total]
+        assert int(root[key]) == totals[total] or key == "memory"
+    assert f"parameters     {totals['params']:,} ({totals['trainable_params']:,} trainable)" in table
+
+
 def test_published_multiply_adds(document):
     for name in ["resnet34", "vit_b_16"]:
         published = models.get_model_weights(name).DEFAULT.meta["_ops"]

@@ -46,21 +46,18 @@ def test_the_page_of_a_summary_has_the_graph_whenever_it_is_made(run, cwd):
     assert 'class="graph"' not in (cwd / "plain.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
-    [
-        ("--graph net.png", 2, "'--graph net.png' ends in neither .svg nor .html\n\nhint: --graph net.svg"),
-        ("--graph net", 2, "hint: --graph net.svg"),
-        ("--color params", 2, "hint: --graph model.svg --color params"),
-        ("--graph net.svg --color zeros", 2, "did you mean zero"),
-        ("--graph there.svg", 2, "'there.svg' already exists"),
-        ("--graph no/net.svg", 4, "there is no folder 'no'"),
-        ("--graph folder.svg", 4, "it is a folder"),
-        ("--graph one.html --html one.html", 2, "are one file"),
-        ("--weights auto", 2, "has no effect: no column"),
-        ("--columns name,tim", 2, "did you mean time"),
-    ],
-)
+@pytest.mark.parametrize(("options", "code", "said"), [
+    ("--graph net.png", 2, "'--graph net.png' ends in neither .svg nor .html\n\nhint: --graph net.svg"),
+    ("--graph net", 2, "hint: --graph net.svg"),
+    ("--color params", 2, "hint: --graph model.svg --color params"),
+    ("--graph net.svg --color zeros", 2, "did you mean zero"),
+    ("--graph there.svg", 2, "'there.svg' already exists"),
+    ("--graph no/net.svg", 4, "there is no folder 'no'"),
+    ("--graph folder.svg", 4, "it is a folder"),
+    ("--graph one.html --html one.html", 2, "are one file"),
+    ("--weights auto", 2, "has no effect: no column"),
+    ("--columns name,tim", 2, "did you mean time"),
+])  # fmt: skip
 def test_what_is_refused_costs_nothing(run, cwd, monkeypatch, options, code, said):
     (cwd / "there.svg").write_text("kept")
     (cwd / "folder.svg").mkdir()
@@ -78,7 +75,7 @@ def test_a_file_that_is_there_is_replaced_with_force(run, cwd):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
-def test_a_full_disk_is_told(run, cwd):
+def test_a_full_disk_is_reported(run, cwd):
     os.symlink("/dev/full", "full.svg")
     assert "cannot write 'full.svg'" in run("summary {TINY} --graph full.svg", expect=4).err
 

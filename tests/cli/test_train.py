@@ -84,16 +84,13 @@ def test_a_variant_is_what_it_would_be_alone(run):
     assert same["layers"] == alone["layers"]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "--init lsuv",
-        "--activation general --leak 0.1 --subtract 0.4 --maximum 6",
-        "--norm-layer running",
-        "--norm-layer instance --activation leaky",
-        "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",
-    ],
-)
+@pytest.mark.parametrize("how", [
+    "--init lsuv",
+    "--activation general --leak 0.1 --subtract 0.4 --maximum 6",
+    "--norm-layer running",
+    "--norm-layer instance --activation leaky",
+    "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",
+])  # fmt: skip
 def test_every_change_of_the_model_trains(run, how):
     document = run(f"train {SMALL} --steps 3 {how} --json").json
     assert all(value is not None for value in document["loss"][0]["value"])
@@ -140,7 +137,7 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
     assert document["held_out"][-1]["accuracy"] == 1
 
 
-def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, samples):
+def test_a_callback_of_the_user_is_notified_and_can_end_the_training(run, cwd, samples):
     """The class of the documentation, with another limit: a loss that every first step is below."""
     (source,) = re.findall(
         r"```py\n(.*?)```", (samples.parent / "docs/commands/train.md").read_text(), re.DOTALL

@@ -129,18 +129,11 @@ ANSWERS = [
     (LOOP, 5, "--fail-on error --strict", 1, "cannot tell", "cannot tell yet"),
     # A loss of torch with targets is held against what guessing costs, one of the script's own is not.
     (MEASURED, 200, "--fail-on error --strict", 0, "nothing wrong", "verdict: nothing wrong found"),
-    (
-        LOOP,
-        200,
-        "--fail-on error --strict",
-        1,
-        "cannot tell",
-        "neither the chance-level loss nor an accuracy",
-    ),
+    (LOOP, 200, "--fail-on error --strict", 1, "cannot tell", "neither the chance-level loss nor an accuracy"),
     (SLOW, 60, "--fail-on warning", 1, "fault", "warning MS710: 0.weight: "),
     (NO_ZERO_GRAD, 9, "", 0, "fault", "error MS713: "),
     (NO_ZERO_GRAD, 9, "--fail-on error", 1, "fault", "(loop.py:6)"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("script", "steps", "options", "code", "verdict", "said"), ANSWERS)
@@ -206,7 +199,7 @@ def test_the_way_of_the_scripts_own_to_show_errors_and_its_streams(run, cwd):
     assert before == (sys.excepthook, sys.stdout)
 
 
-def test_two_optimizers_are_told_apart_by_what_they_train(run, cwd):
+def test_two_optimizers_are_distinguished_by_what_they_train(run, cwd):
     (cwd / "loop.py").write_text(
         LOOP.replace(
             "model = ",
@@ -354,14 +347,11 @@ parser.parse_args()
 """
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("train.py --every 5 --epochs 3", "watch --every 5 train.py --epochs 3"),
-        ("--steps 3 train.py --fail-on=error x", "watch --steps 3 --fail-on=error train.py x"),
-        ("train.py --strict --epochs 3", "watch --strict train.py --epochs 3"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "meant"), [
+    ("train.py --every 5 --epochs 3", "watch --every 5 train.py --epochs 3"),
+    ("--steps 3 train.py --fail-on=error x", "watch --steps 3 --fail-on=error train.py x"),
+    ("train.py --strict --epochs 3", "watch --strict train.py --epochs 3"),
+])  # fmt: skip
 def test_options_behind_the_script_get_a_command_that_has_them_before(run, cwd, typed, meant):
     (cwd / "train.py").write_text(WITH_ARGUMENTS)
     outcome = run(f"watch {typed}", expect=2)

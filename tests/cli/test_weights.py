@@ -122,7 +122,7 @@ def test_convert_refuses_what_only_torch_can_read(run, cwd):
 
 
 def test_a_full_disk_leaves_nothing(run, checkpoint, monkeypatch):
-    from modelscope_cli.analysis.weights import to_safetensors as convert
+    from modelscope_cli.analysis.weights import statistics as convert
 
     calls = []
 

@@ -69,7 +69,7 @@ def test_exit_codes(run, files, name, options, code):
         ('["test_weights_scan"]', 1),
     ],
 )
-def test_a_project_allows_names_and_is_told_where_it_made_use_of_them(run, files, samples, allow, code):
+def test_a_project_allows_names_and_their_use_is_reported(run, files, samples, allow, code):
     (files / "pyproject.toml").write_text(f"[tool.modelscope]\nallow = {allow}\n")
     for options in ("", "--scan", "--fail-on unknown"):
         outcome = run(f"weights called.pt {options} --json", expect=code)
@@ -81,7 +81,7 @@ def test_a_project_allows_names_and_is_told_where_it_made_use_of_them(run, files
     run("weights evil.pt", expect=max(code, 1))
 
 
-def test_calls_and_objects_are_told_apart(run, files):
+def test_calls_and_objects_are_distinguished(run, files):
     called = run("weights called.pt --json", expect=1)
     assert "would call unknown functions: test_weights_scan.kept('a')" in called.err
     assert [one["is_call"] for one in called.json["safety"]["suspects"]] == [True]
@@ -90,7 +90,7 @@ def test_calls_and_objects_are_told_apart(run, files):
     assert "test_weights_scan.kept" in run("weights called.pt --format table", expect=1).err
 
 
-def test_what_is_found_is_told_with_its_place_and_the_verdict(run, files):
+def test_what_is_found_is_reported_with_its_place_and_the_verdict(run, files):
     outcome = run("weights evil.pt --format table", expect=1)
     assert "system('exit 0') (evil/data.pkl, byte" in outcome.err
     assert "it runs a program or Python code" in outcome.err
@@ -148,7 +148,7 @@ def test_an_archive_is_described_as_torch_loads_it(run, cwd):
         new.writestr("a/xdata.pkl", b"\x80\x02}.")
     outcome = run("weights b.pt")
     assert outcome.column("name") == ["hidden"]
-    assert "it holds more pickles than torch.load reads: a/xdata.pkl" in outcome.err
+    assert "it contains more pickles than torch.load reads: a/xdata.pkl" in outcome.err
 
 
 def test_check_has_a_rule_for_it(run, files, samples):

@@ -38,15 +38,12 @@ def wait_until(condition, seconds=60):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
-    ("number", "is_group", "code"),
-    [
-        (signal.SIGINT, True, 130),
-        (signal.SIGTERM, False, 143),
-        (signal.SIGKILL, False, -9),
-    ],
-)
-def test_nobody_is_left(tmp_path, number, is_group, code):
+@pytest.mark.parametrize(("number", "is_group", "code"), [
+    (signal.SIGINT, True, 130),
+    (signal.SIGTERM, False, 143),
+    (signal.SIGKILL, False, -9),
+])  # fmt: skip
+def test_no_worker_process_is_left(tmp_path, number, is_group, code):
     pixels = np.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "0.jpg")
     (tmp_path / "list.txt").write_text(f"{tmp_path}/0.jpg\n" * 100_000)

@@ -16,10 +16,11 @@ QUICKER = {
     "ablate": ["--size", "64"],
     "attack": ["--size", "64"],
     "explain": ["--size", "32"],
-    "featuremaps": ["--max-channels", "4"],
+    "featuremaps": ["--max-channels", "4", "--size", "64"],
     "grads": ["--size", "64"],
     "lrfind": ["--steps", "12", "--pictures", "60"],
     "prune": ["--size", "64"],
+    "stats": ["--size", "64"],
     "train": ["--steps", "4", "--pictures", "60"],
 }
 # What is there to find something may find it.
@@ -51,4 +52,7 @@ def exit_code(typed):
     command, *rest = arguments
     if command == "watch":  # what stands behind the script is the script's
         return run([command, "--steps", "12", *rest])
-    return run([command, *rest, *QUICKER.get(command, ())])
+    quicker = QUICKER.get(command, [])
+    if any(word.startswith("vit_") for word in rest):  # takes images of one size
+        quicker = [word for word in quicker if word not in ("--size", "64")]
+    return run([command, *rest, *quicker])

@@ -36,7 +36,7 @@ def test_every_option_of_a_command_stands_on_its_page(name):
     assert re.search(rf"(?m)^modelscope {name}\b", page.partition("## Examples")[2])
 
 
-def test_an_option_that_nobody_documents_is_seen(monkeypatch):
+def test_an_undocumented_option_is_found(monkeypatch):
     others = {name: one for name, one in declared("stats").items() if name != "near_zero"}
     monkeypatch.setattr("tools.docs.commands.declared", lambda name: others)
     assert "--near-zero" not in reference("stats", commands()["stats"])

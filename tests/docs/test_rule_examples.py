@@ -12,17 +12,14 @@ import warm
 
 import modelscope_cli as ms
 from modelscope_cli.shell.app import run
+from modelscope_cli.watching import step_time
 from tools.docs import ROOT, examples, rules
 from tools.docs.rules import COMMANDS
 
-# At least five seconds have to be lost to a device, to other processes or to memory.
-WITHOUT = {"MS774", "MS776"}
 
-
-def test_every_rule_has_an_example_or_a_reason_for_having_none():
+def test_every_rule_has_an_example():
     shown = {*rules.EXAMPLES, *rules.DATA_SETS, *rules.injuries(), *COMMANDS}
-    assert {rule.code for rule in ms.list_rules().rules} == shown | WITHOUT
-    assert not shown & WITHOUT
+    assert {rule.code for rule in ms.list_rules().rules} == shown
 
 
 @pytest.mark.parametrize("code", COMMANDS)
@@ -51,7 +48,10 @@ def codes_of(tmp_path, edits: examples.Edits) -> set[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("code", [code for code in rules.EXAMPLES if code not in rules.RANKS])
-def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, slept):
+def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, slept, monkeypatch):
+    if code in rules.ON_ACCELERATOR:  # a stand-in: what is computed with gradients is on it
+        monkeypatch.setattr(step_time, "has_accelerator", lambda: True)
+        monkeypatch.setattr(step_time, "is_on_accelerator", lambda tensor: tensor.requires_grad)
     wrong, right = rules.EXAMPLES[code]
     assert code in codes_of(tmp_path, wrong)
     assert code not in codes_of(tmp_path, right)

@@ -14,14 +14,8 @@ from modelscope_cli.shell.overview import COMMANDS
 # Of programs of others (git, pip, torchrun, gunzip), of scripts that are watched, former names, and what other
 # tools call our options.
 _THEIRS = {
-    "--include",
-    "--force-reinstall",
-    "--upgrade",
-    "--standalone",
-    "--nproc-per-node",
-    "--nnodes",
-    "--keep",
-}
+    "--include", "--force-reinstall", "--upgrade", "--standalone", "--nproc-per-node", "--nnodes", "--keep",
+}  # fmt: skip
 _THEIRS |= {"--logdir", "--project"}  # of TensorBoard and trackio
 _THEIRS |= {"--modelscope", "--modelscope-error", "--modelscope-update"}  # of the plug-in of pytest
 _THEIRS |= {"--logdir", "--project", "--allow-writes"}  # of TensorBoard, trackio, and the server for agents

@@ -24,17 +24,14 @@ def act(text: str, x: Tensor, channel_dim: int | None = 1, has_images: bool = Tr
     return result
 
 
-@pytest.mark.parametrize(
-    ("text", "truth"),
-    [
-        ("zero", lambda x: 0 * x),
-        ("scale=-2.5", lambda x: -2.5 * x),
-        ("add=10", lambda x: x + 10),
-        ("clamp=-0.5,1", lambda x: np.clip(x, -0.5, 1)),
-        ("mean", lambda x: x.mean((2, 3), keepdims=True) + 0 * x),
-        ("nan-to-num", lambda x: x),
-    ],
-)
+@pytest.mark.parametrize(("text", "truth"), [
+    ("zero", lambda x: 0 * x),
+    ("scale=-2.5", lambda x: -2.5 * x),
+    ("add=10", lambda x: x + 10),
+    ("clamp=-0.5,1", lambda x: np.clip(x, -0.5, 1)),
+    ("mean", lambda x: x.mean((2, 3), keepdims=True) + 0 * x),
+    ("nan-to-num", lambda x: x),
+])  # fmt: skip
 def test_arithmetic_is_numpys(text: str, truth) -> None:
     np.testing.assert_allclose(act(text, X).numpy(), truth(X.numpy()), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(
@@ -133,16 +130,13 @@ def test_the_dtype_stays(text: str, dtype: torch.dtype) -> None:
     act(text, X.to(dtype))
 
 
-@pytest.mark.parametrize(
-    ("text", "x", "channel_dim", "why"),
-    [
-        ("scale=2", torch.arange(6).reshape(2, 3), 1, "int64"),
-        ("noise=1", torch.ones(2, 3, dtype=torch.bool), 1, "bool"),
-        ("keep=1", torch.ones(3), None, "no channels"),
-        ("zero[1]", torch.ones(3), None, "no channels"),
-        ("zero", torch.eye(3).to_sparse(), 1, "sparse"),
-    ],
-)
+@pytest.mark.parametrize(("text", "x", "channel_dim", "why"), [
+    ("scale=2", torch.arange(6).reshape(2, 3), 1, "int64"),
+    ("noise=1", torch.ones(2, 3, dtype=torch.bool), 1, "bool"),
+    ("keep=1", torch.ones(3), None, "no channels"),
+    ("zero[1]", torch.ones(3), None, "no channels"),
+    ("zero", torch.eye(3).to_sparse(), 1, "sparse"),
+])  # fmt: skip
 def test_what_an_action_means_nothing_for_is_left_alone(
     text: str, x: Tensor, channel_dim: int | None, why: str
 ) -> None:

@@ -83,7 +83,7 @@ def test_full_backward_changes_what_goes_on_to_the_inputs() -> None:
     ("place", "fired"), [("relu", ("relu", 2)), ("relu#1", ("relu#1", 1)), ("relu@1", ("relu", 1))]
 )
 @pytest.mark.parametrize("kind", ["grad", "full-backward"])
-def test_calls_are_told_apart(kind: str, place: str, fired: tuple[str, int]) -> None:
+def test_calls_are_distinguished(kind: str, place: str, fired: tuple[str, int]) -> None:
     module = model()
     module.relu.inplace = False
     bound, said = bind(module, f"{kind}:print@{place}")
@@ -194,7 +194,7 @@ def test_zeroed_outputs_have_gradients_of_zero_and_the_backward_pass_goes_on() -
     assert found["stem.weight"].any()
 
 
-def test_what_no_gradient_reaches_is_told() -> None:
+def test_what_no_gradient_reaches_is_reported() -> None:
     module = model()
     module.stem.requires_grad_(False)
     bound, _ = bind(
@@ -239,32 +239,13 @@ def test_a_bad_function_is_refused_and_leaves_nothing(unchanged: Check, kind: st
     check()
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "hint"),
-    [
-        (
-            "grad:zero[4]@conv2",
-            "no channel 4 at the gradient at the output of conv2, only 0..3",
-            "grad:zero[0..3]",
-        ),
-        ("grad:zero(1)@conv2", "no (1) at the output of conv2, only 0", "grad:zero(0)@conv2"),
-        (
-            "param-grad:zero(2)@conv2",
-            "no (2) at the parameters of conv2, only 0..1",
-            "param-grad:zero(0)@conv2",
-        ),
-        (
-            "param-grad:zero(0)@relu",
-            "no (0) at the parameters of relu, nothing at all",
-            "'param-grad:zero@relu'",
-        ),
-        (
-            "param-grad:zero[9](0)@conv2",
-            "no channel 9 at the gradient of conv2.weight, only 0..3",
-            "[0..3](0)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "message", "hint"), [
+    ("grad:zero[4]@conv2", "no channel 4 at the gradient at the output of conv2, only 0..3", "grad:zero[0..3]"),
+    ("grad:zero(1)@conv2", "no (1) at the output of conv2, only 0", "grad:zero(0)@conv2"),
+    ("param-grad:zero(2)@conv2", "no (2) at the parameters of conv2, only 0..1", "param-grad:zero(0)@conv2"),
+    ("param-grad:zero(0)@relu", "no (0) at the parameters of relu, nothing at all", "'param-grad:zero@relu'"),
+    ("param-grad:zero[9](0)@conv2", "no channel 9 at the gradient of conv2.weight, only 0..3", "[0..3](0)"),
+])  # fmt: skip
 def test_what_is_not_there_is_a_usage_error(unchanged: Check, text: str, message: str, hint: str) -> None:
     module = model()
     check = unchanged(module)

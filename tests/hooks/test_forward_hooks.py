@@ -27,16 +27,13 @@ def zero_two(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     return output * torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(4, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "stage", "layer", "hook"),
-    [
-        ("zero[0,2]@stem", "register_forward_hook", "stem", zero_two),
-        ("add=10@head", "register_forward_hook", "head", lambda m, a, out: out + 10),
-        ("pre:scale=3@conv2", "register_forward_pre_hook", "conv2", lambda m, args: args[0] * 3),
-        ("zero@shortcut", "register_forward_hook", "shortcut", lambda m, a, out: out * 0),
-        ("clamp=0,0.5@type:Conv2d@2", "register_forward_hook", "conv1", lambda m, a, out: out.clamp(0, 0.5)),
-    ],
-)
+@pytest.mark.parametrize(("text", "stage", "layer", "hook"), [
+    ("zero[0,2]@stem", "register_forward_hook", "stem", zero_two),
+    ("add=10@head", "register_forward_hook", "head", lambda m, a, out: out + 10),
+    ("pre:scale=3@conv2", "register_forward_pre_hook", "conv2", lambda m, args: args[0] * 3),
+    ("zero@shortcut", "register_forward_hook", "shortcut", lambda m, a, out: out * 0),
+    ("clamp=0,0.5@type:Conv2d@2", "register_forward_hook", "conv1", lambda m, a, out: out.clamp(0, 0.5)),
+])  # fmt: skip
 def test_it_does_what_the_same_hook_by_hand_does(
     unchanged: Check, text: str, stage: str, layer: str, hook: Callable[..., Any]
 ) -> None:
@@ -104,7 +101,7 @@ def test_only_that_call() -> None:
         assert report.fired == (2 if text == "relu" else 1)
 
 
-def test_a_layer_that_is_not_called_is_told() -> None:
+def test_a_layer_that_is_not_called_is_reported() -> None:
     _, (report,) = run(model(), "zero@type:Linear")
     assert report.layers == ("head", "unused")
     assert report.never_fired == ("unused",)
@@ -230,15 +227,12 @@ def test_what_is_not_there_is_a_usage_error(unchanged: Check, text: str, message
 
 
 @pytest.mark.parametrize("text", ["call=f.py:fn@conv2", "pre:call=f.py:fn@conv2"])
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ("text", "a str"),
-        (X, "a tensor of 2x3x6x6 float32"),
-        (torch.zeros(2, 4, 6, 6, dtype=torch.float64), "a tensor of 2x4x6x6 float64"),
-        ((X, X), "a tuple of 2x3x6x6 float32, 2x3x6x6 float32"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "words"), [
+    ("text", "a str"),
+    (X, "a tensor of 2x3x6x6 float32"),
+    (torch.zeros(2, 4, 6, 6, dtype=torch.float64), "a tensor of 2x4x6x6 float64"),
+    ((X, X), "a tuple of 2x3x6x6 float32, 2x3x6x6 float32"),
+])  # fmt: skip
 def test_a_wrong_answer_is_refused(unchanged: Check, text: str, answer: Any, words: str) -> None:
     module = model()
     check = unchanged(module)

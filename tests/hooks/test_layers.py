@@ -20,26 +20,23 @@ class Found:
     extra: Any = None
 
 
-@pytest.mark.parametrize(
-    ("value", "paths"),
-    [
-        (A, [""]),
-        ((A, B), ["0", "1"]),
-        ([A, [B]], ["0", "1.0"]),
-        ({"out": A, "aux": B}, ["out", "aux"]),
-        (OrderedDict(out=A, aux=B), ["out", "aux"]),
-        (Pair(A, B), ["left", "right"]),
-        (Found(A), ["boxes"]),
-        (Found(A, {"x": (B,)}), ["boxes", "extra.x.0"]),
-        ([{"boxes": A, "labels": B}], ["0.boxes", "0.labels"]),
-        ((None, "text", 3, A, Found), ["3"]),
-        (torch.max(torch.eye(2), 0), ["0", "1"]),
-        (None, []),
-        ({}, []),
-        ({1: A}, ["1"]),
-        ((((A,),),), ["0.0.0"]),
-    ],
-)
+@pytest.mark.parametrize(("value", "paths"), [
+    (A, [""]),
+    ((A, B), ["0", "1"]),
+    ([A, [B]], ["0", "1.0"]),
+    ({"out": A, "aux": B}, ["out", "aux"]),
+    (OrderedDict(out=A, aux=B), ["out", "aux"]),
+    (Pair(A, B), ["left", "right"]),
+    (Found(A), ["boxes"]),
+    (Found(A, {"x": (B,)}), ["boxes", "extra.x.0"]),
+    ([{"boxes": A, "labels": B}], ["0.boxes", "0.labels"]),
+    ((None, "text", 3, A, Found), ["3"]),
+    (torch.max(torch.eye(2), 0), ["0", "1"]),
+    (None, []),
+    ({}, []),
+    ({1: A}, ["1"]),
+    ((((A,),),), ["0.0.0"]),
+])  # fmt: skip
 def test_every_tensor_is_found_under_its_path(value: Any, paths: list[str]) -> None:
     found = tensors_in(value)
     assert sorted(path for path, _ in found) == sorted(paths)
@@ -72,22 +69,19 @@ class Frozen:
     n: int = 3
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        A,
-        (A, [B, None], "text", 3),
-        {"out": A, "aux": {"x": B}},
-        OrderedDict(out=A, aux=B),
-        defaultdict(list, out=A),
-        Pair(A, [B]),
-        Found(A, {"x": (B,)}),
-        Frozen(A),
-        torch.max(torch.eye(2), 0),
-        Logits(A),
-        None,
-    ],
-)
+@pytest.mark.parametrize("value", [
+    A,
+    (A, [B, None], "text", 3),
+    {"out": A, "aux": {"x": B}},
+    OrderedDict(out=A, aux=B),
+    defaultdict(list, out=A),
+    Pair(A, [B]),
+    Found(A, {"x": (B,)}),
+    Frozen(A),
+    torch.max(torch.eye(2), 0),
+    Logits(A),
+    None,
+])  # fmt: skip
 def test_replaced_tensors_lie_in_the_same_structure(value: Any) -> None:
     seen: list[str] = []
 

@@ -58,14 +58,11 @@ def test_gradients_and_costs_are_the_layers_own() -> None:
     assert not ms.check(model, x, select="MS401").findings
 
 
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [
-        ("a.conv.weight", "a.conv"),
-        ("a.conv.parametrizations.weight.original0", "a.conv"),
-        ("parametrizations.weight.original", ""),
-        ("weight", ""),
-    ],
-)
+@pytest.mark.parametrize(("name", "layer"), [
+    ("a.conv.weight", "a.conv"),
+    ("a.conv.parametrizations.weight.original0", "a.conv"),
+    ("parametrizations.weight.original", ""),
+    ("weight", ""),
+])  # fmt: skip
 def test_a_parameter_knows_its_layer(name: str, layer: str) -> None:
     assert layer_of(name) == layer

@@ -34,34 +34,28 @@ def test_conv_means_all_twenty_once(is_feedforward: bool) -> None:
     assert not selection.is_innermost_only
 
 
-@pytest.mark.parametrize(
-    ("layers", "exclude", "wanted"),
-    [
-        (["type:ReLU@-1"], [], {("layer4.1.relu", 1)}),
-        (["relu@-1"], [], {("relu", 0)}),
-        (["layer1.0.relu#1"], [], {("layer1.0.relu", 1)}),
-        (["layer1.0.relu"], [], {("layer1.0.relu", 0), ("layer1.0.relu", 1)}),
-        (["layer1.0.relu"], ["layer1.0.relu#0"], {("layer1.0.relu", 1)}),
-        (["layer1"], [], {("layer1", 0)}),
-        (["type:BasicBlock@2"], [], {("layer1.1", 0)}),
-        (["conv@1", "conv1"], [], {("conv1", 0)}),
-        (["conv"], ["layer?.*"], {("conv1", 0)}),
-        (["conv@1..3"], ["conv@2"], {("conv1", 0), ("layer1.0.conv2", 0)}),
-    ],
-)
+@pytest.mark.parametrize(("layers", "exclude", "wanted"), [
+    (["type:ReLU@-1"], [], {("layer4.1.relu", 1)}),
+    (["relu@-1"], [], {("relu", 0)}),
+    (["layer1.0.relu#1"], [], {("layer1.0.relu", 1)}),
+    (["layer1.0.relu"], [], {("layer1.0.relu", 0), ("layer1.0.relu", 1)}),
+    (["layer1.0.relu"], ["layer1.0.relu#0"], {("layer1.0.relu", 1)}),
+    (["layer1"], [], {("layer1", 0)}),
+    (["type:BasicBlock@2"], [], {("layer1.1", 0)}),
+    (["conv@1", "conv1"], [], {("conv1", 0)}),
+    (["conv"], ["layer?.*"], {("conv1", 0)}),
+    (["conv@1..3"], ["conv@2"], {("conv1", 0), ("layer1.0.conv2", 0)}),
+])  # fmt: skip
 def test_patterns_become_calls(layers: list[str], exclude: list[str], wanted: set[tuple[str, int]]) -> None:
     assert chosen(layers, exclude).wanted == wanted
 
 
-@pytest.mark.parametrize(
-    ("layers", "exclude", "names"),
-    [
-        (["conv@1"], [], {"conv1"}),
-        (["conv@1", "layer1.0"], [], {"conv1", "layer1.0"}),
-        (["conv1", "bn1"], ["conv@1"], {"bn1"}),
-        (["layer1.0.relu"], ["layer1.0.relu#0"], {"layer1.0.relu"}),
-    ],
-)
+@pytest.mark.parametrize(("layers", "exclude", "names"), [
+    (["conv@1"], [], {"conv1"}),
+    (["conv@1", "layer1.0"], [], {"conv1", "layer1.0"}),
+    (["conv1", "bn1"], ["conv@1"], {"bn1"}),
+    (["layer1.0.relu"], ["layer1.0.relu#0"], {"layer1.0.relu"}),
+])  # fmt: skip
 def test_what_runs_elsewhere_is_not_meant(layers: list[str], exclude: list[str], names: set[str]) -> None:
     selection = chosen(layers, exclude)
     assert selection.names == names
@@ -86,17 +80,14 @@ def test_no_pattern_means_every_innermost_layer() -> None:
     assert "layer1.0.relu" in without.names
 
 
-@pytest.mark.parametrize(
-    ("layers", "exclude", "quoted"),
-    [
-        (["conv"], ["conv"], "'conv'"),
-        (["conv1"], ["conv@1"], "'conv@1'"),
-        (["nothing"], [], "'nothing'"),
-        (["conv"], ["nothing"], "'nothing'"),
-        (["conv@21"], [], "'conv@21'"),
-        (["conv1#1"], [], "'conv1#1'"),
-    ],
-)
+@pytest.mark.parametrize(("layers", "exclude", "quoted"), [
+    (["conv"], ["conv"], "'conv'"),
+    (["conv1"], ["conv@1"], "'conv@1'"),
+    (["nothing"], [], "'nothing'"),
+    (["conv"], ["nothing"], "'nothing'"),
+    (["conv@21"], [], "'conv@21'"),
+    (["conv1#1"], [], "'conv1#1'"),
+])  # fmt: skip
 def test_a_selection_of_nothing_is_a_usage_error(layers: list[str], exclude: list[str], quoted: str) -> None:
     with pytest.raises(UsageError, match=quoted) as caught:
         chosen(layers, exclude)

@@ -48,18 +48,15 @@ class Views(nn.Module):
 
 
 @pytest.mark.parametrize("function", [double_output, double_data])
-@pytest.mark.parametrize(
-    ("layer", "moved"),
-    [
-        ("drop", ("the output of conv", "the input of drop")),
-        ("flat", ("the output of conv", "the input of drop", "the output of drop", "the input of flat")),
-        ("conv", ()),
-        ("sigmoid", ()),
-        ("block.0", ()),
-        ("block.1", ()),  # the ReLU had overwritten its input before
-        ("block", ()),  # the output of the last layer in it is its own
-    ],
-)
+@pytest.mark.parametrize(("layer", "moved"), [
+    ("drop", ("the output of conv", "the input of drop")),
+    ("flat", ("the output of conv", "the input of drop", "the output of drop", "the input of flat")),
+    ("conv", ()),
+    ("sigmoid", ()),
+    ("block.0", ()),
+    ("block.1", ()),  # the ReLU had overwritten its input before
+    ("block", ()),  # the output of the last layer in it is its own
+])  # fmt: skip
 def test_an_output_that_others_read(function: Callable[..., Any], layer: str, moved: tuple[str, ...]) -> None:
     _, (report,) = run(model(Views), f"call=f.py:fn@{layer}", function=function)
     assert report.moved == moved
@@ -94,15 +91,12 @@ def test_a_new_tensor_moves_nothing() -> None:
         assert not any(report.moved for report in reports)
 
 
-@pytest.mark.parametrize(
-    ("layer", "moved", "also_zero"),
-    [
-        ("shortcut", ("the gradient at the output of conv2",), "conv2.weight"),
-        ("conv2", (), None),  # the shortcut, called later, has used its gradient by then
-        ("conv1", (), None),
-        ("head", (), None),
-    ],
-)
+@pytest.mark.parametrize(("layer", "moved", "also_zero"), [
+    ("shortcut", ("the gradient at the output of conv2",), "conv2.weight"),
+    ("conv2", (), None),  # the shortcut, called later, has used its gradient by then
+    ("conv1", (), None),
+    ("head", (), None),
+])  # fmt: skip
 def test_a_gradient_that_another_branch_gets(
     layer: str, moved: tuple[str, ...], also_zero: str | None
 ) -> None:

@@ -63,7 +63,7 @@ OTHERS |= {"_model_args", "_model_mapping"}
 OTHERS |= {"_model_path"}  # of onnxruntime's sessions
 
 
-def test_a_compiled_module_is_told_however_it_was_compiled() -> None:
+def test_a_compiled_module_is_reported_however_it_was_compiled() -> None:
     plain, compiled = nn.Linear(2, 2), nn.Linear(2, 2)
     compiled.compile()
     found = [torch_private.is_compiled(module) for module in (plain, torch.compile(plain), compiled)]
@@ -168,18 +168,14 @@ def version(request, monkeypatch):
             _ = torch.ones(1)._version
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.arange(6.0).reshape(2, 3).T,
-        torch.tensor(3.0),
-        torch.tensor([True, False]),
-        torch.full((2,), torch.nan),
-        torch.ones(3, dtype=torch.bfloat16),
-        torch.ones(2, dtype=torch.complex64),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("tensor", [
+    torch.arange(6.0).reshape(2, 3).T,
+    torch.tensor(3.0),
+    torch.tensor([True, False]),
+    torch.full((2,), torch.nan),
+    torch.ones(3, dtype=torch.bfloat16),
+    torch.ones(2, dtype=torch.complex64),
+], ids=str)  # fmt: skip
 def test_a_write_in_place_shows(version, tensor):
     tensor = tensor.clone()
     before = version_of(tensor)

@@ -64,46 +64,35 @@ def text_first(input_ids: Tensor | None = None, pixel_values: Tensor | None = No
     """As CLIP has it."""
 
 
-@pytest.mark.parametrize(
-    ("forward", "names", "expected"),
-    [
-        (image_and_text, "image text", "keywords"),
-        (image_and_text, "text image", "keywords"),
-        (by_name_only, "image", "keywords"),
-        (one_dict, "image text", "dict"),
-        (one_dict, "batch", "keywords"),
-        (one_mapping, "image text", "dict"),
-        (one_mapping, "batch is_loud", "keywords"),
-        (one_tensor, "x", "keywords"),
-        (anything, "image", "keywords"),
-        (image_and_anything, "image depth", "keywords"),
-        (image_and_anything, "picture depth", "dict"),
-        (image_and_known, "image verbose", "keywords"),
-        (text_first, "pixel_values", "keywords"),
-    ],
-)
+@pytest.mark.parametrize(("forward", "names", "expected"), [
+    (image_and_text, "image text", "keywords"),
+    (image_and_text, "text image", "keywords"),
+    (by_name_only, "image", "keywords"),
+    (one_dict, "image text", "dict"),
+    (one_dict, "batch", "keywords"),
+    (one_mapping, "image text", "dict"),
+    (one_mapping, "batch is_loud", "keywords"),
+    (one_tensor, "x", "keywords"),
+    (anything, "image", "keywords"),
+    (image_and_anything, "image depth", "keywords"),
+    (image_and_anything, "picture depth", "dict"),
+    (image_and_known, "image verbose", "keywords"),
+    (text_first, "pixel_values", "keywords"),
+])  # fmt: skip
 def test_named_inputs_go_in_as_keywords_or_as_the_one_dict(forward, names, expected):
     named = dict.fromkeys(names.split(), torch.zeros(1))
     args = arrange_named(module(forward), named)
     assert args == (named if expected == "keywords" else (named,))
 
 
-@pytest.mark.parametrize(
-    ("forward", "names", "message", "hint"),
-    [
-        (
-            image_and_text,
-            "imag text",
-            "no argument 'imag' (did you mean image); it has image, text",
-            "image=",
-        ),
-        (image_and_text, "image", "needs more arguments: text", "--input text=int64:1,16"),
-        (by_name_only, "text", "needs more arguments: image", "--input image=1,3,224,224"),
-        (one_tensor, "y", "no argument 'y'; it has x", "--input x=1,3,224,224"),
-        (image_and_known, "image loud", "no argument 'loud'; it has image", "--input image="),
-        (text_first, "pixels", "it has input_ids, pixel_values", "--input input_ids=int64:1,16"),
-    ],
-)
+@pytest.mark.parametrize(("forward", "names", "message", "hint"), [
+    (image_and_text, "imag text", "no argument 'imag' (did you mean image); it has image, text", "image="),
+    (image_and_text, "image", "needs more arguments: text", "--input text=int64:1,16"),
+    (by_name_only, "text", "needs more arguments: image", "--input image=1,3,224,224"),
+    (one_tensor, "y", "no argument 'y'; it has x", "--input x=1,3,224,224"),
+    (image_and_known, "image loud", "no argument 'loud'; it has image", "--input image="),
+    (text_first, "pixels", "it has input_ids, pixel_values", "--input input_ids=int64:1,16"),
+])  # fmt: skip
 def test_a_wrong_name_or_a_missing_one_lists_those_there_are(forward, names, message, hint):
     with pytest.raises(UsageError) as raised:
         arrange_named(module(forward), dict.fromkeys(names.split(), torch.zeros(1)))
@@ -114,19 +103,16 @@ def test_a_wrong_name_or_a_missing_one_lists_those_there_are(forward, names, mes
 IMAGE = torch.rand(1, 3, 4, 4)
 
 
-@pytest.mark.parametrize(
-    ("forward", "args", "message"),
-    [
-        (image_and_text, (IMAGE, IMAGE), None),
-        (image_and_text, (IMAGE,), "needs more arguments: text"),
-        (one_tensor, (IMAGE, IMAGE), "takes 1 argument in order, not 2"),
-        (by_name_only, (IMAGE,), "needs more arguments: image"),
-        (anything, (IMAGE, IMAGE, IMAGE), None),
-        (text_first, (IMAGE,), "takes integers as 'input_ids', not an image"),
-        (text_first, (torch.ones(1, 4, dtype=torch.int64), IMAGE), None),
-        (image_and_text, {"image": IMAGE}, None),
-    ],
-)
+@pytest.mark.parametrize(("forward", "args", "message"), [
+    (image_and_text, (IMAGE, IMAGE), None),
+    (image_and_text, (IMAGE,), "needs more arguments: text"),
+    (one_tensor, (IMAGE, IMAGE), "takes 1 argument in order, not 2"),
+    (by_name_only, (IMAGE,), "needs more arguments: image"),
+    (anything, (IMAGE, IMAGE, IMAGE), None),
+    (text_first, (IMAGE,), "takes integers as 'input_ids', not an image"),
+    (text_first, (torch.ones(1, 4, dtype=torch.int64), IMAGE), None),
+    (image_and_text, {"image": IMAGE}, None),
+])  # fmt: skip
 def test_a_call_in_order_that_cannot_be_meant_is_refused_with_a_line_of_names(forward, args, message):
     if message is None:
         check_call(module(forward), args)
@@ -156,7 +142,7 @@ def test_what_an_image_alone_is_not_enough_for():
     assert found == [["text"], ["input_ids"], [], []]
 
 
-def test_names_are_read_in_order_and_shapes_told_from_files(tmp_path, monkeypatch):
+def test_names_are_read_in_order_and_shapes_distinguished_from_files(tmp_path, monkeypatch):
     assert parse_named(["a=x.jpg", "b=int64:1,2", "a=y=z.jpg"]) == {
         "a": ["x.jpg", "y=z.jpg"],
         "b": ["int64:1,2"],

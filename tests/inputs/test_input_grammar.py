@@ -33,22 +33,19 @@ def test_any_text_is_a_shape_or_a_usage_error(text: str) -> None:
         assert min(parse_shape(text).shape) >= 1
 
 
-@pytest.mark.parametrize(
-    ("text", "quoted"),
-    [
-        ("1,3,x,224", "'x'"),
-        ("1,,224", "''"),
-        ("1,3,-224,224", "'-224'"),
-        ("1,0,4", "'0'"),
-        ("", "''"),
-        ("1,3.5", "'3.5'"),
-        ("1,²", "'²'"),
-        ("int46:1,2", "'int46'"),
-        (":1,2", "''"),
-        ("1,3,100000,100000", "8,589,934,592 elements"),
-        ("1," + "9" * 5000, "too large"),
-    ],
-)
+@pytest.mark.parametrize(("text", "quoted"), [
+    ("1,3,x,224", "'x'"),
+    ("1,,224", "''"),
+    ("1,3,-224,224", "'-224'"),
+    ("1,0,4", "'0'"),
+    ("", "''"),
+    ("1,3.5", "'3.5'"),
+    ("1,²", "'²'"),
+    ("int46:1,2", "'int46'"),
+    (":1,2", "''"),
+    ("1,3,100000,100000", "8,589,934,592 elements"),
+    ("1," + "9" * 5000, "too large"),
+])  # fmt: skip
 def test_a_malformed_shape_quotes_its_part(text: str, quoted: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_shape(text)
@@ -79,17 +76,14 @@ def test_channel_values_are_one_for_all_or_one_each() -> None:
     assert parse_channels("--std", "2", 1) == [2.0]
 
 
-@pytest.mark.parametrize(
-    ("option", "text", "quoted"),
-    [
-        ("--mean", "0.5,0.5", "2 numbers for 3 channels"),
-        ("--mean", "nan", "'nan'"),
-        ("--std", "0", "'0'"),
-        ("--std", "0.2,-1,0.2", "'-1'"),
-        ("--mean", "a,b,c", "'a'"),
-        ("--mean", "inf", "'inf'"),
-    ],
-)
+@pytest.mark.parametrize(("option", "text", "quoted"), [
+    ("--mean", "0.5,0.5", "2 numbers for 3 channels"),
+    ("--mean", "nan", "'nan'"),
+    ("--std", "0", "'0'"),
+    ("--std", "0.2,-1,0.2", "'-1'"),
+    ("--mean", "a,b,c", "'a'"),
+    ("--mean", "inf", "'inf'"),
+])  # fmt: skip
 def test_malformed_channel_values_are_quoted(option: str, text: str, quoted: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_channels(option, text, 3)

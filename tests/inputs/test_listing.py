@@ -106,16 +106,13 @@ def test_a_file_whose_name_begins_so_is_that_file(tmp_path, monkeypatch):
     assert names("@odd.png") == ["@odd.png"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message", "hint"),
-    [
-        (None, "list of images 'list.txt' does not exist", "ls ."),
-        ("", "list of images 'list.txt' is empty", "one path per line"),
-        ("\n \n", "list of images 'list.txt' is empty", "one path per line"),
-        ("here.png\ngone.png\n", "line 2 of 'list.txt': 'gone.png' does not exist", ""),
-        ("folder\n", "line 1 of 'list.txt': 'folder' is a folder", "find folder -name"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message", "hint"), [
+    (None, "list of images 'list.txt' does not exist", "ls ."),
+    ("", "list of images 'list.txt' is empty", "one path per line"),
+    ("\n \n", "list of images 'list.txt' is empty", "one path per line"),
+    ("here.png\ngone.png\n", "line 2 of 'list.txt': 'gone.png' does not exist", ""),
+    ("folder\n", "line 1 of 'list.txt': 'folder' is a folder", "find folder -name"),
+])  # fmt: skip
 def test_lists_that_cannot_be_used(tmp_path, monkeypatch, content, message, hint):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()

@@ -28,18 +28,15 @@ def giga_multiply_adds(model: nn.Module, shapes: tuple[tuple[int, ...], ...]) ->
     return counter.get_total_flops() / 2e9
 
 
-@pytest.mark.parametrize(
-    ("name", "family", "options"),
-    [
-        ("resnet34", "classification", {}),
-        ("efficientnet_b7", "classification", {}),
-        ("vit_b_16", "classification", {}),
-        ("lraspp_mobilenet_v3_large", "segmentation", {"weights_backbone": None}),
-        ("mvit_v2_s", "video", {}),
-        ("s3d", "video", {}),
-        ("raft_small", "optical_flow", {}),
-    ],
-)
+@pytest.mark.parametrize(("name", "family", "options"), [
+    ("resnet34", "classification", {}),
+    ("efficientnet_b7", "classification", {}),
+    ("vit_b_16", "classification", {}),
+    ("lraspp_mobilenet_v3_large", "segmentation", {"weights_backbone": None}),
+    ("mvit_v2_s", "video", {}),
+    ("s3d", "video", {}),
+    ("raft_small", "optical_flow", {}),
+])  # fmt: skip
 def test_published_multiply_adds_hold_at_the_natural_size(
     name: str, family: str, options: dict[str, None]
 ) -> None:
@@ -60,18 +57,15 @@ def test_detection_takes_a_list_of_images_of_the_size_it_resizes_to() -> None:
     assert natural_shapes("detection", None, retina, 1) == ((3, 800, 800),)
 
 
-@pytest.mark.parametrize(
-    ("first", "shape"),
-    [
-        (nn.Conv2d(3, 4, 3), (2, 3, 224, 224)),
-        (nn.Conv2d(1, 4, 3), (2, 1, 224, 224)),
-        (nn.Conv2d(13, 4, 3), (2, 13, 224, 224)),
-        (nn.Linear(20, 4), (2, 20)),
-        (nn.Conv3d(1, 4, 3), (2, 1, 16, 112, 112)),
-        (nn.LazyConv2d(4, 3), (2, 3, 224, 224)),
-        (nn.ReLU(), (2, 7)),
-    ],
-)
+@pytest.mark.parametrize(("first", "shape"), [
+    (nn.Conv2d(3, 4, 3), (2, 3, 224, 224)),
+    (nn.Conv2d(1, 4, 3), (2, 1, 224, 224)),
+    (nn.Conv2d(13, 4, 3), (2, 13, 224, 224)),
+    (nn.Linear(20, 4), (2, 20)),
+    (nn.Conv3d(1, 4, 3), (2, 1, 16, 112, 112)),
+    (nn.LazyConv2d(4, 3), (2, 3, 224, 224)),
+    (nn.ReLU(), (2, 7)),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Lazy modules")
 def test_a_custom_model_is_given_what_its_first_layer_takes(first: nn.Module, shape: tuple[int, ...]) -> None:
     assert natural_shapes("custom", None, nn.Sequential(first, nn.Linear(7, 7)), 2) == (shape,)

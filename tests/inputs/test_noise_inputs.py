@@ -46,12 +46,8 @@ def test_several_shapes_are_several_inputs_of_their_own_dtype(opened):
     )
     image, ids, double, mask, small = only_args(inputs)
     assert [x.dtype for x in (image, ids, double, mask, small)] == [
-        torch.bfloat16,
-        torch.int64,
-        torch.float64,
-        torch.bool,
-        torch.uint8,
-    ]
+        torch.bfloat16, torch.int64, torch.float64, torch.bool, torch.uint8,
+    ]  # fmt: skip
     assert (int(ids.min()), int(ids.max())) == (0, 29)
     assert set(mask.tolist()) == {True, False}
     assert "integers in 0..29, 1 x 128 (int64)" in inputs.notes[0]
@@ -93,19 +89,16 @@ def test_size_applies_to_noise(opened):
     assert opened(size="32,48").info.shape == ((1, 3, 32, 48),)
 
 
-@pytest.mark.parametrize(
-    ("options", "quoted"),
-    [
-        ({"shapes": ("1,3,8,8",), "size": "9"}, "--size 9"),
-        ({"shapes": ("1,3,8,8",), "mean": "0.5"}, "--mean 0.5"),
-        ({"std": "0.5"}, "--std 0.5"),
-        ({"normalize": False}, "--no-normalize"),
-        ({"batch": 0}, "--batch 0"),
-        ({"shapes": ("float32:1,3,8,8",), "batch": 4}, "--batch 4"),
-        ({"shapes": ("1,3,x",)}, "'x'"),
-        ({"size": "32", "family": "custom", "module": nn.Linear(5, 5)}, "--size 32"),
-    ],
-)
+@pytest.mark.parametrize(("options", "quoted"), [
+    ({"shapes": ("1,3,8,8",), "size": "9"}, "--size 9"),
+    ({"shapes": ("1,3,8,8",), "mean": "0.5"}, "--mean 0.5"),
+    ({"std": "0.5"}, "--std 0.5"),
+    ({"normalize": False}, "--no-normalize"),
+    ({"batch": 0}, "--batch 0"),
+    ({"shapes": ("float32:1,3,8,8",), "batch": 4}, "--batch 4"),
+    ({"shapes": ("1,3,x",)}, "'x'"),
+    ({"size": "32", "family": "custom", "module": nn.Linear(5, 5)}, "--size 32"),
+])  # fmt: skip
 def test_what_would_be_ignored_is_an_error(opened, options, quoted):
     with pytest.raises(UsageError) as caught:
         opened(**options)

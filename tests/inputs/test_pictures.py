@@ -17,22 +17,19 @@ def pixels(path, mode="RGB"):
     return pil_to_tensor(decode(ListedImage(str(path)), mode))
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "save"),
-    [
-        ("a.png", "RGB", {}),
-        ("a.jpg", "RGB", {"quality": 95}),
-        ("a.webp", "RGB", {"lossless": True}),
-        ("a.bmp", "RGB", {}),
-        ("a.tif", "RGB", {}),
-        ("a.gif", "P", {}),
-        ("a.png", "P", {}),
-        ("a.png", "L", {}),
-        ("a.png", "1", {}),
-        ("a.jpg", "CMYK", {}),
-        ("a.tiff", "CMYK", {}),
-    ],
-)
+@pytest.mark.parametrize(("name", "mode", "save"), [
+    ("a.png", "RGB", {}),
+    ("a.jpg", "RGB", {"quality": 95}),
+    ("a.webp", "RGB", {"lossless": True}),
+    ("a.bmp", "RGB", {}),
+    ("a.tif", "RGB", {}),
+    ("a.gif", "P", {}),
+    ("a.png", "P", {}),
+    ("a.png", "L", {}),
+    ("a.png", "1", {}),
+    ("a.jpg", "CMYK", {}),
+    ("a.tiff", "CMYK", {}),
+])  # fmt: skip
 def test_formats_and_modes_become_what_pillow_says(make_picture, name, mode, save):
     path = make_picture(name, mode=mode, **save)
     with Image.open(path) as image:
@@ -121,7 +118,7 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif"])
-def test_text_is_no_picture(tmp_path, name):
+def test_text_is_not_a_picture(tmp_path, name):
     (tmp_path / name).write_text("just words\n" * 99)
     assert "is not an image" in refusal(tmp_path / name)
 
@@ -160,7 +157,7 @@ def test_a_decompression_bomb_is_never_inflated(make_picture, monkeypatch, facto
     assert "10000 pixels" in message
 
 
-def test_permission_is_told_from_damage(make_picture, monkeypatch):
+def test_permission_is_distinguished_from_damage(make_picture, monkeypatch):
     def refuse(*args, **named):
         raise PermissionError(13, "Permission denied")
 

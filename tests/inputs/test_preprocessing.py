@@ -21,6 +21,9 @@ from torchvision.models.video import MViT_V2_S_Weights, R3D_18_Weights
 from torchvision.transforms import functional as F
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.preprocess import Preset
+from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
+from modelscope_cli.inputs.request import InputRequest
 
 SIZES = [(90, 60), (61, 300), (1, 1), (700, 513), (30, 200)]
 
@@ -273,3 +276,26 @@ def test_a_very_long_picture_that_would_be_inflated_is_refused(opened, make_pict
     with pytest.raises(CannotRunError, match="long side 520000") as caught:
         opened(make_picture(size=(20_000, 20)), family="segmentation")
     assert caught.value.hint == "--size 520,520"
+
+
+@pytest.mark.parametrize("mode", ["center", "squash", "border", "torchvision", "short side"])
+@pytest.mark.parametrize("size", [(90, 60), (61, 200), (100, 100)])
+def test_a_point_of_the_input_is_found_in_the_file(mode, size):
+    """The middle of a white square, before and after."""
+    if mode == "torchvision":
+        preset = ResNet34_Weights.DEFAULT.transforms()
+    elif mode == "short side":
+        preset = FCN_ResNet50_Weights.DEFAULT.transforms()
+    else:
+        values = ([0.0] * 3, [1.0] * 3)
+        preset = Preset("here", [96, 72], [88, 72], F.InterpolationMode.BILINEAR, *values, mode)
+    plan = plan_preprocessing(InputRequest(), "custom", preset, None)
+    image = Image.new("RGB", size)
+    left, top = size[0] // 2 - 3, size[1] // 2 + 4
+    image.paste("white", (left, top, left + 8, top + 8))
+    seen = plan.apply(image, "square")
+    bright = (seen[0] - seen[0].min()).double()
+    rows, columns = (torch.arange(side, dtype=torch.float64) + 0.5 for side in bright.shape)
+    x, y = (bright.sum(0) @ columns / bright.sum(), bright.sum(1) @ rows / bright.sum())
+    place = plan.placement(size, tuple(seen.shape[-2:]))
+    assert place.point(float(x), float(y)) == pytest.approx((left + 4, top + 4), abs=0.15)

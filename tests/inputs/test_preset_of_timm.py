@@ -62,15 +62,12 @@ def test_so_it_is_where_the_sides_differ(mode: str, size: Any, images: list[Imag
         assert torch.equal(ours.apply(image, "x"), theirs(image)), image.size
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shape"),
-    [
-        ({}, (3, 160, 160)),
-        ({"img_size": 96}, (3, 96, 96)),
-        ({"img_size": (64, 96)}, (3, 64, 96)),
-        ({"in_chans": 1}, (1, 160, 160)),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "shape"), [
+    ({}, (3, 160, 160)),
+    ({"img_size": 96}, (3, 96, 96)),
+    ({"img_size": (64, 96)}, (3, 64, 96)),
+    ({"in_chans": 1}, (1, 160, 160)),
+])  # fmt: skip
 def test_the_size_is_the_one_it_was_built_for(arguments: dict[str, Any], shape: tuple[int, ...]) -> None:
     module = timm.create_model("test_vit", **arguments).eval()
     assert configured_shape(module) == shape
@@ -87,5 +84,5 @@ def test_labels_are_those_of_the_imagenet_with_as_many_classes(n_classes: int) -
 
 
 @pytest.mark.parametrize("n_classes", [0, 10])
-def test_of_other_numbers_of_classes_nobody_knows_the_labels(n_classes: int) -> None:
+def test_labels_are_unknown_for_another_number_of_classes(n_classes: int) -> None:
     assert configured_labels(timm.create_model("test_vit", num_classes=n_classes)) is None

@@ -85,16 +85,10 @@ def test_the_words_name_where_it_was_read_and_what_was_changed() -> None:
     assert changed.apply(Image.new("RGB", (70, 50)), "x").shape == (3, 24, 24)
 
 
-@pytest.mark.parametrize(
-    ("mode", "words"),
-    [
-        ("squash", "squash to 50 x 50 (nearest, antialias), centre crop 40 x 40"),
-        (
-            "border",
-            "resize to fit 50 x 50 (nearest, antialias), pad with the mean colour, centre crop 40 x 40",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("mode", "words"), [
+    ("squash", "squash to 50 x 50 (nearest, antialias), centre crop 40 x 40"),
+    ("border", "resize to fit 50 x 50 (nearest, antialias), pad with the mean colour, centre crop 40 x 40"),
+])  # fmt: skip
 def test_the_words_of_the_other_modes(mode: str, words: str) -> None:
     module = Tiny(crop_mode=mode)
     assert words in plan_preprocessing(InputRequest(), "custom", configured_preset(module), module).words

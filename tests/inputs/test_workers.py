@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_costs_a_warning_and_no_image(opened, folder):
     assert children() == []
 
 
-def test_no_room_for_processes_is_no_reason_to_stop(opened, folder, monkeypatch):
+def test_no_room_for_processes_is_not_a_reason_to_stop(opened, folder, monkeypatch):
     def refuse():
         raise BlockingIOError(11, "Resource temporarily unavailable")
 

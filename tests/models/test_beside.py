@@ -66,7 +66,7 @@ def test_a_config_of_transformers_is_read_with_its_folder(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "config", ["", "{", "[1]", "{}", {"architecture": "resnet18"}, {"arch": "x"}, "\xff"]
 )
-def test_a_config_of_nobody_known_is_not_one(tmp_path: Path, config: Any) -> None:
+def test_a_config_of_an_unknown_library_is_ignored(tmp_path: Path, config: Any) -> None:
     assert described_beside(beside(tmp_path, config)) is None
 
 

@@ -83,26 +83,23 @@ def test_the_hash_is_of_the_file(tmp_path: Path) -> None:
 _SHA = "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())"
 
 
-@pytest.mark.parametrize(
-    ("content", "note"),
-    [
-        (
-            {"state_dict": STATE, "epoch": 3, "optimizer": {}},
-            "checkpoint: took 'state_dict', not read: epoch, optimizer",
-        ),
-        ({"model": STATE}, "checkpoint: took 'model'"),
-        ({"model_state_dict": STATE}, "checkpoint: took 'model_state_dict'"),
-        ({"module": STATE}, "checkpoint: took 'module'"),
-        ({"ema": STATE}, "checkpoint: took 'ema'"),
-        ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: took 'ema.module', not read: decay"),
-        (
-            {"ema": {"x": torch.ones(1)}, "state_dict": STATE},
-            "checkpoint: took 'state_dict', not read: ema; take another with --key ema",
-        ),
-        ({"net": STATE, "lr": 0.1}, "checkpoint: took 'net', not read: lr"),
-        ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, not read: epoch"),
-    ],
-)
+@pytest.mark.parametrize(("content", "note"), [
+    (
+        {"state_dict": STATE, "epoch": 3, "optimizer": {}},
+        "checkpoint: took 'state_dict', not read: epoch, optimizer",
+    ),
+    ({"model": STATE}, "checkpoint: took 'model'"),
+    ({"model_state_dict": STATE}, "checkpoint: took 'model_state_dict'"),
+    ({"module": STATE}, "checkpoint: took 'module'"),
+    ({"ema": STATE}, "checkpoint: took 'ema'"),
+    ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: took 'ema.module', not read: decay"),
+    (
+        {"ema": {"x": torch.ones(1)}, "state_dict": STATE},
+        "checkpoint: took 'state_dict', not read: ema; take another with --key ema",
+    ),
+    ({"net": STATE, "lr": 0.1}, "checkpoint: took 'net', not read: lr"),
+    ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, not read: epoch"),
+])  # fmt: skip
 def test_nested_state_dicts_are_taken_out_and_it_is_said(tmp_path: Path, content: Any, note: str) -> None:
     checkpoint = read_checkpoint(saved(tmp_path / "a.pt", content))
     assert_is_state(checkpoint)
@@ -162,17 +159,14 @@ def test_a_torchscript_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is empty"),
-        (b"hello\nworld", "it is text, 'hello'"),
-        (b"\n <!DOCTYPE html><html>", "a web page"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git-lfs pointer"),
-        (b"\x00\xff" * 40, "first bytes"),
-        (b"\x01\x02", "first bytes"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), [
+    (b"", "is empty"),
+    (b"hello\nworld", "it is text, 'hello'"),
+    (b"\n <!DOCTYPE html><html>", "a web page"),
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git-lfs pointer"),
+    (b"\x00\xff" * 40, "first bytes"),
+    (b"\x01\x02", "first bytes"),
+])  # fmt: skip
 def test_files_that_are_something_else(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     error = rejected(written(tmp_path / name, content))
     assert said in error.message

@@ -41,17 +41,14 @@ def test_auto_takes_mps_where_there_is_no_cuda(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("0", "cuda:0"),
-        ("1", "cuda:1"),
-        ("cuda", "cuda"),
-        ("CUDA:1", "cuda:1"),
-        ("cpu", "cpu"),
-        ("cpu:0", "cpu:0"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "meant"), [
+    ("0", "cuda:0"),
+    ("1", "cuda:1"),
+    ("cuda", "cuda"),
+    ("CUDA:1", "cuda:1"),
+    ("cpu", "cpu"),
+    ("cpu:0", "cpu:0"),
+])  # fmt: skip
 def test_explicit_device_is_obeyed_without_a_note(typed: str, meant: str) -> None:
     assert resolve_device(typed) == (torch.device(meant), None)
 

@@ -141,7 +141,7 @@ def test_keys_that_do_not_fit_are_named(tmp_path: Path, state: State) -> None:
     assert "missing: 1 (features.0.weight)" in error.message
     assert "unexpected: 1 (extra.weight)" in error.message
     assert "misshaped: 1 (features.3.squeeze.weight 3 float32 for 16×64×1×1 float32)" in error.message
-    assert (error.hint or "").endswith(" or --no-strict   leaves what does not fit random")
+    assert (error.hint or "").endswith(" or --no-strict   keeps random weights where the file does not fit")
     assert (error.hint or "").startswith("modelscope weights ")
 
 
@@ -177,7 +177,7 @@ def test_a_sibling_of_the_architecture_does_not_fit_either(tmp_path: Path) -> No
     assert rejected(path, "shufflenet_v2_x0_5").hint == "--model shufflenet_v2_x1_0"
 
 
-def test_missing_batch_counters_are_no_difference(tmp_path: Path) -> None:
+def test_missing_batch_counters_are_not_a_difference(tmp_path: Path) -> None:
     state = models.mnasnet0_5().state_dict()
     lean = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
     loaded = load(saved(tmp_path, lean), "mnasnet0_5")
@@ -196,7 +196,7 @@ def test_half_precision_is_loaded_into_float32(tmp_path: Path, state: State) -> 
     assert "checkpoint: holds float16, loaded into float32" in loaded.notes
 
 
-def test_integers_are_no_weights(tmp_path: Path, state: State) -> None:
+def test_integers_are_not_weights(tmp_path: Path, state: State) -> None:
     state["features.0.weight"] = state["features.0.weight"].to(torch.int8)
     assert "int8 for 64×3×3×3 float32" in rejected(saved(tmp_path, state)).message
 
@@ -225,7 +225,7 @@ def test_old_key_names_that_torchvision_renames(tmp_path: Path) -> None:
     assert_holds(loaded, dict(state))
 
 
-def test_categories_that_are_no_list_are_ignored_with_a_warning(tmp_path: Path, state: State) -> None:
+def test_categories_that_are_not_a_list_are_ignored_with_a_warning(tmp_path: Path, state: State) -> None:
     for text in ("{", '{"a": 1}', "[1, 2]"):
         save_file(state, tmp_path / "a.safetensors", metadata={"categories": text})
         loaded = load(tmp_path / "a.safetensors")

@@ -71,15 +71,12 @@ def test_the_model_in_a_trainer_is_looked_at_and_the_trainer_is_not_called(kind:
     assert any("the Small inside 'Trainer'" in note for note in told.notes)
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"train": lambda self, mode=True: nn.Module.train(self, mode)},
-        {"train": lambda self, mode: self},
-        {"train": lambda self, flag=True: nn.Module.train(self, flag)},
-        {"train": functools.wraps(nn.Module.train)(lambda self, *more: nn.Module.train(self, *more, **{}))},
-    ],
-)
+@pytest.mark.parametrize("own", [
+    {"train": lambda self, mode=True: nn.Module.train(self, mode)},
+    {"train": lambda self, mode: self},
+    {"train": lambda self, flag=True: nn.Module.train(self, flag)},
+    {"train": functools.wraps(nn.Module.train)(lambda self, *more: nn.Module.train(self, *more, **{}))},
+])  # fmt: skip
 def test_a_switch_of_mode_of_ones_own_makes_no_trainer(own: dict[str, Any]) -> None:
     made = trainer(**own)
     assert model_inside(made) is made
@@ -128,14 +125,11 @@ def hint_of(model: str, **keywords: Any) -> str:
     return caught.value.hint or ""
 
 
-@pytest.mark.parametrize(
-    ("state", "hint"),
-    [
-        (Small(hidden=9), "model_arg='hidden=9'"),
-        (Small(in_channels=1), "model_arg='in_channels=1'"),
-        (Small(hidden=5, in_channels=4), "model_arg='in_channels=4'"),
-    ],
-)
+@pytest.mark.parametrize(("state", "hint"), [
+    (Small(hidden=9), "model_arg='hidden=9'"),
+    (Small(in_channels=1), "model_arg='in_channels=1'"),
+    (Small(hidden=5, in_channels=4), "model_arg='in_channels=4'"),
+])  # fmt: skip
 def test_a_checkpoint_of_other_shapes_says_what_it_was_built_with(
     tmp_path: Path, state: nn.Module, hint: str
 ) -> None:
@@ -195,30 +189,24 @@ def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
         ms.load(tmp_path / "whole.pt")
 
 
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("yolov8n", "yolov8n.yaml"),
-        ("yolov8n.pt", "yolov8n.yaml"),
-        ("ViT-B-32", "open_clip:ViT-B-32"),
-        ("torch.hub:facebookresearch/dinov2", "torch.hub:load"),
-        ("torchvision:resnet18", "resnet18"),
-        ("missing.json", "ls ."),
-        ("model.onnx", "ls ."),
-    ],
-)
+@pytest.mark.parametrize(("typed", "said"), [
+    ("yolov8n", "yolov8n.yaml"),
+    ("yolov8n.pt", "yolov8n.yaml"),
+    ("ViT-B-32", "open_clip:ViT-B-32"),
+    ("torch.hub:facebookresearch/dinov2", "torch.hub:load"),
+    ("torchvision:resnet18", "resnet18"),
+    ("missing.json", "ls ."),
+    ("model.onnx", "ls ."),
+])  # fmt: skip
 def test_names_of_other_libraries_are_answered_with_a_line_for_them(typed: str, said: str) -> None:
     assert said in hint_of(typed)
 
 
-@pytest.mark.parametrize(
-    ("package", "typed", "said"),
-    [
-        ("segmentation_models_pytorch", "smp:Unett", "did you mean smp:Unet"),
-        ("open_clip", "open_clip:ViT-B-33", "did you mean open_clip:ViT-B-32"),
-        ("ultralytics", "yolo99n.yaml", "did you mean"),
-    ],
-)
+@pytest.mark.parametrize(("package", "typed", "said"), [
+    ("segmentation_models_pytorch", "smp:Unett", "did you mean smp:Unet"),
+    ("open_clip", "open_clip:ViT-B-33", "did you mean open_clip:ViT-B-32"),
+    ("ultralytics", "yolo99n.yaml", "did you mean"),
+])  # fmt: skip
 def test_names_that_a_library_does_not_have(package: str, typed: str, said: str) -> None:
     pytest.importorskip(package)
     with pytest.raises(UsageError, match=f"unknown model '{typed}'") as caught:

@@ -129,7 +129,7 @@ def test_an_argument_that_is_an_option_is_refused(argument: str) -> None:
         load_model(asked("timm:resnet18d", model_args=(argument,)))
 
 
-def test_an_argument_that_timm_does_not_take_is_told() -> None:
+def test_an_argument_that_timm_does_not_take_is_reported() -> None:
     with pytest.raises(UsageError, match="cannot be built with 'nonsense=1'"):
         load_model(asked("timm:resnet18d", model_args=("nonsense=1",)))
 

@@ -1,6 +1,7 @@
 """Models of transformers by folder and by name: its own class, its own preparation of images, nobody's code."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import warm
 from PIL import Image
 from tolerance import assert_close, close
 
@@ -125,7 +127,7 @@ def test_remote_code_cannot_be_asked_for(folder: Path) -> None:
         load_model(asked(f"hf:{folder}", model_args=("trust_remote_code=true",)))
 
 
-def test_weights_that_lack_something_are_told(folder: Path) -> None:
+def test_weights_that_lack_something_are_reported(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     state = load_file(folder / "model.safetensors")
@@ -163,10 +165,6 @@ def test_a_name_that_is_not_in_the_cache_is_one_line(tmp_path: Path, monkeypatch
 
 def test_a_repository_of_the_cache(folder: Path, tmp_path: Path, image: Image.Image) -> None:
     """What the hub's library would have left there; in a process of its own, which reads its place at the start."""
-    import os
-    import subprocess
-    import sys
-
     repository = tmp_path / "hub" / "models--owner--name"
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.parent.mkdir(parents=True)
@@ -174,31 +172,16 @@ def test_a_repository_of_the_cache(folder: Path, tmp_path: Path, image: Image.Im
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(snapshot.name)
     image.save(tmp_path / "image.png")
-    typed = [
-        "predict",
-        str(tmp_path / "image.png"),
-        "--model",
-        "hf:owner/name",
-        "--device",
-        "cpu",
-        "--offline",
-    ]
+    typed = f"predict {tmp_path}/image.png --model hf:owner/name --device cpu --offline".split()
     environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub")}
-    done = subprocess.run(
-        [sys.executable, "-m", "modelscope_cli", *typed],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = warm.run("-m", "modelscope_cli", *typed, env=environment)
     assert done.returncode == 0, done.stderr
     assert "weights: model.safetensors (auto; cache" in done.stderr
     assert "preprocessor_config.json of hf:owner/name" in done.stderr
     assert any(f"\t{label}\t" in done.stdout for label in LABELS.values())
 
 
-def test_labels_that_nobody_gave_are_none(folder: Path) -> None:
+def test_default_labels_of_a_config_are_not_labels(folder: Path) -> None:
     change(folder / "config.json", id2label={str(i): f"LABEL_{i}" for i in range(3)})
     assert load_model(asked(f"hf:{folder}")).categories is None
 
@@ -212,14 +195,11 @@ def test_without_a_processor_the_usual_preparation_has_the_size_of_the_model(
     assert "from" not in record.run.input.preprocessing
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('{"do_resize": true,', "is not a valid JSON file$"),
-        ('{"image_processor_type": "Nobodys"}', "Unrecognized image processor"),
-        ('{"image_processor_type": "ViTImageProcessor", "size": "huge"}', "Could not convert size"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ('{"do_resize": true,', "is not a valid JSON file$"),
+    ('{"image_processor_type": "Nobodys"}', "Unrecognized image processor"),
+    ('{"image_processor_type": "ViTImageProcessor", "size": "huge"}', "Could not convert size"),
+])  # fmt: skip
 def test_a_processor_that_cannot_be_used_is_a_sentence_and_no_guess(
     folder: Path, image: Image.Image, text: str, reason: str
 ) -> None:
@@ -277,7 +257,7 @@ def test_the_shards_of_a_repository_are_fetched_by_their_index(
     assert "classifier.weight" in checkpoint.state
 
 
-def test_a_module_of_theirs_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
+def test_a_module_of_transformers_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
     module = transformers.AutoModelForImageClassification.from_pretrained(folder)
     record = ms.predict(module, [image])
     assert record.run.input.shape == ((1, 3, 48, 48),)
@@ -285,16 +265,13 @@ def test_a_module_of_theirs_says_the_same_of_itself(folder: Path, image: Image.I
     assert "preprocessor_config.json" in record.run.input.preprocessing
 
 
-@pytest.mark.parametrize(
-    ("kind", "config", "shape"),
-    [
-        ("ViTModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
-        ("ViTModel", {"image_size": 32, "patch_size": 16, "num_channels": 1}, (1, 32, 32)),
-        ("VideoMAEModel", {"image_size": 32, "patch_size": 16, "num_frames": 4}, (4, 3, 32, 32)),
-        ("CLIPVisionModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
-        ("DetrModel", None, None),
-    ],
-)
+@pytest.mark.parametrize(("kind", "config", "shape"), [
+    ("ViTModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
+    ("ViTModel", {"image_size": 32, "patch_size": 16, "num_channels": 1}, (1, 32, 32)),
+    ("VideoMAEModel", {"image_size": 32, "patch_size": 16, "num_frames": 4}, (4, 3, 32, 32)),
+    ("CLIPVisionModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
+    ("DetrModel", None, None),
+])  # fmt: skip
 def test_the_size_is_the_configurations(kind: str, config: Any, shape: Any) -> None:
     if config is None:  # says nothing of it
         module = transformers.ResNetModel(
@@ -456,14 +433,11 @@ def test_a_model_of_text_and_images_takes_both_by_name(image: Image.Image, tmp_p
         ms.stats(clip, {"pixel_value": pixels, "input_ids": ids})
 
 
-@pytest.mark.parametrize(
-    ("kind", "said", "shape"),
-    [
-        ("ViT", {"image_size": [32, 48]}, (3, 32, 48)),
-        ("ViT", {"image_size": 32, "num_channels": 1}, (1, 32, 32)),
-        ("Timesformer", {"image_size": 32, "num_frames": 4}, (4, 3, 32, 32)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "said", "shape"), [
+    ("ViT", {"image_size": [32, 48]}, (3, 32, 48)),
+    ("ViT", {"image_size": 32, "num_channels": 1}, (1, 32, 32)),
+    ("Timesformer", {"image_size": 32, "num_frames": 4}, (4, 3, 32, 32)),
+])  # fmt: skip
 def test_noise_is_of_the_size_frames_and_channels_of_the_config(kind: str, said: Any, shape: Any) -> None:
     config = getattr(transformers, f"{kind}Config")(**TINY, patch_size=8, **said)
     model = getattr(transformers, f"{kind}Model")(config)

@@ -192,6 +192,32 @@ def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
     assert record.inputs[0].mean == pytest.approx(expected.mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "cfg"), [("DetectionModel", "yolo11n.yaml"), ("OBBModel", "yolo11n-obb.yaml")]
+)
+def test_boxes_are_in_pixels_of_the_file(kind, cfg, tmp_path):
+    import numpy as np
+    from ultralytics import YOLO
+
+    net = spread(small(kind, cfg))
+    net.task = "obb" if kind == "OBBModel" else "detect"
+    pixels = np.random.default_rng(0).integers(0, 255, (75, 131, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    yolo = YOLO(cfg, task=net.task)
+    yolo.model = net
+    (theirs,) = yolo.predict(pixels[..., ::-1], imgsz=64, verbose=False, save=False, project=str(tmp_path))
+    ours = ms.predict(yolo.predictor.model.model, tmp_path / "image.png", top=400)[0].top
+    rows = theirs.obb if kind == "OBBModel" else theirs.boxes
+    order = rows.conf.argsort(descending=True, stable=True)
+    assert len(ours) == len(rows) > 5
+    if kind == "OBBModel":
+        corners = torch.tensor([one.corners for one in ours])
+        gaps = (corners[:, :, None] - rows.xyxyxyxy[order][:, None]).norm(dim=3)
+        assert float(gaps.amin(2).max()) < 1e-3
+    else:
+        assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
+
+
 def test_a_box_can_be_explained(saved):
     _, path = saved
     image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))

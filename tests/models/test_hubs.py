@@ -28,17 +28,14 @@ def some_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs, "timm_names", lambda: ("resnet50d", "vit_tiny_patch16_224"))
 
 
-@pytest.mark.parametrize(
-    ("typed", "parts"),
-    [
-        ("timm:resnet50.a1_in1k", ("timm", "resnet50.a1_in1k")),
-        ("hf:google/vit-base-patch16-224", ("hf", "google/vit-base-patch16-224")),
-        ("hf:./folder", ("hf", "./folder")),
-        ("timm.models:resnet50d", ("", "timm.models:resnet50d")),
-        ("net.py:Net", ("", "net.py:Net")),
-        ("resnet34", ("", "resnet34")),
-    ],
-)
+@pytest.mark.parametrize(("typed", "parts"), [
+    ("timm:resnet50.a1_in1k", ("timm", "resnet50.a1_in1k")),
+    ("hf:google/vit-base-patch16-224", ("hf", "google/vit-base-patch16-224")),
+    ("hf:./folder", ("hf", "./folder")),
+    ("timm.models:resnet50d", ("", "timm.models:resnet50d")),
+    ("net.py:Net", ("", "net.py:Net")),
+    ("resnet34", ("", "resnet34")),
+])  # fmt: skip
 def test_a_prefix_names_a_hub(typed: str, parts: tuple[str, str]) -> None:
     assert split_hub(typed) == parts
 

@@ -220,18 +220,15 @@ def test_missing_attribute_names_the_nearest(file: Path, attribute: str, near: s
 
 
 @pytest.mark.parametrize("attribute", ["number", "not_a_model"])
-def test_what_is_no_model(file: Path, attribute: str) -> None:
+def test_what_is_not_a_model(file: Path, attribute: str) -> None:
     assert rejected(UsageError, f"{file}:{attribute}").hint == f"--model {file}:Net"
 
 
-@pytest.mark.parametrize(
-    ("attribute", "model_args", "said"),
-    [
-        ("Net", ("widht=4",), "did you mean width"),
-        ("needs", (), "depth"),
-        ("instance", ("width=4",), "already built"),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "model_args", "said"), [
+    ("Net", ("widht=4",), "did you mean width"),
+    ("needs", (), "depth"),
+    ("instance", ("width=4",), "already built"),
+])  # fmt: skip
 def test_arguments_it_does_not_take(
     file: Path, attribute: str, model_args: tuple[str, ...], said: str
 ) -> None:
@@ -248,21 +245,15 @@ def test_weights_by_name_are_torchvisions(file: Path) -> None:
     assert "'DEFAULT'" in rejected(UsageError, f"{file}:Net", weights="DEFAULT").message
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("import torch\n\nraise ValueError('two\\nlines')\n", "ValueError: two lines at {file}:3"),
-        ("def f(:\n", "SyntaxError: invalid syntax ({name}, line 1) at {file}:1"),
-        (
-            "import no_such_module_here\n",
-            "ModuleNotFoundError: No module named 'no_such_module_here' at {file}:1",
-        ),
-        ("import sys\nsys.exit(3)\n", "SystemExit: 3 at {file}:2"),
-        ("assert False\n", "AssertionError at {file}:1"),
-        ("import helper_beside\n", "ZeroDivisionError: division by zero at {folder}/helper_beside.py:2"),
-        ("import json\njson.loads('{{')\n", "JSONDecodeError: Expecting property name"),
-    ],
-)
+@pytest.mark.parametrize(("code", "said"), [
+    ("import torch\n\nraise ValueError('two\\nlines')\n", "ValueError: two lines at {file}:3"),
+    ("def f(:\n", "SyntaxError: invalid syntax ({name}, line 1) at {file}:1"),
+    ("import no_such_module_here\n", "ModuleNotFoundError: No module named 'no_such_module_here' at {file}:1"),
+    ("import sys\nsys.exit(3)\n", "SystemExit: 3 at {file}:2"),
+    ("assert False\n", "AssertionError at {file}:1"),
+    ("import helper_beside\n", "ZeroDivisionError: division by zero at {folder}/helper_beside.py:2"),
+    ("import json\njson.loads('{{')\n", "JSONDecodeError: Expecting property name"),
+])  # fmt: skip
 def test_an_import_that_raises_says_where(tmp_path: Path, code: str, said: str) -> None:
     (tmp_path / "helper_beside.py").write_text("x = 1\nx / 0\n")
     sys.modules.pop("helper_beside", None)
@@ -289,7 +280,7 @@ def test_a_module_whose_attributes_raise(tmp_path: Path) -> None:
     assert f"RuntimeError: Net at {tmp_path / 'lazy.py'}:2" in error.message
 
 
-def test_a_folder_is_no_module(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_module(tmp_path: Path) -> None:
     assert rejected(UsageError, f"{tmp_path}:Net").hint == "--model FILE.py:NAME"
 
 
@@ -352,7 +343,7 @@ def test_a_file_of_a_package_imports_its_neighbours(package: Path, has_init: boo
     assert sys.path == path
 
 
-def test_another_package_of_that_name_is_told(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_package_of_that_name_is_reported(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = package.parent / "elsewhere" / package.name
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("")

@@ -18,15 +18,12 @@ def rejected(request: ModelRequest) -> UsageError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("typed", "near", "hint"),
-    [
-        ("resnt34", "resnet34", "modelscope models resnet"),
-        ("efficentnet-b0", "efficientnet_b0", "modelscope models efficientnet"),
-        ("zzzzzz", "", "modelscope models"),
-        ("", "", "modelscope models"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "near", "hint"), [
+    ("resnt34", "resnet34", "modelscope models resnet"),
+    ("efficentnet-b0", "efficientnet_b0", "modelscope models efficientnet"),
+    ("zzzzzz", "", "modelscope models"),
+    ("", "", "modelscope models"),
+])  # fmt: skip
 def test_unknown_model_names_the_nearest(typed: str, near: str, hint: str) -> None:
     error = rejected(ModelRequest(typed))
     assert f"'{typed}'" in error.message
@@ -94,16 +91,9 @@ def test_numbers_out_of_range_are_refused_in_python_too(said: dict[str, int]) ->
 
 def test_model_args_are_literals_else_strings() -> None:
     typed = (
-        "depth=18",
-        "act=gelu",
-        "sizes=(1, 2)",
-        "on=true",
-        "off=False",
-        "no=none",
-        "name='7'",
-        "a-b=x=y",
+        "depth=18", "act=gelu", "sizes=(1, 2)", "on=true", "off=False", "no=none", "name='7'", "a-b=x=y",
         "e=",
-    )
+    )  # fmt: skip
     assert parse_model_args(typed) == {
         "depth": 18,
         "act": "gelu",

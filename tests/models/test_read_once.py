@@ -65,14 +65,11 @@ ONCE = {"read_contents": 1, "identify": 1}
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "torch", "foreign", "shards"])
-@pytest.mark.parametrize(
-    "line",
-    [
-        "summary {}",
-        "stats --model {} --input-shape 1,3,64,64",
-        "grads --model {} --input-shape 1,3,64,64 --no-save",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "summary {}",
+    "stats --model {} --input-shape 1,3,64,64",
+    "grads --model {} --input-shape 1,3,64,64 --no-save",
+])  # fmt: skip
 def test_by_a_command(files, read, capsys, kind, line):
     assert run([*shlex.split(line.format(shlex.quote(str(files[kind])))), "--json"]) == 0
     assert '"name": "squeezenet1_1"' in capsys.readouterr().out

@@ -50,14 +50,8 @@ HEADS = (
         "crossvit_9_240",
         "dla46_c",
     ),
-    *(
-        "caformer_s18",
-        "efficientvim_m1",
-        "deit_tiny_distilled_patch16_224",
-        "efficientvit_b0",
-        "inception_v4",
-    ),
-)
+    *("caformer_s18", "efficientvim_m1", "deit_tiny_distilled_patch16_224", "efficientvit_b0", "inception_v4"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HEADS)

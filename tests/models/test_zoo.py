@@ -39,17 +39,14 @@ def test_every_name_and_its_weights_build_on_meta_with_the_published_parameters(
     assert len(kinds) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
-        ("mnasnet0_5", "classification"),
-        ("lraspp_mobilenet_v3_large", "segmentation"),
-        ("ssdlite320_mobilenet_v3_large", "detection"),
-        ("r2plus1d_18", "video"),
-        ("raft_small", "optical_flow"),
-        ("quantized_shufflenet_v2_x0_5", "quantization"),
-    ],
-)
+@pytest.mark.parametrize(("name", "family"), [
+    ("mnasnet0_5", "classification"),
+    ("lraspp_mobilenet_v3_large", "segmentation"),
+    ("ssdlite320_mobilenet_v3_large", "detection"),
+    ("r2plus1d_18", "video"),
+    ("raft_small", "optical_flow"),
+    ("quantized_shufflenet_v2_x0_5", "quantization"),
+])  # fmt: skip
 def test_families_with_random_weights_and_no_network(
     name: str, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,16 +104,13 @@ def test_model_arguments_go_to_the_builder() -> None:
     assert not loaded.module.layer1[0].bn2.weight.any()  # type: ignore[index, union-attr]
 
 
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("width_per_grop=3", "'width_per_grop=3'"),
-        ("norm_layer=3", "'norm_layer=3'"),
-        ("weights=DEFAULT", "'weights' is a separate option"),
-        ("num_classes=3", "'num_classes' is a separate option"),
-        ("weights_backbone=DEFAULT", "'weights_backbone' is a separate option"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "said"), [
+    ("width_per_grop=3", "'width_per_grop=3'"),
+    ("norm_layer=3", "'norm_layer=3'"),
+    ("weights=DEFAULT", "'weights' is a separate option"),
+    ("num_classes=3", "'num_classes' is a separate option"),
+    ("weights_backbone=DEFAULT", "'weights_backbone' is a separate option"),
+])  # fmt: skip
 def test_model_arguments_it_does_not_take(typed: str, said: str) -> None:
     for load in (load_model, load_skeleton):
         with pytest.raises(UsageError) as caught:

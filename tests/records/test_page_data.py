@@ -75,27 +75,24 @@ def held(**changes):
     return f'<script type="application/json" id="modelscope-data">{json.dumps(inner)}</script>'.encode()
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        b"",
-        b"<html></html>",
-        b'<script type="application/json" id="modelscope-data">{</script>',
-        b'<script type="application/json" id="modelscope-data">[]</script>',
-        b'<script type="application/json" id="modelscope-data">[1]</script>',
-        b'<script type="application/json" id="modelscope-data">{"packed":1}</script>',
-        b'<script type="application/json" id="modelscope-data">' + b"[" * 100_000 + b"</script>",
-        held(data="AAAA"),
-        held(data="no base64!"),
-        held(data=base64.b64encode(gzip.compress(b"[]")).decode()),
-        held(counts=[1, 2]),
-        held(counts=[10**12, 1, 1]),
-        held(counts=["a", 1, 1]),
-        held(text=-5),
-        held(text=10**12),
-        held(data=7),
-    ],
-)
+@pytest.mark.parametrize("page", [
+    b"",
+    b"<html></html>",
+    b'<script type="application/json" id="modelscope-data">{</script>',
+    b'<script type="application/json" id="modelscope-data">[]</script>',
+    b'<script type="application/json" id="modelscope-data">[1]</script>',
+    b'<script type="application/json" id="modelscope-data">{"packed":1}</script>',
+    b'<script type="application/json" id="modelscope-data">' + b"[" * 100_000 + b"</script>",
+    held(data="AAAA"),
+    held(data="no base64!"),
+    held(data=base64.b64encode(gzip.compress(b"[]")).decode()),
+    held(counts=[1, 2]),
+    held(counts=[10**12, 1, 1]),
+    held(counts=["a", 1, 1]),
+    held(text=-5),
+    held(text=10**12),
+    held(data=7),
+])  # fmt: skip
 def test_what_is_damaged_is_refused(page):
     with pytest.raises(NotAPageError):
         extract(page)
@@ -107,6 +104,6 @@ def test_what_would_unpack_to_no_end_is_refused(monkeypatch):
         extract(held())
 
 
-def test_a_page_is_told_by_its_data():
+def test_a_page_is_recognised_by_its_data():
     assert is_page(embed([{"a": 1}]).encode())
     assert not is_page(b"<html>a page of somebody else</html>")

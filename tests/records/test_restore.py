@@ -25,35 +25,23 @@ def test_a_restored_record_has_the_document_it_was_made_of(name, documents):
 def test_every_command_that_returns_a_record_is_tried():
     tried = {shlex.split(line)[0] for line in LINES.values()}
     assert tried >= {
-        "watch",
-        "stats",
-        "grads",
-        "check",
-        "diff",
-        "summary",
-        "weights",
-        "predict",
-        "rules",
-        "models",
-    }
+        "watch", "stats", "grads", "check", "diff", "summary", "weights", "predict", "rules", "models",
+    }  # fmt: skip
     assert {name.partition("-")[0] for name in RECORDS} == tried
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "words"),
-    [
-        (("layers", 0, "mean"), "<script>", "layers[0].mean is not a number"),
-        (("layers", 0, "mean"), True, "layers[0].mean is not a number"),
-        (("layers", 0, "order"), 1.5, "layers[0].order is not a whole number"),
-        (("layers", 0, "shape"), [1, "x"], "layers[0].shape[1] is not a whole number"),
-        (("layers", 0, "name"), 7, "layers[0].name is not a text"),
-        (("layers",), {"a": 1}, "layers is not a list"),
-        (("layers", 0), [], "layers[0]. is not an object"),
-        (("model", "class"), None, "model.class is not a text"),
-        (("schema",), "modelscope/stats/2", "this version reads modelscope/stats/1"),
-        (("schema",), "other/stats/1", "its schema is 'other/stats/1'"),
-    ],
-)
+@pytest.mark.parametrize(("path", "value", "words"), [
+    (("layers", 0, "mean"), "<script>", "layers[0].mean is not a number"),
+    (("layers", 0, "mean"), True, "layers[0].mean is not a number"),
+    (("layers", 0, "order"), 1.5, "layers[0].order is not a whole number"),
+    (("layers", 0, "shape"), [1, "x"], "layers[0].shape[1] is not a whole number"),
+    (("layers", 0, "name"), 7, "layers[0].name is not a text"),
+    (("layers",), {"a": 1}, "layers is not a list"),
+    (("layers", 0), [], "layers[0]. is not an object"),
+    (("model", "class"), None, "model.class is not a text"),
+    (("schema",), "modelscope/stats/2", "this version reads modelscope/stats/1"),
+    (("schema",), "other/stats/1", "its schema is 'other/stats/1'"),
+])  # fmt: skip
 def test_a_value_of_another_kind_is_refused_where_it_stands(path, value, words, documents):
     document = copy.deepcopy(documents["stats"])
     inner = document
@@ -66,7 +54,7 @@ def test_a_value_of_another_kind_is_refused_where_it_stands(path, value, words, 
 
 
 @pytest.mark.parametrize("document", [None, [], "modelscope/stats/1", {}, {"schema": "modelscope/stats/1"}])
-def test_what_is_no_document_is_refused(document):
+def test_what_is_not_a_document_is_refused(document):
     with pytest.raises(NotADocumentError):
         restore(document)
 

@@ -14,7 +14,7 @@ from modelscope_cli.shell.app import run
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_schema_is_one(name):
+def test_a_schema_is_a_valid_schema(name):
     made = ms.schema(name)
     jsonschema.Draft202012Validator.check_schema(made)
     assert made["$schema"] == DIALECT

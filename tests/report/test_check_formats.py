@@ -87,7 +87,7 @@ def test_a_finding_is_recognised_though_its_numbers_and_lines_move():
 def test_known_findings_are_neither_commands_nor_failures():
     known = record("relu", "dead")
     known = replace(known, findings=(replace(known.findings[0], known=True),), passed=True)
-    assert rendered(known, "github") == "modelscope check: passed: nothing new (1 known)\n"
+    assert rendered(known, "github") == "modelscope check: passed: no new findings (1 known)\n"
     assert ET.fromstring(render_junit(known).encode()).get("failures") == "0"
     (result,) = json.loads(rendered(known, "sarif"))["runs"][0]["results"]
     assert [one["kind"] for one in result["suppressions"]] == ["external"]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import pytest
 
-from modelscope_cli.records.columns import (
+from modelscope_cli.records.display import (
     change,
     column,
     counter,

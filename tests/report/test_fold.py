@@ -64,7 +64,7 @@ def test_blocks_of_the_same_layers_are_one_line_behind_the_first():
     assert not set(block("layer2.2")) & set(names)
 
 
-def test_blocks_of_other_parts_are_told_where_one_part_alone_is_too_long():
+def test_blocks_of_other_parts_are_reported_where_one_part_alone_is_too_long():
     _, lines = shown(sheet_of(deep(5, 5, 5, 5, 5, 5, same=True)))
     assert lines[0] == "layer1.2 .. layer1.4: 3 blocks like layer1.1"
     assert lines[1:] == [f"layer{n}: like layer1" for n in range(2, 7)] or lines[1] == (

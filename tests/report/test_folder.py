@@ -140,7 +140,7 @@ def test_another_run_that_was_quicker_loses_nothing_and_costs_nothing(tmp_path):
     assert names(tmp_path) == ["out", "out-2"]
 
 
-def test_what_a_killed_run_left_is_no_content(tmp_path):
+def test_what_a_killed_run_left_is_not_content(tmp_path):
     out = tmp_path / "out"
 
     def die():

@@ -196,14 +196,8 @@ def test_the_file_is_whole_by_itself_and_says_what_it_shows(records, name):
     assert svg.get("role") == "img"
     assert [child.tag for child in svg][:2] == [f"{SVG}title", f"{SVG}desc"]
     assert {one.tag.removeprefix(SVG) for one in svg.iter()} <= {
-        "svg",
-        "title",
-        "desc",
-        "rect",
-        "g",
-        "text",
-        "path",
-    }
+        "svg", "title", "desc", "rect", "g", "text", "path",
+    }  # fmt: skip
     assert not re.search(r"(?:href|url\(|style=|on\w+=)", re.sub(r">[^<]*<", "><", text))
     assert (
         f"{len([i for i in items_of(record).nodes() if i.kind == 'layer'])} call"
@@ -353,16 +347,13 @@ def test_words_are_cut_in_their_middle():
     assert width("名前", 10) == 2 * width("ab", 10)
 
 
-@pytest.mark.parametrize(
-    ("values", "levels"),
-    [
-        ([0, None, float("nan"), 1, 50, 100], [0, 0, 0, 1, 4, 8]),
-        ([1, 100, 10_000], [1, 4, 8]),  # by their logarithm
-        ([3, 3, 0], [4, 4, 0]),
-        ([None, 0], [0, 0]),
-        ([-100, 50], [8, 4]),
-    ],
-)
+@pytest.mark.parametrize(("values", "levels"), [
+    ([0, None, float("nan"), 1, 50, 100], [0, 0, 0, 1, 4, 8]),
+    ([1, 100, 10_000], [1, 4, 8]),  # by their logarithm
+    ([3, 3, 0], [4, 4, 0]),
+    ([None, 0], [0, 0]),
+    ([-100, 50], [8, 4]),
+])  # fmt: skip
 def test_only_nothing_has_no_shade(values, levels):
     rows = [(value,) for value in values]
     found = shades.levels(rows, shades.Shade("v", lambda row: row[0], str))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import LayerGroup, block_of, groups_of, layer_names, parameter_names
+from modelscope_cli.report.numbers import shortened
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.numbers import file_stems
 
 
 @dataclass

@@ -12,19 +12,16 @@ def column(*values, **traits):
     return [notation(values, **traits)(value) for value in values]
 
 
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ((0.5, 0.25, 0.001), ["0.50000", "0.25000", "0.00100"]),
-        ((5.652e-05, 0.0011), ["5.652e-05", "1.100e-03"]),
-        ((1234.5, 7.0), ["1234.50", "7.00"]),
-        ((1e8, 2.0), ["1.000e+08", "2.000e+00"]),
-        ((0.0, 0.0), ["0", "0"]),
-        ((None, math.nan, 1.0), ["", "", "1.000"]),
-        ((math.inf, 2.0, -math.inf), ["inf", "2.000", "-inf"]),
-        ((), []),
-    ],
-)
+@pytest.mark.parametrize(("values", "texts"), [
+    ((0.5, 0.25, 0.001), ["0.50000", "0.25000", "0.00100"]),
+    ((5.652e-05, 0.0011), ["5.652e-05", "1.100e-03"]),
+    ((1234.5, 7.0), ["1234.50", "7.00"]),
+    ((1e8, 2.0), ["1.000e+08", "2.000e+00"]),
+    ((0.0, 0.0), ["0", "0"]),
+    ((None, math.nan, 1.0), ["", "", "1.000"]),
+    ((math.inf, 2.0, -math.inf), ["inf", "2.000", "-inf"]),
+    ((), []),
+])  # fmt: skip
 def test_all_of_a_column_are_written_alike(values, texts):
     assert column(*values) == texts
 
@@ -53,16 +50,13 @@ def test_longer_is_larger_and_every_size_keeps_two_digits(seed):
         assert float(text) == pytest.approx(value, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ((11_513_626_624, 51_380_224, 2_048_000, 0), ["11,513.6 M", "51.4 M", "2.0 M", ""]),
-        ((66_408_320, 7_225_344, 401_408, 640), ["66.41 M", "7.23 M", "0.40 M", "<0.01 M"]),
-        ((950, 20, None), ["950", "20", ""]),
-        ((999_999,), ["1,000 k"]),
-        ((), []),
-    ],
-)
+@pytest.mark.parametrize(("values", "texts"), [
+    ((11_513_626_624, 51_380_224, 2_048_000, 0), ["11,513.6 M", "51.4 M", "2.0 M", ""]),
+    ((66_408_320, 7_225_344, 401_408, 640), ["66.41 M", "7.23 M", "0.40 M", "<0.01 M"]),
+    ((950, 20, None), ["950", "20", ""]),
+    ((999_999,), ["1,000 k"]),
+    ((), []),
+])  # fmt: skip
 def test_counts_of_a_column_have_one_unit(values, texts):
     write = amounts(values)
     assert [write(value) for value in values] == texts

@@ -211,15 +211,11 @@ def image_in(html):
     return Image.open(io.BytesIO(base64.b64decode(data)))
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        lambda **out: ms.featuremaps(TINY, STAR, **TRAINED, **out),
-        lambda **out: ms.explain(TINY, STAR, method="gradcam", receipt="none", **TRAINED, **out),
-        lambda **out: ms.attack(TINY, STAR, epsilon="4/255", steps=2, **TRAINED, **out),
-    ],
-    ids=["featuremaps", "explain", "attack"],
-)
+@pytest.mark.parametrize("result", [
+    lambda **out: ms.featuremaps(TINY, STAR, **TRAINED, **out),
+    lambda **out: ms.explain(TINY, STAR, method="gradcam", receipt="none", **TRAINED, **out),
+    lambda **out: ms.attack(TINY, STAR, epsilon="4/255", steps=2, **TRAINED, **out),
+], ids=["featuremaps", "explain", "attack"])  # fmt: skip
 def test_the_figure_below_is_that_of_the_folder(result, tmp_path):
     bare, saved = result(), result(out=tmp_path / "out")
     assert "<img" not in ms.stats(TINY, STAR, **TRAINED)._repr_html_()

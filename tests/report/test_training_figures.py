@@ -183,17 +183,11 @@ def range_test(stopped: str, suggestion: Suggestion) -> LrfindRecord:
     )
 
 
-@pytest.mark.parametrize(
-    ("stopped", "said"),
-    [
-        ("the end of the range", "the sweep ended at the end of the range"),
-        (
-            "diverged: the smoothed loss is 4 times its lowest value",
-            "the sweep ended because the loss diverged",
-        ),
-        ("the loss was not finite at step 9", "the sweep ended because the loss was not finite at step 9"),
-    ],
-)
+@pytest.mark.parametrize(("stopped", "said"), [
+    ("the end of the range", "the sweep ended at the end of the range"),
+    ("diverged: the smoothed loss is 4 times its lowest value", "the sweep ended because the loss diverged"),
+    ("the loss was not finite at step 9", "the sweep ended because the loss was not finite at step 9"),
+])  # fmt: skip
 def test_a_range_test_recommends_one_rate_in_a_sentence(stopped, said):
     figure = figures_of("lrfind").draw_range_test(range_test(stopped, Suggestion(1e-3, 1e-4, 1e-5)))
     title = " ".join(figure.get_suptitle().split())
@@ -212,7 +206,7 @@ def test_a_range_test_without_a_suggestion_says_so():
     assert "the loss never fell" in " ".join(figure.get_suptitle().split())
 
 
-def test_several_losses_are_told_apart():
+def test_several_losses_are_distinguished():
     record = training(loss=(loss(optimizer="G"), loss(optimizer="D")), lr=())
     assert {"training loss, G", "training loss, D"} <= set(words(figure_of(record, "activations")))
 

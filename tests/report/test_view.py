@@ -15,16 +15,13 @@ COLUMNS = (
 SHEET = Sheet("t", COLUMNS, ROWS, is_tree=True)
 
 
-@pytest.mark.parametrize(
-    ("sort", "names"),
-    [
-        ("near_zero", "Alpha layer10 beta layer2 layer1"),
-        ("near-zero:asc", "beta layer10 Alpha layer2 layer1"),
-        ("NEAR_ZERO:desc", "Alpha layer10 beta layer2 layer1"),
-        ("name", "Alpha beta layer1 layer2 layer10"),
-        ("name:desc", "layer10 layer2 layer1 beta Alpha"),
-    ],
-)
+@pytest.mark.parametrize(("sort", "names"), [
+    ("near_zero", "Alpha layer10 beta layer2 layer1"),
+    ("near-zero:asc", "beta layer10 Alpha layer2 layer1"),
+    ("NEAR_ZERO:desc", "Alpha layer10 beta layer2 layer1"),
+    ("name", "Alpha beta layer1 layer2 layer10"),
+    ("name:desc", "layer10 layer2 layer1 beta Alpha"),
+])  # fmt: skip
 def test_numbers_fall_and_names_rise_and_what_is_missing_comes_last(sort, names):
     assert " ".join(row[0] for row in View(sort=sort).arrange(SHEET).rows) == names
 
@@ -51,16 +48,13 @@ def test_sorted_by_a_column_that_is_not_shown():
     ]
 
 
-@pytest.mark.parametrize(
-    ("view", "words", "hint"),
-    [
-        (View(sort="nmae"), "unknown column 'nmae' in --sort 'nmae'", "--sort name"),
-        (View(sort="name:up"), "'--sort name:up' ends in neither :asc nor :desc", "--sort name:asc"),
-        (View(sort=":asc"), "unknown column ''", "--sort name"),
-        (View(columns="nmae"), "unknown column 'nmae' in --columns 'nmae'", "--columns name,near_zero"),
-        (View(columns=" , "), "names no column", "--columns name,near_zero"),
-    ],
-)
+@pytest.mark.parametrize(("view", "words", "hint"), [
+    (View(sort="nmae"), "unknown column 'nmae' in --sort 'nmae'", "--sort name"),
+    (View(sort="name:up"), "'--sort name:up' ends in neither :asc nor :desc", "--sort name:asc"),
+    (View(sort=":asc"), "unknown column ''", "--sort name"),
+    (View(columns="nmae"), "unknown column 'nmae' in --columns 'nmae'", "--columns name,near_zero"),
+    (View(columns=" , "), "names no column", "--columns name,near_zero"),
+])  # fmt: skip
 def test_what_is_mistyped_is_refused_before_anything_runs(view, words, hint):
     with pytest.raises(UsageError) as caught:
         view.check(COLUMNS)

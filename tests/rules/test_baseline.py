@@ -18,21 +18,13 @@ def judged(*codes):
     return [info for info in infos if info.code in codes]
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "threshold", "known"),
-    [
-        *[(0.8, 0.8, 0.5, True), (0.8, 0.805, 0.5, True), (0.8, 0.82, 0.5, False), (0.8, 0.6, 0.5, True)],
-        # Below its threshold less is worse.
-        *[
-            (1e-9, 1e-10, 1e-7, False),
-            (1e-9, 1e-8, 1e-7, True),
-            (0.0, 0.0, 1e-7, True),
-            (1e-9, 0.0, 1e-7, False),
-        ],
-        *[(None, 0.8, 0.5, False), (0.8, None, 0.5, False), (None, None, "1,10", True)],
-    ],
-)
-def test_no_worse_is_known(before, now, threshold, known):
+@pytest.mark.parametrize(("before", "now", "threshold", "known"), [
+    *[(0.8, 0.8, 0.5, True), (0.8, 0.805, 0.5, True), (0.8, 0.82, 0.5, False), (0.8, 0.6, 0.5, True)],
+    # Below its threshold less is worse.
+    *[(1e-9, 1e-10, 1e-7, False), (1e-9, 1e-8, 1e-7, True), (0.0, 0.0, 1e-7, True), (1e-9, 0.0, 1e-7, False)],
+    *[(None, 0.8, 0.5, False), (0.8, None, 0.5, False), (None, None, "1,10", True)],
+])  # fmt: skip
+def test_a_finding_that_grew_no_worse_is_known(before, now, threshold, known):
     (finding,), gone = compare(
         [found("MS202", "relu", now, threshold)], [KnownFinding("MS202", "relu", before)], judged("MS202")
     )
@@ -65,7 +57,7 @@ entries = st.builds(
 
 
 @given(st.lists(entries, max_size=6))
-def test_what_is_written_is_read(tmp_path_factory, known):
+def test_a_baseline_that_was_written_is_read_back(tmp_path_factory, known):
     path = tmp_path_factory.mktemp("baseline") / "known.json"
     path.write_text(render_baseline(known, "Net"), encoding="utf-8")
     again, model = read_baseline(path)

@@ -80,7 +80,7 @@ BEGINNINGS = {
 
 
 @pytest.mark.parametrize("name", BEGINNINGS)
-def test_what_begins_as_nothing_is_quiet_and_left_as_it_was(name):
+def test_zero_initialised_layers_have_no_finding_and_the_model_is_unchanged(name):
     model = BEGINNINGS[name]()
     before = copy.deepcopy(model.state_dict())
     record = ms.check(model, noise(300, 8), fail_on="warning")
@@ -93,7 +93,7 @@ def found(model, x=None, **keywords):
     return {(one.code, one.severity, one.layer): one for one in record.findings}
 
 
-def test_two_layers_of_zeros_in_a_row_never_wake():
+def test_two_zero_layers_in_a_row_are_reported_as_dead_for_good():
     model = network(zero(nn.Linear(16, 16)), nn.ReLU(), zero(nn.Linear(16, 16)))
     assert ("MS302", "error") in {place[:2] for place in found(model)}
 
@@ -128,7 +128,7 @@ class Heads(nn.Module):
         return {"scores": self.scores(y), "boxes": self.boxes(y)}
 
 
-def test_every_output_is_asked_before_a_layer_is_called_untrained():
+def test_a_layer_is_untrained_only_if_no_output_depends_on_it():
     assert list(found(Heads(), select="MS4")) == [("MS402", "warning", "idle")]
 
 
@@ -177,7 +177,7 @@ def shuffle(x: Tensor) -> Tensor:
     ("draw", "severity", "source"),
     [(mask, "warning", "torch.rand"), (shuffle, "warning", "torch.randperm"), (drop, "error", "dropout")],
 )
-def test_randomness_that_is_meant_is_a_warning_with_its_source(draw, severity, source):
+def test_intended_randomness_is_a_warning_that_names_its_source(draw, severity, source):
     finding = found(Masks(draw), select="MS602")["MS602", severity, None]
     line = inspect.getsourcelines(draw)[1] + 1
     assert f"it draws {source}" in finding.message or f"functional.{source}" in finding.message
@@ -204,7 +204,7 @@ def test_a_branch_that_is_left_out_at_random_is_not_dead():
     assert found(Skips(), select="MS3") == {}
 
 
-def test_neighbours_that_are_next_to_nothing_are_one_finding():
+def test_adjacent_tiny_layers_are_one_finding():
     layers = [nn.Linear(8, 8, bias=False) for _ in range(4)]
     layers[1].weight.data.mul_(1e-9)
     model = nn.Sequential(*layers, nn.BatchNorm1d(8))

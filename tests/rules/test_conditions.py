@@ -1,5 +1,6 @@
 """Each condition of a rule of training: with it the rule speaks, without it it does not."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,11 @@ from trainings import (
     PARAMETERS,
     VANISHING,
     N,
+    certain,
     codes,
     criterion,
     entering,
+    event,
     from_step,
     judged,
     layer,
@@ -25,7 +28,8 @@ from trainings import (
     with_layer,
 )
 
-from modelscope_cli.records.watch import UNKNOWN
+from modelscope_cli.records.training_facts import ScheduleFacts
+from modelscope_cli.records.watch import NEGATED, UNKNOWN
 
 TWO = loss(), loss(FLAT, "Adam")
 GOING_ON = tuple(1.0 - 0.5 * i / N for i in range(N))
@@ -79,6 +83,49 @@ def large_input(std=(90.0,) * N, is_computed=False):
     return guessing(inputs=tuple(inputs))
 
 
+def overwritten(ratio=30.0, losses=(2.3, 4.1, 3.9, 4.0, 3.5), others=30.0):
+    """Weights that the first step replaces, after which the loss is higher for some steps."""
+    rest = (1e-3,) * (N - 1)
+    weights = (
+        parameter(update_ratio=(ratio, *rest)),
+        parameter("head.weight", update_ratio=(others, *rest)),
+    )
+    return training(loss=(loss((*losses, *FALLING[5:])),), parameters=weights)
+
+
+def matched(soft=True, losses=(*(2.0 + i for i in range(20)), *(22.0,) * (N - 20))):
+    """A detector: probabilities that it computes from its own predictions, in a loss of several parts."""
+    values = tuple(0.001 * (i % 7 + 1) for i in range(N))
+    accuracy = (None,) * N if soft else (0.5,) * N
+    seen = criterion("binary_cross_entropy_with_logits", classes=2, value=values, accuracy=accuracy)
+    return training(loss=(loss(losses),), criteria=(seen,))
+
+
+def clipped_but(n_still, n=10):
+    """Weights that are clipped together in a training that fails, some of which do not move."""
+    one, other = ((0.6, 0.8) * (N // 2), (0.8, 0.6) * (N // 2))
+    pairs = [(one, other)[i % 2] for i in range(n)]
+    weights = [
+        parameter(f"fc{i}.weight", grad_norm=norms, update_ratio=(1e-7 if i < n_still else 1e-3,) * N)
+        for i, norms in enumerate(pairs)
+    ]
+    return training(failing=True, parameters=tuple(weights))
+
+
+def assigned(norm):
+    """A weight whose gradient no backward pass computed."""
+    first = parameter(grad_norm=(norm,) * N, facts=certain(has_gradient=False))
+    return training(parameters=(first, *PARAMETERS[1:]))
+
+
+def subtracted(values, kind=NEGATED):
+    return training(criteria=(criterion(value=values),), events=(event(kind, "a criterion is subtracted"),))
+
+
+def scheduled(name="CosineAnnealingLR", total=4, used=N, failing=True):
+    return training(failing=failing, schedules=(ScheduleFacts(name, "SGD", "a.py:6", total, used, N),))
+
+
 # code: what it takes, and what of that is missing
 SPEAKS = {
     "MS757": {
@@ -103,6 +150,7 @@ SPEAKS = {
     },
     "MS735": {
         "many labels": guessing(),
+        "labels of a loss of several parts": matched(False, tuple(2.3 + 0.9 * (i / N) for i in range(N))),
         "few labels, and a loss that rises": guessing(tuple(2.3 + 1.6 * i / N for i in range(N)), rows=16),
         "few labels, and a cause": guessing(rows=16, optimizers=(stepping(emptied=16),)),
         "one rare class": always_absent(GOING_ON),
@@ -114,6 +162,11 @@ SPEAKS = {
         "another layer between": bytes_into(LAYERS[1], layer("bn", "BatchNorm2d")),
         "a training that fails": large_input(),
     },
+    "MS741": {"no weight moves": clipped_but(10)},
+    "MS709": {"the first step replaces all": overwritten()},
+    "MS749": {"assigned by the script": assigned(0.0)},
+    "MS722": {"a part grows without limit": subtracted(tuple(2.3 + i for i in range(N)))},
+    "MS758": {"a short cosine at every step": scheduled()},
 }
 QUIET = {
     "MS757": {
@@ -162,6 +215,7 @@ QUIET = {
     },
     "MS735": {
         "few labels": guessing(rows=16),
+        "targets of its own": matched(),
         "few steps": training(steps=45, loss=(loss(FLAT[:45]),), criteria=()),
         "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
         "a class of 85%, still falling": always_absent(GOING_ON, commonest_label=0.85, accuracy=(0.85,) * N),
@@ -175,6 +229,28 @@ QUIET = {
         "computed by another model": large_input(is_computed=True),
         "grows during the training": large_input(std=from_step(1.0, 90.0)),
     },
+    "MS709": {
+        "some of it": overwritten(ratio=3.0),
+        "one of two weights": overwritten(others=0.1),
+        "from zero": overwritten(ratio=math.inf),
+        "the loss falls at once": overwritten(losses=(2.3, 2.2, 2.0, 1.9, 1.8)),
+        "the loss was unknown": overwritten(losses=(2.3, None, 4.0, 4.0, 3.5)),
+    },
+    "MS741": {"most weights move": clipped_but(2)},
+    "MS704": {"targets of its own": matched()},
+    "MS749": {"assigned by the script, not zero": assigned(0.1), "never assigned": assigned(None)},
+    "MS722": {
+        "a part at chance": subtracted((2.3,) * N),
+        "a part that rises to chance": subtracted(tuple(0.5 + 1.8 * i / N for i in range(N))),
+        "a part that falls": subtracted(FALLING),
+        "not subtracted": subtracted(tuple(2.3 + i for i in range(N)), "other"),
+    },
+    "MS758": {
+        "up and down once": scheduled(total=30),
+        "not at every step": scheduled(used=N // 2),
+        "another schedule": scheduled("OneCycleLR"),
+        "learns nevertheless": scheduled(failing=False),
+    },
 }
 
 
@@ -185,12 +261,19 @@ def cases(table):
 
 
 @pytest.mark.parametrize(("code", "record"), cases(SPEAKS))
-def test_where_a_rule_speaks(code, record) -> None:
+def test_a_rule_fires_where_all_its_conditions_hold(code, record) -> None:
     assert code in codes(record)
 
 
+def test_a_first_step_that_replaces_the_weights_is_measured() -> None:
+    (finding,) = judged(overwritten()).findings
+    assert finding.message.startswith(
+        "the first step changes it by 30x its norm, and nearly all weights by more"
+    )
+
+
 @pytest.mark.parametrize(("code", "record"), cases(QUIET))
-def test_where_one_condition_is_missing(code, record) -> None:
+def test_a_rule_is_quiet_where_one_condition_is_missing(code, record) -> None:
     assert code not in codes(record)
 
 

@@ -16,20 +16,17 @@ def test_grads_and_check_have_the_same_numbers():
     assert find_rule("exploding-gradients", "").threshold == EXPLODING
 
 
-@pytest.mark.parametrize(
-    ("norm", "reference", "marked"),
-    [
-        *[(0.0, 1.0, "zero"), (0.0, 0.0, "zero"), (1.0, 1.0, ""), (1.0, 0.0, ""), (1.0, math.inf, "")],
-        *[(9e-8, 1.0, "vanishing"), (9e-8, 0.1, ""), (2e6, 1.0, "exploding"), (2e6, 10.0, "")],
-    ],
-)
+@pytest.mark.parametrize(("norm", "reference", "marked"), [
+    *[(0.0, 1.0, "zero"), (0.0, 0.0, "zero"), (1.0, 1.0, ""), (1.0, 0.0, ""), (1.0, math.inf, "")],
+    *[(9e-8, 1.0, "vanishing"), (9e-8, 0.1, ""), (2e6, 1.0, "exploding"), (2e6, 10.0, "")],
+])  # fmt: skip
 def test_a_gradient_is_held_against_the_one_at_the_output(norm, reference, marked):
     assert mark(norm, reference) == marked
 
 
 @pytest.mark.parametrize("name", ["resnet34", "resnet152", "vgg16", "vit_b_16", "efficientnet_b0"])
 @pytest.mark.slow
-def test_healthy_untrained_networks_are_neither(name):
+def test_healthy_untrained_networks_have_neither_vanishing_nor_exploding_gradients(name):
     model_arg = ("image_size=64",) if name.startswith("vit") else ()
     model = ms.load(name, weights="none", model_arg=model_arg, device="cpu")
     for mode in ("auto", "train"):

@@ -66,7 +66,7 @@ HEALTHY: dict[str, WatchRecord] = {
         criteria=(criterion(), criterion(is_training=False)), models=(model(validated=(9, 0.5, 0.5)),)
     ),
     "images of one sample a batch, never validated": training(models=(model(norm_values=(64, 1)),)),
-    "much dropout where it learns": training(events=(event(DROPPED, "1 sets 95% of its input to 0"),)),
+    "much dropout where it learns": training(events=(event(DROPPED, "1 sets 95 % of its input to 0"),)),
     "a schedule that wakes a group later": training(
         lr=(loss((0.1,) * N), replace(loss(from_step(0.0, 0.1)), group=1))
     ),
@@ -207,7 +207,7 @@ HEALTHY: dict[str, WatchRecord] = {
 
 
 @pytest.mark.parametrize("what", HEALTHY)
-def test_what_is_healthy_is_quiet(what: str) -> None:
+def test_a_healthy_training_that_looks_faulty_has_no_finding(what: str) -> None:
     assert codes(HEALTHY[what]) == []
 
 
@@ -241,5 +241,5 @@ PASSING: dict[str, WatchRecord] = {
 
 
 @pytest.mark.parametrize("what", PASSING)
-def test_what_passes_is_no_finding_of_its_own_even_while_the_loss_fails(what: str) -> None:
+def test_what_passes_is_not_a_finding_of_its_own_even_while_the_loss_fails(what: str) -> None:
     assert codes(PASSING[what]) == ["MS735"]

@@ -36,18 +36,15 @@ def seen(model, x):
     return [(one.code, one.severity) for one in ms.check(model, x, select="MS103").findings]
 
 
-@pytest.mark.parametrize(
-    ("x", "found"),
-    [
-        (raw(), [("MS103", "warning")]),
-        (raw() / 255, []),
-        (noise(2, 3, 8, 8), []),
-        (3 * noise(2, 3, 8, 8) - 2, []),
-        (torch.full((2, 3, 8, 8), 0.5), [("MS103", "warning")]),
-        (torch.zeros(2, 3, 8, 8), [("MS103", "warning")]),
-        (noise(2, 3, 8, 8).log(), [("MS103", "error")]),
-    ],
-)
+@pytest.mark.parametrize(("x", "found"), [
+    (raw(), [("MS103", "warning")]),
+    (raw() / 255, []),
+    (noise(2, 3, 8, 8), []),
+    (3 * noise(2, 3, 8, 8) - 2, []),
+    (torch.full((2, 3, 8, 8), 0.5), [("MS103", "warning")]),
+    (torch.zeros(2, 3, 8, 8), [("MS103", "warning")]),
+    (noise(2, 3, 8, 8).log(), [("MS103", "error")]),
+])  # fmt: skip
 def test_raw_constant_and_broken_inputs(x, found):
     assert seen(network(), x) == found
 

@@ -61,7 +61,7 @@ def test_the_same_training_has_no_difference(good):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_another_seed_is_no_difference(good, seed):
+def test_another_seed_is_not_a_difference(good, seed):
     compared = run(seed, good).compared
     assert compared.deviations == ()
     assert compared.equal_steps == 0
@@ -77,7 +77,7 @@ def test_results_that_were_kept_are_compared_by_diff_too(good, tmp_path):
     assert found.to_dict()["compared"]["deviations"][0]["kind"] == "optimizer"
 
 
-def test_what_is_no_training_is_refused(tmp_path):
+def test_what_is_not_a_training_is_refused(tmp_path):
     document = ms.summary(nn.Linear(2, 2), torch.ones(1, 2)).to_dict()
     (tmp_path / "a.json").write_text(json.dumps(document))
     with pytest.raises(UsageError, match="is a result of summary, and --like compares with a run of watch"):

@@ -43,7 +43,7 @@ LARGE = {"parameters": (parameter(update_ratio=from_step(1e-3, 0.3)), *PARAMETER
 SYMPTOMS = {"failing": True, **DEAD, **LARGE}
 
 
-def test_what_is_later_in_the_chain_follows_from_what_is_earlier() -> None:
+def test_a_finding_follows_from_one_earlier_in_the_chain_of_causes() -> None:
     assert told(training(**SYMPTOMS)) == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709")]
 
 
@@ -55,7 +55,7 @@ def test_lost_time_comes_last_and_neither_explains_nor_follows_from_anything() -
     assert findings == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709"), ("MS771", None)]
 
 
-def test_of_the_same_link_what_came_first_explains_what_came_later() -> None:
+def test_of_equal_rank_the_earlier_finding_explains_the_later() -> None:
     early = layer(std=from_step(1.0, 200.0, SINCE - 9))
     late = layer("late", zero_fraction=from_step(0.5, 0.95), order=2)
     assert told(training(failing=True, layers=(LAYERS[0], early, late))) == [
@@ -65,7 +65,7 @@ def test_of_the_same_link_what_came_first_explains_what_came_later() -> None:
     ]
 
 
-def test_of_the_same_link_and_step_what_is_upstream_comes_first() -> None:
+def test_of_equal_rank_and_step_the_upstream_layer_comes_first() -> None:
     first = layer("first", zero_fraction=from_step(0.5, 0.95), order=0)
     second = layer("second", std=from_step(1.0, 200.0), order=1)
     assert [code for code, _ in told(training(failing=True, layers=(first, second, LAYERS[2])))][:2] == [
@@ -77,14 +77,14 @@ def test_of_the_same_link_and_step_what_is_upstream_comes_first() -> None:
     assert told(training(failing=True, layers=(first, second, LAYERS[2])))[0] == ("MS706", None)
 
 
-def test_of_what_is_certain_errors_come_before_warnings() -> None:
+def test_of_certain_findings_errors_come_before_warnings() -> None:
     both = training(
         optimizers=(stepping(uncleared=16),), models=(model(evaluation_since=0, frozen_modes=("Dropout",)),)
     )
     assert told(both) == [("MS713", None), ("MS718", None)]
 
 
-def test_two_mistakes_of_which_neither_explains_the_other_both_stand() -> None:
+def test_two_independent_mistakes_are_both_reported_as_causes() -> None:
     twice = replace(
         training(optimizers=(stepping(uncleared=16),), criteria=(criterion(is_probability=(True,) * N),))
     )
@@ -100,7 +100,7 @@ def test_two_mistakes_of_which_neither_explains_the_other_both_stand() -> None:
         ("MS732", {"models": (model(norm_values=(1, 2)),)}),
     ],
 )
-def test_what_is_wrong_but_harmless_explains_nothing(harmless: str, facts) -> None:
+def test_a_harmless_finding_is_not_a_cause(harmless: str, facts) -> None:
     findings = told(training(**SYMPTOMS, **facts))
     assert (harmless, None) in findings
     assert ("MS709", None) in findings
@@ -121,7 +121,7 @@ def test_what_begins_once_values_are_not_finite_follows_from_that() -> None:
     assert {"MS701", "MS706", "MS709"} <= {code for code, _ in findings}
 
 
-def test_what_was_there_before_the_values_broke_is_the_cause() -> None:
+def test_what_was_there_before_values_became_non_finite_is_the_cause() -> None:
     """Steps that are far too large, and a loss that had risen far when it became infinite."""
     climbing = tuple(2.0 * 1.2**i for i in range(SINCE))
     broken = training(
@@ -135,7 +135,7 @@ def test_what_was_there_before_the_values_broke_is_the_cause() -> None:
     assert {follows for _, follows in findings[1:]} == {"MS709"}
 
 
-def test_data_comes_before_everything() -> None:
+def test_findings_about_data_come_first() -> None:
     spoilt = training(**SYMPTOMS, inputs=(entering(std=(0.0,) * N, min=(0.0,) * N, max=(0.0,) * N),))
     assert told(spoilt)[0] == ("MS727", None)
     assert {follows for _, follows in told(spoilt)[1:]} == {"MS727"}
@@ -178,7 +178,7 @@ def test_a_short_run_cannot_be_judged() -> None:
     assert "too short" not in (judged(short(MIN_STEPS)).reason or "")
 
 
-def test_what_is_certain_is_certain_in_a_short_run_too() -> None:
+def test_certain_findings_are_reported_in_a_short_run_too() -> None:
     detached = certain(has_gradient=False, has_changed=False)
     never = parameter(facts=detached, grad_norm=(None,) * N)
     sick = short(FEW_STEPS, parameters=(never, *PARAMETERS[1:]))
@@ -207,30 +207,30 @@ CANNOT_TELL = {
 
 
 @pytest.mark.parametrize("what", CANNOT_TELL)
-def test_what_cannot_be_told_is_told_with_its_reason(what: str) -> None:
+def test_cannot_tell_comes_with_its_reason(what: str) -> None:
     changes, reason = CANNOT_TELL[what]
     judgement = judged(training(**changes))
     assert (judgement.findings, judgement.verdict) == ((), UNKNOWN)
     assert reason in (judgement.reason or "")
 
 
-def test_of_adversaries_one_loss_may_rise() -> None:
+def test_one_of_two_adversarial_losses_may_rise() -> None:
     critics = tuple(reversed(FALLING))
     both = training(loss=(loss(), loss(critics, "SGD#2")), criteria=())
     assert (told(both), judged(both).verdict) == ([], UNKNOWN)
     assert told(training(loss=(loss(critics),), criteria=()))[0][0] == "MS704"
 
 
-def test_a_loss_below_zero_that_does_not_fall_is_no_fault() -> None:
+def test_a_loss_below_zero_that_does_not_fall_is_not_a_fault() -> None:
     """A reward or a likelihood has no scale that a fall could be held against."""
     assert judged(training(loss=(loss((-1.0,) * N),), criteria=())).verdict == UNKNOWN
 
 
-def test_a_flat_loss_is_a_fault_that_says_what_guessing_costs() -> None:
+def test_a_flat_loss_is_a_fault_that_names_the_chance_level() -> None:
     (found,) = judged(training(failing=True)).findings
     assert (found.code, found.value) == ("MS735", FLAT[-1])
     assert "the chance-level loss is 2.3;" in found.message
-    assert "accuracy 10.0%" in found.message
+    assert "accuracy 10.0 %" in found.message
 
 
 # What a reader sees: dates and severities in the order of the chain, and the cure of the cause.

@@ -20,19 +20,19 @@ from modelscope_cli.rules.rule import judge, needs_of, read_threshold, verdict_o
         *[("1,1000", "shape", "1,1000"), ("1x3x8x8", "shape", "1,3,8,8"), ([1, 10], "shape", "1,10")],
     ],
 )
-def test_what_can_be_written(typed, kind, value):
+def test_thresholds_are_read(typed, kind, value):
     assert read_threshold(typed, kind, "--set X=") == value
 
 
 @pytest.mark.parametrize("kind", ["number", "count", "bytes", "shape"])
 @pytest.mark.parametrize("typed", ["", "x", "-1", "nan", "inf", "1..2", "1,,2", "5Q", True])
-def test_what_cannot(typed, kind):
+def test_malformed_thresholds_are_refused(typed, kind):
     with pytest.raises(UsageError, match="--set X="):
         read_threshold(typed, kind, "--set X=")
 
 
 @given(st.floats(0, 1e15), st.sampled_from(["number", "count", "bytes"]))
-def test_what_is_shown_can_be_typed_again(value, kind):
+def test_a_threshold_that_is_shown_can_be_typed_again(value, kind):
     assert read_threshold(write_threshold(value, kind), kind, "") == pytest.approx(value, rel=1e-3)
 
 
@@ -55,7 +55,7 @@ def test_the_model_is_left_as_it_was(healthy, examine):
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
 
 
-def test_the_input_can_be_what_is_not_finite(healthy, examine, findings, pictures):
+def test_a_non_finite_input_is_named_as_the_cause(healthy, examine, findings, pictures):
     broken = pictures.clone()
     broken[7, 0, 3, 3] = torch.inf
     evidence = examine(healthy, x=broken)
@@ -64,10 +64,10 @@ def test_the_input_can_be_what_is_not_finite(healthy, examine, findings, picture
     assert finding.message == "the input itself holds 1 NaN or infinite values of 1505280"
     # Without the rule that explains it, it is said all the same.
     (finding,), _ = judge(choose_rules(["MS201"], []), {}, evidence)
-    assert finding.message == "the input itself holds NaN or infinite values"
+    assert finding.message == "the input itself has NaN or infinite values"
 
 
-def test_passing_on_is_counted_and_is_no_finding(healthy, examine):
+def test_non_finite_values_that_are_passed_on_are_counted_and_are_not_a_finding(healthy, examine):
     healthy.module.block3.conv1.weight.data[0] = torch.nan
     evidence = examine(healthy)
     assert [f.code for f in judge(RULES, {}, evidence)[0]] == ["MS101"]

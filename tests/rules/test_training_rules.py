@@ -222,7 +222,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
-    "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95% of its input to 0"),)), 0, None),
+    "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95 % of its input to 0"),)), 0, None),
     "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
     "MS772": (training(time=seconds(validation=20.0, forward=5.0)), 1, None),
     "MS773": (training(time=seconds(first=20.0, forward=5.0)), 0, None),
@@ -262,7 +262,7 @@ def test_a_healthy_training_has_no_findings() -> None:
 
 
 # Where it began, said by the birth.
-def test_a_birth_names_layer_and_step_where_no_record_holds_them() -> None:
+def test_the_origin_of_a_nan_is_named_also_where_no_record_holds_it() -> None:
     birth = Birth(OUTPUT, 33, "Net", "relu", 0)
     spoilt = training(loss=(loss((*FALLING[:33], *(math.nan,) * (N - 33))),), births=(birth,))
     first, *others = judged(spoilt).findings
@@ -287,18 +287,18 @@ def test_what_is_not_finite_is_named_by_where_it_began(what: str, code: str) -> 
 @pytest.mark.parametrize(
     ("kind", "code"), [(SUMMED, "MS723"), (BROADCAST, "MS724"), (WRONG_SIGN, "MS722"), (SAME_DATA, "MS734")]
 )
-def test_what_the_graph_of_a_hand_made_loss_showed_is_told(kind: str, code: str) -> None:
+def test_findings_from_the_graph_of_a_hand_made_loss(kind: str, code: str) -> None:
     found = judged(
         training(failing=True, criteria=(), events=(event(kind, "the loss is odd (a.py:9)"),))
     ).findings
     assert (found[0].code, found[0].message) == (code, "the loss is odd (a.py:9)")
 
 
-def test_the_sum_of_a_training_that_learns_is_no_fault() -> None:
+def test_the_sum_of_a_training_that_learns_is_not_a_fault() -> None:
     assert codes(training(criteria=(), events=(event(SUMMED, "the loss is a sum"),))) == []
 
 
-def test_a_loss_that_was_divided_once_too_often_is_told_while_it_does_not_learn() -> None:
+def test_a_loss_divided_once_too_often_is_reported_while_it_does_not_fall() -> None:
     small = tuple(0.01 * value for value in FLAT)
     seen = criterion(value=FLAT, accuracy=(0.1,) * N)
     found = judged(training(loss=(loss(small),), criteria=(seen,))).findings

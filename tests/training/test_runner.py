@@ -91,7 +91,7 @@ def test_callbacks_are_told_everything_in_order():
 
 
 @pytest.mark.parametrize("event", ["begin_batch", "begin_loss", "after_loss", "after_backward", "begin_step"])
-def test_a_cancelled_batch_changes_no_weight_and_is_no_step(event):
+def test_a_cancelled_batch_changes_no_weight_and_is_not_a_step(event):
     diary, taken = Diary(**{event: CancelBatch()}), Path()
     run = runner([taken, diary])
     run.fit(1)
@@ -111,7 +111,7 @@ def test_a_cancelled_epoch_goes_on_with_the_next():
 @pytest.mark.parametrize(
     "event", ["begin_fit", "begin_epoch", "begin_batch", "after_loss", "after_batch", "after_epoch"]
 )
-def test_a_cancelled_fit_ends_and_is_told(event):
+def test_a_cancelled_fit_ends_and_is_reported(event):
     diary = Diary(**{event: CancelFit()})
     runner([diary]).fit(5)
     assert diary.events.count(event) == 1

@@ -101,13 +101,10 @@ def test_a_layer_in_two_places_stays_one():
     assert model[0].negative_slope == 0.2
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (TrainRequest(norm="group"), "'--norm-layer group': this model has no batch norm"),
-        (TrainRequest(activation="leaky"), "'--activation leaky': this model has no ReLU"),
-    ],
-)
+@pytest.mark.parametrize(("request_", "message"), [
+    (TrainRequest(norm="group"), "'--norm-layer group': this model has no batch norm"),
+    (TrainRequest(activation="leaky"), "'--activation leaky': this model has no ReLU"),
+])  # fmt: skip
 def test_nothing_to_swap_is_an_error(request_, message):
     with pytest.raises(UsageError) as error:
         prepare(nn.Sequential(nn.Linear(3, 3)), request_, torch.zeros(1, 3))
@@ -118,14 +115,11 @@ def wide():
     return nn.Sequential(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 36, 200))
 
 
-@pytest.mark.parametrize(
-    ("init", "conv_std", "linear_std"),
-    [
-        ("kaiming-normal", (2 / 288) ** 0.5, (2 / 2304) ** 0.5),
-        ("kaiming-uniform", (2 / 288) ** 0.5, (2 / 2304) ** 0.5),
-        ("xavier", (2 / (288 + 576)) ** 0.5, (2 / (2304 + 200)) ** 0.5),
-    ],
-)
+@pytest.mark.parametrize(("init", "conv_std", "linear_std"), [
+    ("kaiming-normal", (2 / 288) ** 0.5, (2 / 2304) ** 0.5),
+    ("kaiming-uniform", (2 / 288) ** 0.5, (2 / 2304) ** 0.5),
+    ("xavier", (2 / (288 + 576)) ** 0.5, (2 / (2304 + 200)) ** 0.5),
+])  # fmt: skip
 def test_initial_deviations_are_those_of_the_papers(init, conv_std, linear_std):
     model = wide()
     before = torch.get_rng_state()

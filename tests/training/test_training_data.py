@@ -43,7 +43,7 @@ def test_drawn_pictures_are_normalised_shapes_and_held_out_ones_are_others():
     assert not torch.equal(data.held_out[3][0], data.training[3][0])
 
 
-def test_a_folder_is_split_and_its_empty_class_is_none(folder):
+def test_a_folder_is_split_and_its_empty_class_left_out(folder):
     data = open_folder(folder, 16, seed=0)
     assert data.classes == ("0_red", "1_green", "2_blue")
     assert (data.n_training, data.n_held_out) == (32, 4)

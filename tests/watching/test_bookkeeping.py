@@ -271,14 +271,11 @@ class Cut(Net):
         return self.head(self.drop(x.repeat(1, 2)[:, :8]))
 
 
-@pytest.mark.parametrize(
-    ("how", "code", "layer", "words"),
-    [
-        ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
-        ("detached", "MS715", "trunk.weight", "its output is detached"),
-        ("not called", "MS716", "trunk.weight", "is never used"),
-    ],
-)
+@pytest.mark.parametrize(("how", "code", "layer", "words"), [
+    ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
+    ("detached", "MS715", "trunk.weight", "its output is detached"),
+    ("not called", "MS716", "trunk.weight", "is never used"),
+])  # fmt: skip
 def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):
     def script():
         model = Cut(how)
@@ -297,7 +294,7 @@ def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_what_is_frozen_on_purpose_is_no_fault(recorded, is_held):
+def test_what_is_frozen_on_purpose_is_not_a_fault(recorded, is_held):
     def script():
         model = Net()
         model.trunk.requires_grad_(False)
@@ -419,7 +416,7 @@ def test_validation_in_training_mode(recorded, in_evaluation):
     assert facts.loose_modes == (() if in_evaluation else ("BatchNorm1d", "Dropout"))
 
 
-def test_passes_without_gradients_that_no_loss_is_computed_from_are_no_validation(recorded):
+def test_passes_without_gradients_that_no_loss_is_computed_from_are_not_validation(recorded):
     """Pseudo labels, and a teacher that is validated instead."""
 
     def script():

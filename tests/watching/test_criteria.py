@@ -112,7 +112,7 @@ def test_nothing_stays_behind(watching, name):
     assert getattr(F, name) is before
 
 
-def test_somebody_elses_wrapper_around_a_criterion_is_left_alone(watching):
+def test_a_foreign_wrapper_around_a_criterion_is_left_alone(watching):
     before = F.mse_loss
     mine = []
 
@@ -249,7 +249,7 @@ def test_what_is_ignored_is_not_counted(recorded, ignored):
     assert seen.series.value[0] == close(F.cross_entropy(logits[4:], labels[4:]).item())
 
 
-def test_shares_of_classes_are_no_labels(recorded):
+def test_shares_of_classes_are_not_labels(recorded):
     shares = torch.full((N, CLASSES), 1 / CLASSES)
     seen, logits = figures(recorded, lambda x: F.cross_entropy(x, shares))
     assert seen.series.accuracy == (None,)
@@ -323,18 +323,15 @@ def test_the_value_is_the_mean_whatever_the_reduction(recorded, reduction):
     assert seen.series.value[0] == close(F.cross_entropy(logits, labels).item())
 
 
-@pytest.mark.parametrize(
-    ("make", "made_by"),
-    [
-        (lambda x: x.softmax(1), "softmax"),
-        (nn.LogSoftmax(1), "log_softmax"),
-        (lambda x: x.relu().view(N, CLASSES), "relu"),
-        (lambda x: torch.tanh(x).double(), "tanh"),
-        (lambda x: x.sigmoid().t().contiguous().t(), "sigmoid"),
-        (lambda x: x, None),
-        (lambda x: 2 * x.relu(), None),
-    ],
-)
+@pytest.mark.parametrize(("make", "made_by"), [
+    (lambda x: x.softmax(1), "softmax"),
+    (nn.LogSoftmax(1), "log_softmax"),
+    (lambda x: x.relu().view(N, CLASSES), "relu"),
+    (lambda x: torch.tanh(x).double(), "tanh"),
+    (lambda x: x.sigmoid().t().contiguous().t(), "sigmoid"),
+    (lambda x: x, None),
+    (lambda x: 2 * x.relu(), None),
+])  # fmt: skip
 def test_what_made_the_input_is_named_behind_views_and_casts(recorded, make, made_by):
     labels = torch.arange(N) % CLASSES
     seen, _ = figures(recorded, lambda x: F.cross_entropy(make(x), labels))
@@ -361,19 +358,16 @@ def test_odd_shapes_end_nothing(recorded, x):
     assert len(record.loss[0].value) == STEPS
 
 
-@pytest.mark.parametrize(
-    ("name", "dim", "made_by"),
-    [
-        ("ctc_loss", 2, "log_softmax"),
-        ("ctc_loss", 0, "softmax over dimension 0"),
-        ("ctc_loss", 1, "softmax over dimension 1"),
-        ("nll_loss", 1, "log_softmax"),
-        ("nll_loss", 0, "softmax over dimension 0"),
-        ("cross_entropy", 0, "softmax over dimension 0"),
-        ("cross_entropy", 1, "softmax"),
-    ],
-)
-def test_probabilities_of_something_but_the_classes_are_told(recorded, name, dim, made_by) -> None:
+@pytest.mark.parametrize(("name", "dim", "made_by"), [
+    ("ctc_loss", 2, "log_softmax"),
+    ("ctc_loss", 0, "softmax over dimension 0"),
+    ("ctc_loss", 1, "softmax over dimension 1"),
+    ("nll_loss", 1, "log_softmax"),
+    ("nll_loss", 0, "softmax over dimension 0"),
+    ("cross_entropy", 0, "softmax over dimension 0"),
+    ("cross_entropy", 1, "softmax"),
+])  # fmt: skip
+def test_probabilities_of_something_but_the_classes_are_reported(recorded, name, dim, made_by) -> None:
     def loss(logits):
         if name == "ctc_loss":
             scores = logits.view(6, 2, CLASSES).log_softmax(dim)
@@ -390,7 +384,7 @@ def test_probabilities_of_something_but_the_classes_are_told(recorded, name, dim
     assert is_told == ("over" in made_by)
 
 
-def test_probabilities_are_no_logarithms(recorded) -> None:
+def test_probabilities_are_not_logarithms(recorded) -> None:
     def loss(logits):
         return F.kl_div(logits.softmax(1), torch.full((N, CLASSES), 1 / CLASSES), reduction="batchmean")
 

@@ -118,7 +118,7 @@ def test_what_another_model_gives_is_said_to_be_computed(recorded):
     assert seen["Pair", "input"] is True
 
 
-def test_evaluation_is_no_part_of_it(recorded):
+def test_evaluation_is_not_a_part_of_it(recorded):
     def call(model, step):
         with torch.no_grad():
             model(1e6 * ONE)

@@ -109,12 +109,8 @@ BORN = {
     "backward": (root_at_zero, {}, (GRADIENT, AT, "2.weight")),
     "clipped": (root_at_zero, {"mend": clip}, (GRADIENT, AT, "2.weight")),
     "input": (None, {"enter": lambda step, x: x / (step < AT)}, (INPUT, AT, "")),
-    "rate": (
-        None,
-        {"before": raise_rate, "loss": steep},
-        (PARAMETER, AT, "0.weight"),
-    ),
-}
+    "rate": (None, {"before": raise_rate, "loss": steep}, (PARAMETER, AT, "0.weight")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BORN)
@@ -150,7 +146,7 @@ def test_a_step_that_a_scaler_skips_is_named_too():
     assert record.births == (Birth(OUTPUT, AT, KIND, "3", 0),)
 
 
-def test_gradients_too_large_for_the_scale_and_those_that_are_mended_are_nothing():
+def test_overflow_of_a_scaled_gradient_and_repaired_gradients_are_not_findings():
     def mend(parameters):
         for one in parameters:
             one.grad.nan_to_num_(0, 0, 0)
@@ -162,7 +158,7 @@ def test_gradients_too_large_for_the_scale_and_those_that_are_mended_are_nothing
     assert record.births == ()
 
 
-def test_a_mask_of_infinities_is_none():
+def test_a_mask_of_infinities_is_not_a_finding():
     class Masked(nn.Module):
         def __init__(self):
             super().__init__()

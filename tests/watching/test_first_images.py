@@ -46,7 +46,7 @@ def test_what_is_kept_does_not_change_with_the_batch():
 
 
 @pytest.mark.parametrize("shape", [(2, 10), (2, 64, 8, 8), (2, 3, 2, 2), (3, 8, 8)])
-def test_other_tensors_are_no_images(shape):
+def test_other_tensors_are_not_images(shape):
     assert not FirstImages.are_in(torch.rand(shape))
 
 

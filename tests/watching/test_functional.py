@@ -90,26 +90,20 @@ def test_figures_and_gradients_are_torchs_own(watching):
     assert math.sqrt(sums.grad_squares) == close(seen["grad"])
 
 
-@pytest.mark.parametrize(
-    ("compute", "names"),
-    [
-        (lambda x: x + 1, []),
-        (lambda x: x + x[:1], []),  # an offset
-        (lambda x: x.view(-1).reshape(x.shape).transpose(0, 1), []),
-        (lambda x: x.clamp(0, 6), []),
-        (lambda x: x.clamp(min=-1), []),
-        (lambda x: torch.clamp_min(x, 0), ["relu#f1"]),
-        (lambda x: x + x, ["add#f1"]),
-        (lambda x: F.gelu(F.silu(x)), ["silu#f1", "gelu#f1"]),
-        (lambda x: F.sigmoid(x) @ x.T, ["sigmoid#f1", "matmul#f1"]),
-        (
-            lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
-            ["scaled_dot_product_attention#f1"],
-        ),
-        (lambda x: F.layer_norm(x, x.shape[1:]), ["layer_norm#f1"]),
-        (lambda x: F.linear(x, torch.eye(4)), ["linear#f1"]),
-    ],
-)
+@pytest.mark.parametrize(("compute", "names"), [
+    (lambda x: x + 1, []),
+    (lambda x: x + x[:1], []),  # an offset
+    (lambda x: x.view(-1).reshape(x.shape).transpose(0, 1), []),
+    (lambda x: x.clamp(0, 6), []),
+    (lambda x: x.clamp(min=-1), []),
+    (lambda x: torch.clamp_min(x, 0), ["relu#f1"]),
+    (lambda x: x + x, ["add#f1"]),
+    (lambda x: F.gelu(F.silu(x)), ["silu#f1", "gelu#f1"]),
+    (lambda x: F.sigmoid(x) @ x.T, ["sigmoid#f1", "matmul#f1"]),
+    (lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]), ["scaled_dot_product_attention#f1"]),
+    (lambda x: F.layer_norm(x, x.shape[1:]), ["layer_norm#f1"]),
+    (lambda x: F.linear(x, torch.eye(4)), ["linear#f1"]),
+])  # fmt: skip
 def test_what_changes_values_is_a_row_and_what_moves_them_is_not(watching, compute, names):
     class Wrapped(nn.Module):
         def __init__(self):

@@ -162,7 +162,7 @@ def test_a_training_by_torchs_optimizers_has_no_other_steps(watching, kind):
     assert {r.optimizer for r in heard.reports} == {"SGD"}
 
 
-def test_a_model_that_nobody_steps_takes_no_label(watching):
+def test_a_model_without_an_optimizer_takes_no_label(watching):
     def script():
         teacher, model = Net(), Net()
         for _ in range(2):

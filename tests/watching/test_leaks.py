@@ -71,14 +71,14 @@ def leak_of(model, x, targets):
 
 
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])
-def test_samples_in_the_place_of_steps_are_told_from_rows_of_one_thing(kind) -> None:
+def test_samples_in_the_place_of_steps_are_distinguished_from_rows_of_one_thing(kind) -> None:
     torch.manual_seed(0)
     assert "other samples" in (leak_of(Places(kind), torch.randn(6, 5, 8), None) or "")
     assert leak_of(Places(kind, is_alone=True), torch.randn(6, 8), None) is None
     assert leak_of(Cloud(), torch.randn(6, 8), None) is None
 
 
-def test_samples_that_see_each_other_are_told_in_a_training(recorded) -> None:
+def test_samples_that_see_each_other_are_reported_in_a_training(recorded) -> None:
     model = Pooled(dim=0)
 
     def script() -> None:
@@ -97,17 +97,14 @@ def tokens() -> tuple[torch.Tensor, torch.Tensor]:
     return x[:, :-1], x[:, 1:].flatten()
 
 
-@pytest.mark.parametrize(
-    ("model", "is_foretelling", "leaks"),
-    [
-        (Attention(is_causal=True), True, None),
-        (Attention(), True, "after it"),
-        (Attention(), False, None),  # a tagger may look ahead
-        (Attention(dim=0, is_causal=True), True, "depends"),
-        (Pooled(), False, None),
-        (Pooled(dim=0), False, "other samples"),
-    ],
-)
+@pytest.mark.parametrize(("model", "is_foretelling", "leaks"), [
+    (Attention(is_causal=True), True, None),
+    (Attention(), True, "after it"),
+    (Attention(), False, None),  # a tagger may look ahead
+    (Attention(dim=0, is_causal=True), True, "depends"),
+    (Pooled(), False, None),
+    (Pooled(dim=0), False, "other samples"),
+])  # fmt: skip
 def test_what_leaks_is_seen_in_a_copy(model, is_foretelling, leaks) -> None:
     x, following = tokens()
     before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist(), model.training
@@ -128,6 +125,19 @@ class Forecast(nn.Module):
 
     def forward(self, x):
         return self.over(functional.pad(x.transpose(1, 2), self.padding)).transpose(1, 2)
+
+
+class ChannelsFirst(nn.Module):
+    """The next value, or the scores of the next token, with time as the last dimension."""
+
+    def __init__(self, padding: tuple[int, int], n_tokens: int = 0):
+        super().__init__()
+        self.embedding, n = nn.Embedding(n_tokens, 4) if n_tokens else None, n_tokens or 1
+        self.over, self.padding = nn.Conv1d(4 if n_tokens else 1, n, 3), padding
+
+    def forward(self, x):
+        x = x if self.embedding is None else self.embedding(x).transpose(1, 2)
+        return self.over(functional.pad(x, self.padding))
 
 
 class TimeFirst(nn.Module):
@@ -176,11 +186,28 @@ HOT = functional.one_hot(TOKENS, 7).float()
     ("make", "given", "targets"),
     [
         (lambda is_sick: Forecast((1, 1) if is_sick else (2, 0)), SERIES[:, :-1], SERIES[:, 1:]),
+        (
+            lambda is_sick: ChannelsFirst((1, 1) if is_sick else (2, 0)),
+            SERIES[:, :-1].transpose(1, 2),
+            SERIES[:, 1:].transpose(1, 2),
+        ),
+        (
+            lambda is_sick: ChannelsFirst((1, 1) if is_sick else (2, 0), 11),
+            TOKENS[:, :-1],
+            TOKENS[:, 1:],
+        ),
         (lambda is_sick: TimeFirst(not is_sick), TOKENS[:-1], TOKENS[1:]),
         (OneHot, HOT[:, :-1], TOKENS[:, 1:]),
         (lambda is_sick: Forced(not is_sick), (torch.randn(6, 8), TOKENS, True), TOKENS),
     ],
-    ids=["numbers", "time first", "one-hot", "a target that is given"],
+    ids=[
+        "numbers",
+        "numbers, time last",
+        "scores, time last",
+        "time first",
+        "one-hot",
+        "a target that is given",
+    ],
 )
 def test_places_that_see_what_they_are_to_tell(make, given, targets) -> None:
     torch.manual_seed(0)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from modelscope_cli.hooks.torch_private import output_shape_of
-from modelscope_cli.watching.loss_graph import broadcast_in, has_wrong_sign, summed_over
+from modelscope_cli.watching.loss_graph import broadcast_in, has_negative_part, has_wrong_sign, summed_over
 
 N = 12
 
@@ -52,7 +52,7 @@ BROADCAST = {
 
 
 @pytest.mark.parametrize("what", BROADCAST)
-def test_a_column_against_a_row_is_told(prediction, what):
+def test_a_column_against_a_row_is_reported(prediction, what):
     assert broadcast_in(BROADCAST[what](prediction)) == ((N, 1), (N, N))
 
 
@@ -89,6 +89,10 @@ def picked(x):
     return x.log_softmax(1)[range(N), LABELS]
 
 
+def zeros(x):
+    return F.mse_loss(x, torch.zeros(N, 4))
+
+
 # name: (a loss of logits (n, 4), whether its steps make worse what they are to make better)
 SIGNS = {
     "cross-entropy": (lambda x: F.cross_entropy(x, LABELS), False),
@@ -114,6 +118,33 @@ def test_the_sign_of_what_is_to_be_small(what):
     torch.manual_seed(0)
     make, is_wrong = SIGNS[what]
     assert has_wrong_sign(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) == is_wrong
+
+
+# name: (a loss of logits of several terms, whether one of them is subtracted)
+TERMS = {
+    "added": (lambda x: F.cross_entropy(x, LABELS) + 0.1 * zeros(x), False),
+    "subtracted": (lambda x: F.cross_entropy(x, LABELS) - 0.1 * zeros(x), True),
+    "with a negative weight": (lambda x: -1 * F.cross_entropy(x, LABELS) + zeros(x), True),
+    "subtracted in brackets": (lambda x: x.square().mean() - (zeros(x) + F.cross_entropy(x, LABELS)), True),
+    "subtracted twice": (lambda x: x.square().mean() - (x.mean() - zeros(x)), False),
+    "a penalty subtracted": (lambda x: F.cross_entropy(x, LABELS) - x.softmax(1).square().mean(), False),
+    "a shifted criterion": (lambda x: 1 + zeros(x), False),
+    "only one": (lambda x: -zeros(x), False),
+    "a learnt weight": (lambda x: x.mean() + torch.tensor(-1.0, requires_grad=True) * zeros(x), False),
+    "without a graph": (lambda x: (x.mean() - zeros(x)).detach(), False),
+}
+
+
+@pytest.mark.parametrize("what", TERMS)
+def test_a_criterion_that_is_subtracted(what):
+    make, is_negative = TERMS[what]
+    assert has_negative_part(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) == is_negative
+
+
+def test_the_sign_of_a_number_minus_a_criterion():
+    x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
+    assert has_wrong_sign(1 - zeros(x))
+    assert not has_wrong_sign(zeros(x) - 1)
 
 
 # The private door: what a node of the graph knows of its output.
@@ -171,7 +202,27 @@ def test_a_loss_with_the_wrong_sign_is_an_error_with_its_line(recorded):
     assert record.findings[0].severity == "error"
 
 
-def test_a_sum_is_noted_and_is_no_fault_by_itself(recorded):
+def test_one_of_two_criteria_with_the_wrong_sign_is_named(recorded):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def script(sign):
+        for _ in range(30):
+            x = torch.randn(16, 3)
+            prediction = model(x)
+            loss = 0.01 * prediction.square().sum(1).sqrt().mean() + 100
+            loss = loss + sign * F.mse_loss(prediction, x.mean(1, keepdim=True).expand(-1, 4))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    (found,) = [one for one in recorded(lambda: script(-1)).findings if one.code == "MS722"]
+    assert "mse_loss is subtracted from the loss, and rises from" in found.message
+    assert "MS722" not in [one.code for one in recorded(lambda: script(1)).findings]
+
+
+def test_a_sum_is_noted_and_is_not_a_fault_by_itself(recorded):
     record = recorded(lambda: train(SUMS["of all"][0]))
     assert [event.kind for event in record.events] == ["summed"]
     assert record.findings == ()

@@ -112,13 +112,15 @@ def test_a_schedule_that_is_stepped_once_an_epoch(recorded, is_per_epoch) -> Non
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize(
-    "name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"]
+    "name",
+    [
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"),
+        "binary_cross_entropy",
+    ],
 )
 def test_the_best_constant_costs_what_torch_says(watching, name, reduction) -> None:
     """Of a batch that is large, by the criterion itself."""
-    targets = (
-        torch.randn(4000, 3).softmax(1) if name in ("kl_div", "cross_entropy") else 2 * torch.randn(4000, 1)
-    )
+    targets = 2 * torch.randn(4000, 1) if name.endswith("_loss") else torch.randn(4000, 3).softmax(1)
     best = targets.mean(0, keepdim=True) if name != "l1_loss" else targets.median(0, keepdim=True)[0]
     best = best.log() if name in ("kl_div", "cross_entropy") else best
     guess = best.expand_as(targets).clone().requires_grad_()
@@ -190,7 +192,7 @@ def test_dropout_of_nearly_everything_is_noted_once(recorded) -> None:
         train(model, model.parameters())
 
     (event,) = recorded(script).events
-    assert (event.kind, event.message) == ("dropped", "1 sets 95% of its input to 0")
+    assert (event.kind, event.message) == ("dropped", "1 sets 95 % of its input to 0")
 
 
 @pytest.mark.parametrize("is_collapsing", [False, True])
@@ -243,7 +245,7 @@ ADAM, MOMENTUM = torch.optim.Adam, lambda held, lr: torch.optim.SGD(held, lr, mo
 
 
 @pytest.mark.parametrize("kind", [ADAM, MOMENTUM])
-def test_an_optimizer_that_forgets_is_told_from_one_that_begins_again(recorded, kind) -> None:
+def test_an_optimizer_that_forgets_is_distinguished_from_one_that_begins_again(recorded, kind) -> None:
     def script(period, how):
         model, x, y = nn.Linear(6, 3), torch.randn(32, 6), torch.randint(3, (32,))
         for i in range(2 * STEPS):
@@ -263,7 +265,7 @@ def test_an_optimizer_that_forgets_is_told_from_one_that_begins_again(recorded, 
 
 
 @pytest.mark.parametrize("is_copied", [True, False])
-def test_gradients_of_one_batch_are_told_from_those_of_one_size(recorded, is_copied) -> None:
+def test_gradients_of_one_batch_are_distinguished_from_those_of_one_size(recorded, is_copied) -> None:
     def script():
         model, kept = nn.Linear(6, 3), []
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -347,6 +349,19 @@ def test_a_mixture_whose_weights_sum_to_one_over_the_samples(recorded, dim) -> N
             optimizer.zero_grad()
             scores, mean = model(x).chunk(2, 1)
             (-torch.logsumexp(scores.log_softmax(dim) - (y - mean).square(), 1).mean()).backward()
+            optimizer.step()
+
+    assert ("MS759" in codes(recorded(script))) == (dim == 0)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scores_of_a_list_that_sum_to_one_over_the_samples(recorded, dim) -> None:
+    def script():
+        model, x = nn.Linear(6, 1), torch.randn(16, 9, 6)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            (-(x[..., 0].softmax(1) * model(x).squeeze(-1).log_softmax(dim)).sum(1).mean()).backward()
             optimizer.step()
 
     assert ("MS759" in codes(recorded(script))) == (dim == 0)

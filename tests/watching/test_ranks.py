@@ -194,15 +194,12 @@ def logs(world=2, differs_from=None, is_parallel=True, **changes):
     return ranks
 
 
-@pytest.mark.parametrize(
-    ("steps", "changed", "since"),
-    [
-        ((range(8), range(8)), None, 0),
-        ((range(8), range(2, 12, 2)), None, 2),  # ranks record different steps, as their time allows
-        ((range(8), range(8)), 5, None),
-        ((range(8), range(6, 12)), None, None),  # too few steps in common
-    ],
-)
+@pytest.mark.parametrize(("steps", "changed", "since"), [
+    ((range(8), range(8)), None, 0),
+    ((range(8), range(2, 12, 2)), None, 2),  # ranks record different steps, as their time allows
+    ((range(8), range(8)), 5, None),
+    ((range(8), range(6, 12)), None, None),  # too few steps in common
+])  # fmt: skip
 def test_equal_batches_are_found_at_the_steps_that_all_ranks_recorded(steps, changed, since):
     ranks = logs()
     for number, (rank, recorded) in enumerate(zip(ranks, steps, strict=True)):
@@ -315,7 +312,7 @@ def test_a_weight_that_hardly_moves_and_is_the_same_again_is_not_averaged_from_t
     assert "the forward pass of rank 1 bypasses DistributedDataParallel" in found.disagreement.message
 
 
-def test_a_difference_by_rounding_is_no_disagreement():
+def test_a_difference_by_rounding_is_not_a_disagreement():
     ranks = logs(differs_from=2)
     for rows in ranks[1].weights.values():
         rows.update({step: (value, 0.5 + 1e-9, 1.0) for step, (value, *_) in rows.items()})

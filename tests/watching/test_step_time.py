@@ -290,12 +290,12 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
         (
             "MS771",
             {"seconds": {"data": 61.0, "rest": 39.0}, "workers": 2},
-            "61% of each step waits for 2 workers",
+            "61 % of each step waits for 2 workers",
         ),
         (
             "MS771",
             {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 1000},
-            "40% of each step waits for data, which the training itself loads: 40 ms an image",
+            "40 % of each step waits for data, which the training process loads itself: 40 ms an image",
         ),
         ("MS771", {"seconds": {"data": 29.0, "rest": 71.0}, "workers": 2}, None),
         ("MS771", {"seconds": {"data": 4.0, "rest": 1.0}, "workers": 2}, None),
@@ -306,12 +306,12 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
             "validation takes 1.5 times as long as the training itself",
         ),
         ("MS772", {"seconds": {"validation": 19.0, "forward": 10.0, "backward": 10.0}}, None),
-        ("MS773", {"seconds": {"rest": 10.0}, "first": 30.0}, "the first step takes 30 s, 75% of all steps"),
+        ("MS773", {"seconds": {"rest": 10.0}, "first": 30.0}, "the first step takes 30 s, 75 % of all steps"),
         ("MS773", {"seconds": {"rest": 10.0}, "first": 9.0}, None),
         (
             "MS774",
             {"seconds": {"device": 60.0, "rest": 40.0}, "waited": 100, "idle": 23.0, "place": "a.py:31"},
-            "an accelerator has nothing to do during 23% of each step, after the script has waited for its results"
+            "an accelerator is idle during 23 % of each step, after the script has waited for its results"
             " at a.py:31",
         ),
         ("MS774", {"seconds": {"device": 60.0, "rest": 40.0}, "waited": 50, "idle": 23.0}, None),
@@ -336,7 +336,7 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
             "MS776",
             {"ranks": [WAITS, WAITS, {**WAITS, "data": 35.0, "backward": 10.0}]},
             "rank 2 takes 300 ms more for each step than the others, mostly waiting for data, and they wait for it"
-            " during 55% of the time",
+            " during 55 % of the time",
         ),
         ("MS776", {"ranks": [WAITS, WAITS]}, None),
         ("MS776", {"ranks": [WAITS, {**WAITS, "data": 12.0, "backward": 33.0}]}, None),
@@ -407,7 +407,7 @@ def test_a_long_run_has_few_samples_all_over_it():
     assert found["bytes"] == [step + 1 for step in found["step"]]
 
 
-def test_what_a_data_set_keeps_is_told_apart():
+def test_what_a_data_set_keeps_is_distinguished():
     in_use = [1000]
     growth = MemoryGrowth(lambda: in_use[0])
 

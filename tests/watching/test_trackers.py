@@ -175,13 +175,10 @@ def test_trackio(record, cwd, monkeypatch):
     assert list((cwd / "kept" / "artifacts").rglob("*"))
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "hint"),
-    [
-        ("tensorbord:runs", "'tensorbord:runs' is not a tracker", "did you mean tensorboard:runs"),
-        ("wandb:digits", "'--log-to wandb:digits' needs wandb, which is not installed", "pip install wandb"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message", "hint"), [
+    ("tensorbord:runs", "'tensorbord:runs' is not a tracker", "did you mean tensorboard:runs"),
+    ("wandb:digits", "'--log-to wandb:digits' needs wandb, which is not installed", "pip install wandb"),
+])  # fmt: skip
 def test_refused_before_anything_runs(text, message, hint, monkeypatch, cwd):
     monkeypatch.setitem(sys.modules, "wandb", None)
     (cwd / "train.py").write_text("raise SystemExit(9)")

@@ -48,16 +48,13 @@ def test_a_rank_that_the_script_starts_is_named_once_with_the_command_that_watch
     assert [layer.name for layer in series.layers] == [""]
 
 
-@pytest.mark.parametrize(
-    ("world", "n_watched", "words"),
-    [
-        (1, 1, None),
-        (4, 4, None),
-        (4, 1, "ranks 0, 1, 3 of 4 are not watched, because the script started them"),
-        (9, 1, "ranks 0, 1, 3 and 5 more of 9 are not watched, because the script started them"),
-        (8, 2, "6 of 8 ranks are not watched, because the script started them"),
-    ],
-)
+@pytest.mark.parametrize(("world", "n_watched", "words"), [
+    (1, 1, None),
+    (4, 4, None),
+    (4, 1, "ranks 0, 1, 3 of 4 are not watched, because the script started them"),
+    (9, 1, "ranks 0, 1, 3 and 5 more of 9 are not watched, because the script started them"),
+    (8, 2, "6 of 8 ranks are not watched, because the script started them"),
+])  # fmt: skip
 def test_what_is_said_of_ranks(monkeypatch, world, n_watched, words):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: world)

@@ -1,6 +1,16 @@
 """Longer examples of rules: the time of a training, an autoencoder, several processes; see `examples.py`."""
 
-from tools.docs.examples import _END, _FROM_LOADER, _LONGER, _LOSS, _MODEL, _OPTIMIZER, _STEP, Edits
+from tools.docs.examples import (
+    _BATCH,
+    _END,
+    _FROM_LOADER,
+    _LONGER,
+    _LOSS,
+    _MODEL,
+    _OPTIMIZER,
+    _STEP,
+    Edits,
+)
 
 _PHOTOS = """
 {}def photo(i):
@@ -56,6 +66,13 @@ _CHECK = (
 )
 _IMPORT = ("import torch\n", "import time\n\nimport torch\n")
 _CACHED = ("import torch\n", "import functools\nimport time\n\nimport torch\n")
+_ON_DEVICE = (
+    (_MODEL, 'device = "cuda" if torch.cuda.is_available() else "cpu"\n' + _MODEL + ".to(device)"),
+    (_LOSS, "    loss = F.cross_entropy(model(images[batch].to(device)), labels[batch].to(device))"),
+)
+_LOG = "{}print(step, loss.item())\n    time.sleep(0.2)  # such as a transform of the next images on the CPU"
+_EVERY_50 = "if step % 50 == 0:\n        "
+_SLOW_DISK = "time.sleep(0.12 * distributed.get_rank())  # such as a disk that is slower in one machine"
 _RANKS = (
     ("import torch\nfrom torch import nn", "import torch\nfrom torch import distributed, nn"),
     ("torch.manual_seed(0)", 'distributed.init_process_group("gloo")\ntorch.manual_seed(0)'),
@@ -100,6 +117,10 @@ TIMED: dict[str, tuple[Edits, Edits]] = {
         (_IMPORT, (_MODEL, _INDEX.format("[]") + _MODEL), *_FROM_LOADER),
         (_IMPORT, (_MODEL, _INDEX.format("list_files()") + _MODEL), *_FROM_LOADER),
     ),
+    "MS774": (
+        (_IMPORT, *_ON_DEVICE, (_END, f"{_END}\n    {_LOG.format('')}")),
+        (_IMPORT, *_ON_DEVICE, (_END, f"{_END}\n    {_LOG.format(_EVERY_50)}")),
+    ),
 }
 # The same of two processes.
 RANKS: dict[str, tuple[Edits, Edits]] = {
@@ -110,5 +131,9 @@ RANKS: dict[str, tuple[Edits, Edits]] = {
             (_BACKWARD, _BACKWARD + "    if distributed.get_rank() == 0:\n    " + _CLIP),
         ),
         (*_RANKS, _REPLICAS, _OWN_BATCHES, (_BACKWARD, _BACKWARD + _CLIP)),
+    ),
+    "MS776": (
+        (_IMPORT, *_RANKS, _REPLICAS, _OWN_BATCHES, (_BATCH, f"{_BATCH}\n    {_SLOW_DISK}")),
+        (_IMPORT, *_RANKS, _REPLICAS, _OWN_BATCHES, ("\nfor step", f"\n{_SLOW_DISK}\nfor step")),
     ),
 }

@@ -18,7 +18,7 @@ import modelscope_cli as ms
 from modelscope_cli.shell.app import run
 from tools.docs.steps import Step, steps
 
-WIDTH = 100  # columns of the terminal
+WIDTH = 84  # columns of the terminal
 # `$ ` and a command, which may go on behind a backslash, and below it what it prints.
 BLOCK = re.compile(r"```console\n\$ ((?:.*\\\n)*.*)\n([^`]*)```")
 _SETTINGS = {"NO_COLOR": "1", "MSCOPE_OFFLINE": "1", "TERM": "xterm", "COLUMNS": str(WIDTH)}

@@ -10,6 +10,7 @@ from tools.docs import ROOT, examples
 from tools.docs.long_examples import RANKS, TIMED
 from tools.docs.markdown import cell, table
 
+ON_ACCELERATOR = {"MS774"}
 EXAMPLES = examples.TRAININGS | TIMED | RANKS
 GROUPS = {
     "MS0": "Code in a checkpoint (`check`)",
@@ -143,10 +144,11 @@ def _example(code: str) -> list[str]:
         line = "modelscope watch example.py"
         if code in RANKS:
             line = "torchrun --nproc-per-node 2 -m modelscope_cli watch example.py"
+        where = " where there is an accelerator" if code in ON_ACCELERATOR else ""
         return [
             "## Example",
             f"```py\n{script}\n```",
-            f"As `example.py`, `{line}` reports {code}.",
+            f"As `example.py`, `{line}` reports {code}{where}.",
             "## Use instead",
             f"```diff\n{examples.change(EXAMPLES[code])}\n```",
         ]
@@ -182,7 +184,7 @@ def _file(code: str) -> str:
 
 def _threshold(rule: RuleInfo) -> str:
     if rule.threshold is None:
-        return "a budget, which is yours to set"
+        return "a budget that you set"
     return rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
 
 

@@ -42,22 +42,22 @@ def ablate(
     ablated one are computed again. Over several images all numbers are means.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
-            the model's own size.
+            the model's input size.
         layer, exclude: layer patterns.
         by_channel: ablate the channels of each `layer` one by one.
         method: what replaces the output: zeros; the mean of each channel over its positions; or the same values at
             shuffled positions (seeded). If a channel has a single value, channels are averaged or shuffled instead.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
-        hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the figures; `force`: it need not be empty.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        out: folder for the report and the figures; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern, a class or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or gives nothing to follow, or a file cannot be read
-            or written (exit 4).
+        UsageError: a keyword, a pattern, a class or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error, or has no output to explain, or a file cannot
+            be read or written (exit 4).
     """
     results = Results(out, force)
     subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)
@@ -90,15 +90,13 @@ def ablate(
         out_dir=results.path,
         hooks=hooks,
     )
-    with results.open() as stage:
+    with results.open(subject.progress) as stage:
         if stage is not None:
             folder = figures_of("ablate")
             image = next(iter(subject.first.pictures), None)
             maps = _maps(subject, folder.rows_shown(record), image) if image is not None else {}
             record = replace(record, files=folder.files_for(image))
             folder.save_report(record, stage, image, maps)
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
     return record
 
 

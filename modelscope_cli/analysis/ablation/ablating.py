@@ -76,8 +76,10 @@ class CandidateFinder(Observer):
         self._channels.see(module, output)
         tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
         if tensors and self._selection.means(call.name, call.index, is_innermost):
-            found = (self._channels.find(module, tensor) for tensor in tensors)
-            dims = tuple(dim for dim in found if dim is not None)  # never None with two dimensions or more
+            channel_dims = (self._channels.find(module, tensor) for tensor in tensors)
+            dims = tuple(
+                dim for dim in channel_dims if dim is not None
+            )  # never None with two dimensions or more
             self.found.append(Candidate(call, dims, tensors[0].shape[dims[0]]))
 
 
@@ -116,14 +118,10 @@ class Effect:
 
     def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
         """Return the means."""
-        call = self.candidate.call
         means = {name: total / self.n_images for name, total in self._sums.items()}
         ((answer, _),) = self._answers.most_common(1) or ((None, 0),)
         return Ablation(
-            name=call.name,
-            type=call.type,
-            order=call.order,
-            call=call.index,
+            **self.candidate.call.fields,
             channel=self.channel,
             mode=mode,
             target_logit_change=_finite(means["change"]),
@@ -354,8 +352,16 @@ class _Ablating:
 
     def result(self) -> Ablations:
         rows = [effect.to_row(self._request.how, self._categories) for effect in self._effects]
+        index = next(iter(self._classes)) if len(self._classes) == 1 else None
         return Ablations(
-            baseline=self._baseline(),
+            baseline=Baseline(
+                target=self._words(index),
+                target_index=index,
+                target_label=None if index is None else label_of_class(index, self._categories),
+                target_logit=_mean(self._scores),
+                target_probability=_mean(self._probabilities) if self._probabilities else None,
+                predictions=tuple(self._predictions),
+            ),
             rows=by_effect(rows),
             classes=self._trial.main.n_classes or len(self._categories or ()),
             output=self._trial.kind,
@@ -365,17 +371,6 @@ class _Ablating:
             called=self._called,
             images=self._n_images(),
             warnings=(*self._warnings, *undecided(self._predictions)),
-        )
-
-    def _baseline(self) -> Baseline:
-        index = next(iter(self._classes)) if len(self._classes) == 1 else None
-        return Baseline(
-            target=self._words(index),
-            target_index=index,
-            target_label=None if index is None else label_of_class(index, self._categories),
-            target_logit=_mean(self._scores),
-            target_probability=_mean(self._probabilities) if self._probabilities else None,
-            predictions=tuple(self._predictions),
         )
 
     def _words(self, index: int | None) -> str:

@@ -186,13 +186,13 @@ class Holdings:
 
 
 def _values_of(model: nn.Module) -> tuple[list[Any], list[int]]:
-    held: list[Any] = []
+    values: list[Any] = []
     for module in model.modules():
         for value in module.__dict__.values():
-            held.append(value)
+            values.append(value)
             if isinstance(value, (dict, list, set)):
-                held.extend(value.values() if isinstance(value, dict) else value)
-    return held, [version_of(buffer) for buffer in model.buffers()]
+                values.extend(value.values() if isinstance(value, dict) else value)
+    return values, [version_of(buffer) for buffer in model.buffers()]
 
 
 def _is_plain(leaf: Any) -> bool:

@@ -20,8 +20,8 @@ from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.records.run import Arguments
 
 NO_ATTENTION = (
-    "no attention was seen in the selected layers: "
-    "no softmax whose weights are multiplied with values computed from the input"
+    "no attention in the selected layers: attention is a softmax whose result is multiplied by values "
+    "computed from the input"
 )
 
 

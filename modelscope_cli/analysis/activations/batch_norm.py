@@ -70,10 +70,7 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
     momentum = module.momentum
     share = momentum if momentum is not None else 1.0 / (int(entry.n_before) + 1)
     return BatchNormDrift(
-        name=entry.call.name,
-        type=entry.call.type,
-        order=entry.call.order,
-        call=entry.call.index,
+        **entry.call.fields,
         channels=len(gap),
         momentum=momentum,
         mean_gap=_rms(gap),

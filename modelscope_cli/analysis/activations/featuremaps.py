@@ -20,7 +20,7 @@ from modelscope_cli.analysis.activations.maps import (
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.spatial.arrange import one_frame
+from modelscope_cli.analysis.spatial.positions import with_frames
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError
@@ -146,9 +146,10 @@ def _exhibit(attention: AttentionCall, class_tokens: Sequence[int]) -> CapturedO
             "attention of the only query" if look.n_queries == 1 else f"attention received, mean over {which}"
         )
         weights = look.received
-    frame = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
-    assert frame.maps is not None
-    return CapturedOutput(replace(record, channels=len(frame.maps), note=frame.note), frame.maps)
+    frames = with_frames(weights.unflatten(1, look.grid), [of, *look.notes])
+    assert frames.maps is not None
+    record = replace(record, channels=len(frames.maps), note=frames.note)
+    return CapturedOutput(record, frames.maps, frames=frames.frames)
 
 
 FEW = 40  # outputs that are all drawn
@@ -212,8 +213,8 @@ def featuremaps(
     of a data set with the strongest, median and weakest activation.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: a path, a PIL image or a tensor; None for seeded noise of the model's own size.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
+        inputs: a path, a PIL image or a tensor; None for seeded noise of the model's input size.
         layer, exclude: layer patterns.
         channels: only these channels, by index: 3,7,10..20; a single number is an index, not a count. In Python
             also `[3, 7]`.
@@ -230,13 +231,13 @@ def featuremaps(
             weakest. At most 25; ties keep the order of the list. The median is taken over at most 1,024 images,
             chosen by a hash of their names.
         save_tensors: save the outputs as .safetensors.
-        hook: what changes on the way, as `--hook` takes it.
-        out: folder for the grids and `report.json`; `force`: it need not be empty.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        out: folder for the grids and `report.json`; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, nothing can be drawn, or a file cannot be read or
-            written (exit 4).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raises an error, nothing can be drawn, or a file cannot be
+            read or written (exit 4).
     """
     choice = choose_channels(channels, max_channels, strongest)
     make_palette(cmap)

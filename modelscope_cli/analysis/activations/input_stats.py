@@ -36,10 +36,7 @@ def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
     arguments = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
     return tuple(
         ArgumentStats(
-            name,
-            tuple(tensor.shape),
-            dtype_name(tensor.dtype),
-            reduce_tensor(tensor, None, RANGE)(),
+            name, tuple(tensor.shape), dtype_name(tensor.dtype), reduce_tensor(tensor, None, RANGE)()
         )
         for name, arg in (arguments.items() if isinstance(arguments, dict) else enumerate(arguments))
         for _, tensor in tensors_in(arg)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION
-from modelscope_cli.analysis.spatial.arrange import by_cells, by_shape
-from modelscope_cli.analysis.spatial.positions import Cells
+from modelscope_cli.analysis.spatial.positions import Cells, by_cells, by_shape
 from modelscope_cli.analysis.spatial.tracker import Tracker
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
@@ -92,11 +91,13 @@ class CapturedOutput:
         maps: a copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
             `record.problem`.
         has_channels: whether the maps are the channels that hooks and masks count.
+        frames: all frames of which the maps are sheets, see `Arranged`.
     """
 
     record: FeatureMap
     maps: Tensor | None
     has_channels: bool = True
+    frames: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class _Caught:
             return CapturedOutput(replace(record, problem=arranged.note), None)
         n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
         record = replace(record, channels=len(arranged.maps), note=arranged.note)
-        return CapturedOutput(record, arranged.maps, has_channels=n_channels == len(arranged.maps))
+        has_channels = n_channels == len(arranged.maps)
+        return CapturedOutput(record, arranged.maps, has_channels, arranged.frames)
 
 
 class _Capturer(Observer):
@@ -214,17 +216,17 @@ def capture_maps(
 
 def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
     """Return outputs in the order of their calls, with the channels to show; having none of these is a problem."""
-    done = []
+    outputs = []
     for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
-            low, high = value_range(maps)
+            low, high = value_range(maps if exhibit.frames is None else exhibit.frames)
             channels = choice.of(maps)
             problem = None if channels else f"it has no such channel, only 0 to {len(maps) - 1}"
             note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if channels else "")))
             record = replace(record, shown=channels, min=low, max=high, problem=problem, note=note)
-        done.append(replace(exhibit, record=record))
-    return done
+        outputs.append(replace(exhibit, record=record))
+    return outputs
 
 
 def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:

@@ -13,8 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, entered, merge_arguments
 from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock
-from modelscope_cli.analysis.statistics.correlation import Comoments
-from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.moments import Comoments, Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
@@ -259,9 +258,9 @@ class ActivationObserver(Observer):
     def take(self) -> tuple[Activation, ...]:
         """Return the gathered statistics, and reset them, so that batches are independent."""
         self.settle()
-        taken = tuple(self.activations.values())
+        activations = tuple(self.activations.values())
         self.activations, self._channels, self._lineage = {}, ChannelFinder(), Lineage()
-        return taken
+        return activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,12 +306,7 @@ def observe_activations(
     def open_session(*observers: Observer) -> HookSession:
         wanted, names = selection.wanted, selection.names
         return HookSession(
-            model,
-            observers,
-            wanted=wanted,
-            names=names,
-            is_training=is_training,
-            interventions=interventions,
+            model, observers, wanted=wanted, names=names, is_training=is_training, interventions=interventions
         )
 
     def run(session: HookSession, batch: Batch) -> None:
@@ -367,10 +361,7 @@ def to_row(activation: Activation) -> ActivationStats:
     """Return statistics as a row; an output without finite values has only counts."""
     call, moments = activation.call, activation.moments
     row = ActivationStats(
-        name=call.name,
-        type=call.type,
-        order=call.order,
-        call=call.index,
+        **call.fields,
         output=activation.output,
         shape=activation.shape,
         dtype=activation.dtype,

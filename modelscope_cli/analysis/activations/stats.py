@@ -1,7 +1,8 @@
-"""`stats`: the public function, and the entropy of attention."""
+"""`stats` and `observe`: the public functions, and the entropy of attention."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -13,21 +14,22 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION, AttentionCall, AttentionWatch, Heads
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, to_input_row
-from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
+from modelscope_cli.analysis.activations.observer import ActivationObserver, observe_activations, to_rows
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.comparison.fingerprint import take_fingerprint
 from modelscope_cli.analysis.statistics.moments import Wanted
-from modelscope_cli.analysis.subject import Subject, as_patterns
-from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import Intervention
+from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header
+from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.hooks.selection import Selection, names_of
+from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
+from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Arguments, Notice
 from modelscope_cli.records.stats import (
     COLUMN_OF_FIGURE,
     AttentionStats,
@@ -42,6 +44,62 @@ from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
+
+
+class Observation:
+    """Statistics gathered by `observe`; `.record()` returns those of all forwards so far."""
+
+    def __init__(self, loaded: LoadedModel, observer: ActivationObserver, near_zero: float) -> None:
+        self._loaded = loaded
+        self._observer = observer
+        self._near_zero = near_zero
+
+    def record(self) -> StatsRecord:
+        """Return one row per output of each call, over all forwards; `images` counts along the first dimension."""
+        self._observer.settle()
+        activations = sorted(self._observer.activations.values(), key=lambda item: item.call.order)
+        rows = to_rows(activations)
+        images = rows[0].numel // max(math.prod(rows[0].shape[1:]), 1) if rows else 0
+        warnings = [] if rows else [Notice("nothing_observed", "none of the layers has run in the block yet")]
+        return StatsRecord(header("stats", self._loaded, None, 0, warnings), rows, images, self._near_zero)
+
+    def __str__(self) -> str:
+        return str(self.record())
+
+    def _repr_html_(self) -> str:
+        return self.record()._repr_html_()
+
+
+@contextmanager
+def observe(
+    model: nn.Module | LoadedModel,
+    layer: str | Sequence[str] = (),
+    *,
+    exclude: str | Sequence[str] = (),
+    near_zero: float = NEAR_ZERO,
+) -> Iterator[Observation]:
+    """Gather statistics of the activations while you run the model yourself, in whichever mode it is.
+
+    Args:
+        layer, exclude: layer patterns as on the command line, without positions (`#`, `@`).
+        near_zero: |x| below this counts as near zero.
+
+    When the block ends every hook is gone; the model's own state is yours and is left alone.
+
+    Raises:
+        UsageError: a pattern that matches nothing.
+    """
+    loaded = model if isinstance(model, LoadedModel) else describe_module(model)
+    take = as_patterns(layer)
+    try:
+        names = names_of(loaded.module, take, as_patterns(exclude))
+    except ModelscopeError as error:
+        error.speak_python()
+        raise
+    # The mean absolute deviation over several forwards would need a second pass.
+    observer = ActivationObserver(Wanted(mad=False, threshold=near_zero), is_innermost_only=not take)
+    with HookSession(loaded.module, [observer], names=names, is_restoring=False):
+        yield Observation(loaded, observer, near_zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +166,7 @@ def _rows(attention: AttentionCall, entropies: _Entropies) -> list[AttentionStat
     )
     return [
         AttentionStats(
-            name=call.name,
-            type=call.type,
-            order=call.order,
-            call=call.index,
+            **call.fields,
             output=attention.output,
             head=head,
             heads=len(entropies.total),
@@ -150,28 +205,28 @@ def stats(
     """Return statistics of every layer's output, over any number of images, in constant memory.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
-            the model's own size.
+            the model's input size.
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
         plot: save one figure of all the distributions (.png .svg .pdf).
         correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
-        fingerprint: write a small file (.json) of this run, by which `diff` tells on another machine, or of another
-            runtime, whether the same is computed. In Python `record.fingerprint` has it. Made in a separate pass.
-        hook: what changes on the way, as `--hook` takes it.
+        fingerprint: write a small file (.json) of this run, with which `diff` compares a run on another machine or
+            in another runtime. Takes a separate pass. In Python: `record.fingerprint`.
+        hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
             their percentile: `p01`, `p50`, `p99.9`. They are exact, and read every image twice. `channel_zeros`
             counts the zeros of each channel; it is also left out by default.
         out: folder for `report.json`, its page, the figures of `correlation`, and over image files every finished
-            block; `force`: it need not be empty.
+            block; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, no attention was seen, or a file cannot be read or
-            written (exit 4).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raises an error, no attention was seen, or a file cannot be
+            read or written (exit 4).
     """
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     if plot is not None and blocks.is_first:

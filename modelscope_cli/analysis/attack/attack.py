@@ -46,7 +46,7 @@ def attack(
     embedding if its cosine similarity to the original falls below 0.5.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: one image: a path or a PIL image.
         method: fgsm: one step along the sign of the gradient; ifgsm: several smaller steps; pgd: the same from a
             random start.
@@ -59,15 +59,15 @@ def attack(
         restarts: number of random starts of pgd.
         target: the class to reach, an index or a label; without it, any but the predicted one. mask:CLASS, box:N:
             pixels or a box to remove. similar:FILE: an image to resemble.
-        hook: what changes on the way, as `--hook` takes it.
-        out: folder for the images and the report; `force`: it need not be empty.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        out: folder for the images and the report; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a class or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised or cannot be differentiated, or a file cannot be read
-            or written (exit 4).
+        UsageError: a keyword, a class or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error or cannot be differentiated, or a file cannot be
+            read or written (exit 4).
     """
-    asked = make_request(
+    request = make_request(
         method=method,
         norm=norm,
         epsilon=texts(epsilon),
@@ -77,45 +77,45 @@ def attack(
         target=texts(target),
         seed=seed_of(model, keywords),
     )
-    given = to_inputs(inputs, keywords)
-    given.request.check_one()
+    python_inputs = to_inputs(inputs, keywords)
+    python_inputs.request.check_one()
     results = Results(out, force)
-    subject = Subject("attack", model, given, keywords, hook=hook, has_backward=True, progress=progress)
+    subject = Subject(
+        "attack", model, python_inputs, keywords, hook=hook, has_backward=True, progress=progress
+    )
     loaded = subject.loaded
     on_image.check_family(loaded)
     subject.open()
-    on_image.check_inputs(subject.inputs, given.name)
+    on_image.check_inputs(subject.inputs, python_inputs.name)
     interventions = subject.bind().interventions
-    n_steps = asked.restarts * (asked.steps + 1)
-    if asked.is_smallest:
+    n_steps = request.restarts * (request.steps + 1)
+    if request.is_smallest:
         subject.progress.note(
             f"the smallest perturbation: about {_RUNS} searches of at most {n_steps} steps each; --epsilon E "
             "is one search"
         )
         n_steps *= _RUNS
     with counting(subject.progress, "steps", n_steps) as tick:
-        aim = None if asked.target is None else resolve_aim(asked.target, subject)
-        attacked = on_image.attack_image(loaded, subject.inputs, asked, tick, interventions, aim)
+        aim = None if request.target is None else resolve_aim(request.target, subject)
+        attacked = on_image.attack_image(loaded, subject.inputs, request, tick, interventions, aim)
     if attacked.before.note is not None:
         subject.progress.note(attacked.before.note)
     hooks = subject.conclude()
-    with results.open() as stage:
+    with results.open(subject.progress) as stage:
         folder = figures_of("attack")
         file = stage / folder.ADVERSARIAL if stage is not None else None
-        read = on_image.save_and_reread(loaded, subject.inputs, attacked.found, file, interventions)
-        subject.warn(on_image.notices(attacked, read, asked))
+        read_back = on_image.save_and_reread(loaded, subject.inputs, attacked.found, file, interventions)
+        subject.warn(on_image.notices(attacked, read_back, request))
         record = AttackRecord(
             run=subject.run(),
-            image=(given.request.files or subject.inputs.info.files)[0],
+            image=(python_inputs.request.files or subject.inputs.info.files)[0],
             out_dir=results.path,
             files=folder.FILES if stage is not None else (),
             hooks=hooks,
-            **on_image.describe(attacked, read, asked, loaded.categories),
+            **on_image.describe(attacked, read_back, request, loaded.categories),
         )
         if stage is not None:
-            folder.save_report(record, attacked.levels, read.levels, stage)
+            folder.save_report(record, attacked.levels, read_back.levels, stage)
         else:
-            record.keep_drawing(partial(folder.drawing_of, record, attacked.levels, read.levels))
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
+            record.keep_drawing(partial(folder.drawing_of, record, attacked.levels, read_back.levels))
     return record

@@ -131,8 +131,10 @@ class LikenessGoal:
         return 1 - (self.other or self.own).score(answer)[0]
 
     def is_reached(self, answer: ModelOutput) -> bool:
-        own = float(self.own.score(answer)[0].detach())
-        return own < _MOST if self.other is None else float(self.other.score(answer)[0].detach()) > own
+        likeness = float(self.own.score(answer)[0].detach())
+        return (
+            likeness < _MOST if self.other is None else float(self.other.score(answer)[0].detach()) > likeness
+        )
 
 
 AnswerGoal = ClassGoal | PixelGoal | NumberGoal | LikenessGoal
@@ -362,14 +364,14 @@ def _plan(inputs: Inputs) -> Preprocessing:
 
 
 def describe(
-    attacked: Attacked, read: ReadBack, request: AttackRequest, categories: tuple[str, ...] | None
+    attacked: Attacked, back: ReadBack, request: AttackRequest, categories: tuple[str, ...] | None
 ) -> dict[str, Any]:
     """Return the fields of `AttackRecord` that come from the attack, by name."""
     goal, best = attacked.goal, attacked.found
     change = best.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
-    saved_change = (read.levels.int() - attacked.levels.int()).double() / 255
-    answers = [attacked.before, best.answer, read.answer]
-    tops = [_answer_of(answer, attacked.before, categories) for answer in (*answers, read.prepared)]
+    saved_change = (back.levels.int() - attacked.levels.int()).double() / 255
+    answers = [attacked.before, best.answer, back.answer]
+    tops = [_answer_of(answer, attacked.before, categories) for answer in (*answers, back.prepared)]
     return {
         "method": request.method,
         "norm": request.norm,
@@ -395,8 +397,8 @@ def describe(
         "linf_saved": float(saved_change.abs().max()),
         "l2_saved": float(saved_change.norm()),
         "success": best.is_success,
-        "success_saved": goal.is_reached(read.answer),
-        "success_prepared": goal.is_reached(read.prepared),
+        "success_saved": goal.is_reached(back.answer),
+        "success_prepared": goal.is_reached(back.prepared),
         "iterations": best.iterations,
         "restart": best.restart,
         "loss_before": float(goal.loss(attacked.before)),
@@ -408,7 +410,7 @@ def describe(
     }
 
 
-def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple[Notice, ...]:
+def notices(attacked: Attacked, back: ReadBack, request: AttackRequest) -> tuple[Notice, ...]:
     """Return warnings about results that may mislead.
 
     Failure for lack of a gradient is not robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False Sense
@@ -422,7 +424,7 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
             f"{len(best.losses)} runs: the attack has no direction, which does not prove robustness{hint}"
         )
         notices.append(Notice("zero_gradient", message))
-    if request.epsilon and read.levels.equal(attacked.levels):
+    if request.epsilon and back.levels.equal(attacked.levels):
         message = "the perturbation is below half an 8-bit level everywhere: the file equals the image"
         notices.append(Notice("lost_in_8_bits", message))
     return tuple(notices)
@@ -435,7 +437,7 @@ def _shifts(
     if answers[0].main.kind == "vectors":
         first = answers[0].follow(THE_PREDICTED, categories)
         return (ClassShift(None, "cosine similarity", *(float(first.score(answer)) for answer in answers)),)
-    indices = dict.fromkeys(guess.index for said in tops for guess in said.top)
+    indices = dict.fromkeys(guess.index for top in tops for guess in top.top)
     if goal.index is not None:
         indices[goal.index] = None
     scores = [_scores(answer) for answer in answers]

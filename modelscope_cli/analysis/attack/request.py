@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.bounds import absurdity
+from modelscope_cli.records.naming import absurdity
 
 # Defaults of each method. The steps of `pgd` add up to 2.5 radii, so that a random start can reach every corner.
 _STEPS = {"fgsm": 1, "ifgsm": 10, "pgd": 20}
@@ -61,8 +61,8 @@ def make_request(
     the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
     """
     if method == "fgsm":
-        typed = {"--steps": steps, "--step-size": step_size}
-        options = [f"{option} {value}" for option, value in typed.items() if value is not None]
+        steps_typed = {"--steps": steps, "--step-size": step_size}
+        options = [f"{option} {value}" for option, value in steps_typed.items() if value is not None]
         if options:
             raise UsageError(f"'{options[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
     if method != "pgd" and restarts > 1:
@@ -98,5 +98,5 @@ def _length(option: str, text: str, example: str, norm: str) -> float:
         near = f"{value:g}/255" if value <= 255 else example
         raise UsageError(f"'{option} {text}' is above 1, and pixels go from 0 to 1", f"{option} {near}")
     if value > _LONGEST:
-        raise UsageError(f"'{option} {text}' is longer than any change of an image", f"{option} {example}")
+        raise UsageError(f"'{option} {text}' is above the largest possible change", f"{option} {example}")
     return value

@@ -380,7 +380,8 @@ def _gradient(loss: Tensor, pixels: Tensor) -> Tensor:
             (gradient,) = torch.autograd.grad(loss, pixels, allow_unused=True)
     if gradient is None:
         raise CannotRunError(
-            "the model's scores send no gradient to the image: its forward runs under no_grad, detaches, rounds, "
+            "no gradient flows from the model's scores to the image: its forward runs under no_grad, "
+            "detaches, rounds, "
             "or is quantized",
             "modelscope stats ...   needs no gradients",
         )

@@ -1,24 +1,28 @@
-"""The folder of finished blocks, one file each, and `run.json`, which describes their run."""
+"""The folder of finished blocks, one file each as lossless JSON, and `run.json`, which describes their run."""
 
 import dataclasses
 import hashlib
 import inspect
 import json
+import math
 import os
 import platform
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping
+import types
+import typing
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError
@@ -29,6 +33,96 @@ from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.output_files import is_unfinished, make_folder, write_bytes, write_with
 from modelscope_cli.records.certificate import Machine
 from modelscope_cli.records.naming import dtype_name
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+
+
+def to_text(value: Any) -> str:
+    """Return dataclasses, tuples, dicts, numbers, strings and tensors as one line of JSON."""
+    return json.dumps(_without_loss(value), separators=(",", ":"), allow_nan=False)
+
+
+def from_plain(kind: type[T], value: Any) -> T:
+    """Return the value of type `kind` that `to_text` wrote, from the output of `json.loads`."""
+    return _reader(kind)(value)  # type: ignore[arg-type]
+
+
+def _without_loss(value: Any) -> Any:
+    kind = type(value)
+    if kind in (str, int, bool) or value is None:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else str(value)
+    if dataclasses.is_dataclass(value):
+        return {name: _without_loss(getattr(value, name)) for name in _names(kind)}  # type: ignore[arg-type]
+    if isinstance(value, dict):
+        return [[_without_loss(key), _without_loss(item)] for key, item in value.items()]
+    if isinstance(value, (tuple, list)):
+        is_flags = bool(value) and all(type(item) is bool for item in value)
+        return "".join("01"[item] for item in value) if is_flags else [_without_loss(item) for item in value]
+    if isinstance(value, Tensor):
+        whole = value.detach().cpu().contiguous()
+        data = whole.view(-1).view(torch.uint8) if whole.numel() else whole.new_empty(0, dtype=torch.uint8)
+        text = b64encode(bytes(data.numpy())).decode()
+        return {"dtype": dtype_name(whole.dtype), "shape": list(whole.shape), "data": text}
+    raise TypeError(f"no exact text of a {kind.__name__}")
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Return the stored fields: those with `repr`; the others have a default."""
+    return tuple(field.name for field in dataclasses.fields(kind) if field.repr)
+
+
+@cache
+def _reader(kind: Any) -> Reader:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        kinds = [argument for argument in arguments if argument is not types.NoneType]
+        return _optional(_reader(kinds[0])) if len(kinds) == 1 else lambda value: value  # words or numbers
+    if origin is tuple:
+        is_any_length = len(arguments) == 2 and arguments[1] is ...
+        return _sequence(arguments[0]) if is_any_length else _fixed(tuple(map(_reader, arguments)))
+    if origin is dict:
+        read_key, read_item = map(_reader, arguments)
+        return lambda pairs: {read_key(key): read_item(item) for key, item in pairs}
+    if kind is float:
+        return lambda value: float(value) if isinstance(value, str) else value
+    if kind is Tensor:
+        return _tensor
+    return _fields(kind) if dataclasses.is_dataclass(kind) else lambda value: value
+
+
+def _optional(read: Reader) -> Reader:
+    return lambda value: None if value is None else read(value)
+
+
+def _sequence(kind: Any) -> Reader:
+    if kind is bool:
+        return lambda value: tuple(flag == "1" for flag in value)
+    if kind in (int, str):
+        return tuple
+    read = _reader(kind)
+    return lambda value: tuple(map(read, value))
+
+
+def _fixed(readers: tuple[Reader, ...]) -> Reader:
+    return lambda value: tuple(read(item) for read, item in zip(readers, value, strict=True))
+
+
+def _fields(kind: Any) -> Reader:
+    hints = typing.get_type_hints(kind)
+    readers = [(name, _reader(hints[name])) for name in _names(kind)]
+    return lambda value: kind(**{name: read(value[name]) for name, read in readers})
+
+
+def _tensor(value: dict[str, Any]) -> Tensor:
+    kind = getattr(torch, value["dtype"])
+    data = bytearray(b64decode(value["data"]))
+    flat = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
+    return flat.view(value["shape"])
+
 
 SCHEMA = "modelscope/blocks/1"
 # Fields of requests that do not change results.
@@ -110,7 +204,6 @@ def _request(request: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as plain JSON types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -160,9 +253,9 @@ def _source(kind: type) -> str:
 
 def _values(model: nn.Module) -> list[tuple[str, Tensor]]:
     """Return all parameters and buffers, non-persistent ones too, and the weights of quantized layers."""
-    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    packed = {name: value for name, value in model.state_dict().items() if name not in named}
-    tensors = {**named, **packed}
+    tensors_by_name = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    packed = {name: value for name, value in model.state_dict().items() if name not in tensors_by_name}
+    tensors = {**tensors_by_name, **packed}
     return [
         (f"{name}{n or ''}", tensor)
         for name, value in tensors.items()
@@ -254,10 +347,10 @@ class BlockFolder:
     def document(self) -> dict[str, Any] | None:
         """Return the description of the run; None if there is none."""
         try:
-            found = json.loads((self.path / RUN).read_bytes())
+            document = json.loads((self.path / RUN).read_bytes())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return document if isinstance(document, dict) else None
 
     def has(self, phase: str, number: int) -> bool:
         return self._file(phase, number).exists()
@@ -311,13 +404,13 @@ def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
-        return [f"'{folder / SUMS}' is missing, so changes of the report cannot be seen"]
-    written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        return [f"'{folder / SUMS}' is missing, so changes to the report cannot be detected"]
+    digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     changes = []
-    for name in sorted({*written, *expected}):
+    for name in sorted({*digests, *expected}):
         path = folder / name
         if not path.is_file():
             changes.append(f"'{path}' is missing")
-        elif file_sha256(path) != written.get(name):
+        elif file_sha256(path) != digests.get(name):
             changes.append(f"'{path}' was changed after it was written")
     return changes

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
-from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import Block, BlockFolder, from_plain, to_text
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.ranks import Ranks, Store, meeting_place
-from modelscope_cli.records.bounds import LAST_SEED
 from modelscope_cli.records.certificate import Certificate, Machine
+from modelscope_cli.records.naming import LAST_SEED
 
 # Every process increments its own counter once per beat, from a thread that computations do not block. A process
 # whose counter has not changed for `GONE_S` seconds is considered dead.
@@ -72,7 +71,7 @@ class Rendezvous:
             elif 0 < count < _DONE and now - since > GONE_S:
                 count = _ENDED
             if count < 0:
-                message = f"process {rank} of {self._ranks.world} has ended before its work was done"
+                message = f"process {rank} of {self._ranks.world} ended before its work was done"
                 raise CannotRunError(message, _RESUME)
 
     def leave(self, *, is_done: bool) -> None:
@@ -96,7 +95,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of torch, which has several
-        message = "the rendezvous store is gone: the process that holds it has ended"
+        message = "the rendezvous store is gone: the process that hosts it has ended"
         raise CannotRunError(message, _RESUME) from error
 
 
@@ -133,7 +132,9 @@ class StoredBlocks:
         assert self._inputs.make_blocks is not None
         n_taken = 0
         for batch in self._inputs.make_blocks(self._claimed(phase)):
-            self._finish(phase, batch, compute)
+            partial = compute_block(batch, compute, self._subject.seed)
+            block = Block(batch.block, batch.names, batch.broken, self._machine)
+            self._folder.write(phase, block, to_text(partial))
             while n_taken < self._inputs.n_batches and self._folder.has(phase, n_taken):
                 yield self.take(phase, n_taken)
                 n_taken += 1
@@ -152,11 +153,6 @@ class StoredBlocks:
             return
         while (number := self._meeting.add(f"claimed {phase}", 1) - 1) < self._inputs.n_batches:
             yield number
-
-    def _finish(self, phase: str, batch: Batch, compute: Callable[[Batch], Any]) -> None:
-        partial = compute_block(batch, compute, self._subject.seed)
-        block = Block(batch.block, batch.names, batch.broken, self._machine)
-        self._folder.write(phase, block, to_text(partial))
 
     def _wait_for(self, phase: str, number: int) -> None:
         """Wait for a block that another process computes."""
@@ -177,7 +173,7 @@ class StoredBlocks:
         size = self._inputs.block_size
         expected = sorted(file.name for file in self._inputs.files[number * size : (number + 1) * size])
         if block.number != number or block.names != expected:
-            message = f"block {number} of '{self._folder.path}' does not hold the images it should"
+            message = f"block {number} of '{self._folder.path}' does not contain the expected images"
             raise CannotRunError(message, "leave out --resume   and give another --out")
         self._digest.update(sha256)
         self._machines[block.machine] = None

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelscope_cli.analysis.blocks.blocks import TOLERANCE, Verifying, verifying
 from modelscope_cli.analysis.blocks.folder import (
     TIMING,
     BlockFolder,
@@ -15,7 +16,6 @@ from modelscope_cli.analysis.blocks.folder import (
     keywords_of,
     model_request,
 )
-from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.certificate import VerifyRecord
 from modelscope_cli.records.keywords import spelled_out
@@ -55,14 +55,14 @@ def verify(
         model: the module, if one was passed to the function.
 
     Raises:
-        UsageError: a keyword that means nothing, or a module that is not there (exit 2 on the command line).
+        UsageError: a keyword that is not valid, or a module that is not there (exit 2 on the command line).
         CannotRunError: no blocks, or not all of them; the model or the images cannot be found (exit 4).
     """
     path = Path(result)
     folder = BlockFolder(path.parent if path.name == DOCUMENT else path)
     document = folder.document()
     if document is None:
-        message = f"'{folder.path}' holds no blocks, so nothing can be recomputed"
+        message = f"'{folder.path}' contains no blocks, so nothing can be recomputed"
         raise CannotRunError(
             message, "give the command --out DIR, which stores them for more images than --batch"
         )
@@ -77,8 +77,8 @@ def verify(
         recomputed = _compute(document, requested, progress)
     certificate = check.certificate(document)
     in_report = _in_report(folder.path / DOCUMENT, recomputed)
-    found = [*check.differences, *in_report, *changed_files(folder.path, (DOCUMENT, PAGE))]
-    for difference in found:
+    differences = [*check.differences, *in_report, *changed_files(folder.path, (DOCUMENT, PAGE))]
+    for difference in differences:
         (progress.warn if progress is not None else str)(difference)
     return VerifyRecord(
         run=replace(recomputed.run, command="verify"),
@@ -88,8 +88,8 @@ def verify(
         tolerance=TOLERANCE,
         machine=check.machine,
         certificate=certificate,
-        differences=tuple(found),
-        passed=not found and all(block.passed for block in check.checked),
+        differences=tuple(differences),
+        passed=not differences and all(block.passed for block in check.checked),
     )
 
 

@@ -51,8 +51,8 @@ def tolerance_at(order: int, dtypes: Iterable[str | None]) -> float:
 
     The errors of the layers before it add up like those of a random walk, so it grows with the root of how many.
     """
-    known = [dtype for dtype in dtypes if dtype in _ROUNDOFF] or ["float32"]
-    coarsest = max(known, key=lambda dtype: _ROUNDOFF[dtype])
+    names = [dtype for dtype in dtypes if dtype in _ROUNDOFF] or ["float32"]
+    coarsest = max(names, key=lambda dtype: _ROUNDOFF[dtype])
     factor = _OF_HALF if coarsest in ("float16", "bfloat16") else _ROUNDOFFS
     return factor * _ROUNDOFF[coarsest] * math.sqrt(order)
 
@@ -128,10 +128,10 @@ def differing_settings(a: StatsRecord, b: StatsRecord) -> tuple[SettingDifferenc
     names = dict.fromkeys((*ours.settings, *theirs.settings))
     pairs += [(name, ours.settings.get(name, ""), theirs.settings.get(name, "")) for name in names]
     pairs += [(name, str(a.run.versions.get(name)), str(version)) for name, version in b.run.versions.items()]
-    found = tuple(
+    settings = tuple(
         SettingDifference(name, one or "-", other or "-") for name, one, other in pairs if one != other
     )
-    return (*differing_weights(a, b, found), *found)
+    return (*differing_weights(a, b, settings), *settings)
 
 
 def differing_weights(
@@ -178,7 +178,7 @@ def read_tensors(path: Path, layers: Iterable[PrintedOutput]) -> TensorFile:
     """
     layers = tuple(layers)
     labels = {_plain_name(_label(one)): one for one in layers}
-    found: dict[str, PrintedOutput] = {}
+    outputs: dict[str, PrintedOutput] = {}
     rest: dict[str, list[PrintedOutput]] = {}
     entries = [entry for entry in read_contents(path).tensors if entry.special is None]
     for entry, file in each_with_file(entries):
@@ -193,26 +193,26 @@ def read_tensors(path: Path, layers: Iterable[PrintedOutput]) -> TensorFile:
             rest[entry.name] = prints
         else:
             alike = [one for one in prints if one.shape[1:] == layer.shape[1:]]
-            found[_label(layer)] = _as(layer, (*alike, *prints)[0])
-    n_named, unknown = len(found), []
+            outputs[_label(layer)] = _as(layer, (*alike, *prints)[0])
+    n_named, unknown = len(outputs), []
     for name, prints in rest.items():
         near = sorted(
             (distance_of(one, printed), at, which)
             for at, one in enumerate(layers)
             for which, printed in enumerate(prints)
-            if one.numel == printed.numel and _label(one) not in found
+            if one.numel == printed.numel and _label(one) not in outputs
         )
         if near and near[0][0] < _NEAR:
             layer = layers[near[0][1]]
-            found[_label(layer)] = _as(layer, prints[near[0][2]])
+            outputs[_label(layer)] = _as(layer, prints[near[0][2]])
         else:
             unknown.append(name)
-    if not found:
-        message = f"no tensor of '{path}' belongs to a layer of the fingerprint, by name or by value"
-        raise CannotRunError(message, f"name them like its layers: {some([_label(one) for one in layers])}")
-    note = f"{n_named} tensors by name, {len(found) - n_named} by size and value"
+    if not outputs:
+        message = f"no tensor of '{path}' matches a layer of the fingerprint by name or by value"
+        raise CannotRunError(message, f"use the names of its layers: {some([_label(one) for one in layers])}")
+    note = f"{n_named} tensors by name, {len(outputs) - n_named} by size and value"
     note += f"; {len(unknown)} of no layer: {some(unknown)}" if unknown else ""
-    return TensorFile(tuple(found.values()), note)
+    return TensorFile(tuple(outputs.values()), note)
 
 
 def _printed(values: Tensor) -> PrintedOutput:
@@ -251,22 +251,22 @@ def compare_fingerprint(
     ours = read_fingerprint(path)
     assert ours.fingerprint is not None
     progress = progress or SILENT
-    typed = b.model if isinstance(b, ModelRequest) else fspath(b) if isinstance(b, str | PathLike) else None
-    if b is None or (typed is not None and not is_fingerprint(typed) and is_input(typed)):
+    b_name = b.model if isinstance(b, ModelRequest) else fspath(b) if isinstance(b, str | PathLike) else None
+    if b is None or (b_name is not None and not is_fingerprint(b_name) and is_input(b_name)):
         raise UsageError(
             f"no model is given to compare the fingerprint '{path}' with", _usual_line(path, ours)
         )
     settings: tuple[SettingDifference, ...] = ()
     others: tuple[PrintedOutput, ...]
-    given = ours.run.input
-    if typed is not None and is_fingerprint(typed):
-        theirs = read_fingerprint(typed)
+    input_info = ours.run.input
+    if b_name is not None and is_fingerprint(b_name):
+        theirs = read_fingerprint(b_name)
     elif (
-        typed is not None
-        and Path(typed).suffix.lower() in (".npz", ".safetensors")
+        b_name is not None
+        and Path(b_name).suffix.lower() in (".npz", ".safetensors")
         and not _has_input(inputs)
     ):
-        tensors = read_tensors(Path(typed), ours.fingerprint.layers)
+        tensors = read_tensors(Path(b_name), ours.fingerprint.layers)
         theirs, others = None, tensors.outputs
         progress.note(f"tensors: {tensors.note}")
     else:
@@ -274,11 +274,11 @@ def compare_fingerprint(
     if theirs is not None:
         assert theirs.fingerprint is not None
         others = (*_as_inputs(theirs.fingerprint), *theirs.fingerprint.layers)
-        settings, given = differing_settings(ours, theirs), theirs.run.input
+        settings, input_info = differing_settings(ours, theirs), theirs.run.input
         run = theirs.run
         side = DiffSide(run.model, run.device, run.dtype, run.seed, theirs.mode)
     else:
-        info = ModelInfo("file", str(typed), "", WeightsInfo(str(typed), Path(str(typed)).name, "file"))
+        info = ModelInfo("file", str(b_name), "", WeightsInfo(str(b_name), Path(str(b_name)).name, "file"))
         side = DiffSide(
             info, "unknown", ", ".join(sorted({one.dtype for one in others})), ours.run.seed, None
         )
@@ -295,13 +295,17 @@ def compare_fingerprint(
         rows = tuple(row for row in rows if row.status != "removed")
     dtypes = [dtype for row in rows for dtype in (row.dtype, row.b_dtype)]
     reason = (
-        "of its dtype and the layers before it; this is that of the last"
+        "depends on the dtype and the number of layers before; shown for the last layer"
         if tolerance is None
         else "asked for"
     )
     return DiffRecord(
         run=replace(
-            ours.run, command="diff", argv=invocation().argv, input=given, elapsed_ms=invocation().elapsed_ms
+            ours.run,
+            command="diff",
+            argv=invocation().argv,
+            input=input_info,
+            elapsed_ms=invocation().elapsed_ms,
         ),
         b=side,
         mode=ours.mode,
@@ -333,7 +337,7 @@ def _run_here(
     """Take the fingerprint of the model on the input, in the mode of the other one unless another is given."""
     was_noise = ours.run.input is not None and ours.run.input.source == "noise"
     if not _has_input(inputs) and not was_noise:
-        message = f"the fingerprint '{path}' was made from an input, and none is given"
+        message = f"the fingerprint '{path}' was made from an input, but none is given"
         raise UsageError(message, _usual_line(path, ours, b))
     mode = ours.mode if mode == "auto" else mode
     subject = Subject("diff", b, inputs, keywords, progress=progress)
@@ -341,8 +345,8 @@ def _run_here(
     selection = subject.select(layer, exclude)
     if not layer and not exclude:
         assert ours.fingerprint is not None
-        kept = frozenset((one.name, one.call) for one in ours.fingerprint.layers if one.name)
-        selection = Selection(names=frozenset(name for name, _ in kept), wanted=kept)
+        calls = frozenset((one.name, one.call) for one in ours.fingerprint.layers if one.name)
+        selection = Selection(names=frozenset(name for name, _ in calls), wanted=calls)
     printed = take_fingerprint(subject.loaded, subject.inputs, selection, is_training=mode == "train")
     return StatsRecord(
         run=subject.run(),

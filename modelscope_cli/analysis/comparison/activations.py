@@ -214,8 +214,8 @@ def diff_activations(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
-    kept = () if matching is not None else _kept(pairing)
-    return Activations(shown, examined, kept, labels, matching)
+    notices = () if matching is not None else _kept(pairing)
+    return Activations(shown, examined, notices, labels, matching)
 
 
 def _norms_with_layers(side: Side) -> set[str]:
@@ -255,11 +255,7 @@ def _open(
     stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
     session = stack.enter_context(
         HookSession(
-            module,
-            [stream],
-            names=wanted,
-            is_training=side.is_training,
-            interventions=side.interventions,
+            module, [stream], names=wanted, is_training=side.is_training, interventions=side.interventions
         )
     )
 
@@ -280,15 +276,15 @@ def _add(
     y: StreamedOutput | None,
     matching: Matching | None,
 ) -> None:
-    found = _to_difference(x, y)
+    difference = _to_difference(x, y)
     if matching is not None:
-        status = "not tested" if found.status == "removed" else found.status
-        remark = matching.remarks.get(found.key)
-        found = dataclasses.replace(found, status=status, matched=remark)
-    row = rows.setdefault(found.key, _OutputSums(found))
-    if found.status != row.difference.status:
-        row.fail(f"{row.difference.status} in one batch, {found.status} in another")
-    elif x is not None and y is not None and found.status == "same":
+        status = "not tested" if difference.status == "removed" else difference.status
+        remark = matching.remarks.get(difference.key)
+        difference = dataclasses.replace(difference, status=status, matched=remark)
+    row = rows.setdefault(difference.key, _OutputSums(difference))
+    if difference.status != row.difference.status:
+        row.fail(f"{row.difference.status} in one batch, {difference.status} in another")
+    elif x is not None and y is not None and difference.status == "same":
         try:
             row.pending = sum_up(x.tensor, y.tensor)
         except (TypeError, RuntimeError, NotImplementedError) as error:
@@ -304,11 +300,8 @@ def _to_difference(x: StreamedOutput | None, y: StreamedOutput | None) -> LayerD
     one = x or y
     assert one is not None
     return LayerDifference(
-        name=one.call.name,
+        **one.call.fields,
         status=status,
-        type=one.call.type,
-        order=one.call.order,
-        call=one.call.index,
         output=one.path,
         **traits(x.tensor if x else None, y.tensor if y else None),
     )

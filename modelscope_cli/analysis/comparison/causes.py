@@ -5,38 +5,25 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.evidence import (
-    Changed,
-    Divergence,
-    Stored,
-    apart,
-    changes,
-    gathered,
-    outputs_of,
-    under,
-)
-from modelscope_cli.analysis.comparison.programs import (
-    ExportedProgramRun,
-    Matching,
-    OnnxProgram,
-    modules_of,
-)
+from modelscope_cli.analysis.comparison.entering import coarse, of_input, other_channels
+from modelscope_cli.analysis.comparison.evidence import Divergence, Stored, gathered, outputs_of, under
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
+from modelscope_cli.analysis.comparison.variants import Changed, apart, explains, find_change
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause, LayerDifference
-from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments
 
-_ALIKE = 1e-3  # residual, relative to B, below which a change explains what is there
+_SIDES = (224, 256, 128, 64, 32, 96, 160, 192, 288, 299, 320, 384, 448, 512, 640)  # of images in exports
 _ROUNDING, _JUMP = 1e-5, 30  # relative L2 that float32 stays below, and how much more than the layers before
 
 
@@ -70,11 +57,12 @@ def find_causes(
     checks: tuple[Callable[[], Iterator[Cause]], ...] = (
         lambda: _training(a, b),
         lambda: _batch(a, b, args, tolerance),
-        lambda: _entering(a, evidence, tolerance, preprocessing),
+        lambda: _entering(a, b, evidence, tolerance, preprocessing),
         lambda: _order(evidence, tolerance),
         lambda: _cast(evidence, tolerance),
-        lambda: _variants(evidence, tolerance),
+        lambda: _variants(b, evidence, tolerance),
         lambda: _weights(a, b, evidence),
+        lambda: _image_size(a, b, args, tolerance),
     )
     for check in checks:
         with torch.no_grad():
@@ -85,7 +73,7 @@ def find_causes(
     is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
-    message = "no layer of A is in B by name, and none has its values there"
+    message = "no layer of A is in B, neither by name nor by value"
     return (Cause("other_model", None, message, "give the file that was exported from A"),)
 
 
@@ -109,14 +97,6 @@ def _jump(rows: Sequence[LayerDifference], tolerance: float) -> LayerDifference 
             return row
         largest = max(largest, found)
     return None
-
-
-def _explains(found: Tensor | None, a: Tensor | None, b: Sequence[Tensor], tolerance: float) -> bool:
-    """Tell whether a value of a changed A is one of B's, and much nearer to it than that of the unchanged A."""
-    if found is None or a is None or not b:
-        return False
-    distance = min(apart(found, one) for one in b)
-    return distance <= max(tolerance, 1e-6) and distance < 0.1 * min(apart(a, one) for one in b)
 
 
 # Training mode
@@ -167,7 +147,7 @@ def _batch(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Caus
     whole = outputs_of(a, b, args)
     is_whole = whole is not None and whole[1].shape == whole[0].shape and whole[1].ndim > 0
     if whole is None or not is_whole or apart(whole[1][[0, -1]], apart_b) > tolerance:
-        message = f"B gives A's values for one image alone, and others for a batch of {n_images}"
+        message = f"B equals A for a single image, but not for a batch of {n_images}"
         hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[0])"
         yield Cause("dynamic_shapes", None, message, hint)
 
@@ -178,11 +158,35 @@ def _images(args: Arguments, which: slice) -> Arguments:
     return tuple(one[which] for one in args)
 
 
+# The size of the images
+
+
+def _image_size(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Cause]:
+    """A program that gives A's values for images of another size: that of its export is a constant in it."""
+    given = list(args.values()) if isinstance(args, dict) else list(args)
+    image = given[0] if given and isinstance(given[0], Tensor) else None
+    if b.program is None or len(given) != 1 or image is None or image.ndim != 4:
+        return
+    for side in _SIDES:
+        if tuple(image.shape[2:]) == (side, side):
+            continue
+        resized = torch.nn.functional.interpolate(image.float(), size=(side, side)).to(image.dtype)
+        pair = outputs_of(a, b, dict.fromkeys(args, resized) if isinstance(args, dict) else (resized,))
+        if pair is None:
+            continue
+        if apart(*pair) <= tolerance:
+            here = "x".join(map(str, image.shape[2:]))
+            message = f"B gives A's values for images of {side}x{side}, and others for {here}"
+            hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[2])"
+            yield Cause("dynamic_shapes", None, message, hint)
+            return
+
+
 # What enters
 
 
 def _entering(
-    a: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
+    a: Side, b: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
 ) -> Iterator[Cause]:
     """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
     ours = evidence.a_in if evidence.name else evidence.a_out
@@ -191,85 +195,29 @@ def _entering(
         return
     if evidence.is_first and evidence.name:
         alike = [other for other in theirs if other.numel() == ours.numel()] or theirs
-        cause = _of_input(ours, min(alike, key=lambda other: apart(other, ours)), preprocessing)
+        cause = of_input(ours, min(alike, key=lambda other: apart(other, ours)), preprocessing)
         if cause is not None:
             yield cause
             return
     where = evidence.name or "the output"
     for n, (label, _, tensor) in reversed(list(enumerate(evidence.before))):
-        if _explains(tensor, ours, theirs, tolerance):
+        if explains(tensor, ours, theirs, tolerance):
             skipped = [f"{name} ({kind})" for name, kind, _ in evidence.before[n + 1 :]]
             missing = ", ".join(skipped) or f"an operation after {label}"
-            message = f"{missing} is missing in B: what leaves {label} enters {where} there"
+            message = f"{missing} is missing in B: the output of {label} goes directly to {where}"
             layer = evidence.before[n + 1][0] if skipped else evidence.name or None
             yield Cause("missing_node", layer, message, f"look at the nodes before {where} in B")
             return
     for label, kind, _ in reversed(evidence.before):
         found = under(a, evidence, skipped=label) if label in evidence.untested else None
-        if _explains(found, ours, theirs, tolerance):
-            message = f"{label} ({kind}) is missing in B: without it, what enters {where} in A is as in B"
+        if explains(found, ours, theirs, tolerance):
+            message = f"{label} ({kind}) is missing in B: without it, {where} has the same input in A"
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
-    start = evidence.before[-1][0] if evidence.before else ""
-    for changed, kind in changes():
-        found = under(a, evidence, changed, start=start)
-        if _explains(found, ours, theirs, tolerance):
-            message = f"between {start or 'the input'} and {where}, {_told(changed)}"
-            hint = f"export {changed.function} with {changed.argument}={changed.seen[0]!r}"
-            yield Cause(kind, evidence.name or None, message, hint)
+    for start in (*(label for label, *_ in reversed(evidence.before)), ""):
+        if change := find_change(partial(under, a, evidence, start=start), ours, theirs, tolerance):
+            yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
             return
-
-
-def _of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause | None:
-    """Explain what enters B by what enters A: axes, channels, range, mean and standard deviation, precision."""
-    if a.ndim == 4 and b.shape == a.permute(0, 2, 3, 1).shape != a.shape:
-        if apart(a.permute(0, 2, 3, 1), b) < _ALIKE:
-            message = "the inputs already differ: B takes them with the channels last"
-            return Cause(
-                "axis_order", None, message, "give B images of N, H, W, C, or export with channels second"
-            )
-        b = b.permute(0, 3, 1, 2)
-    if a.shape != b.shape or a.ndim < 3:
-        return None
-    n = a.shape[1]
-    orders = (
-        list(itertools.permutations(range(n))) if n <= 4 else [tuple(range(n)), tuple(reversed(range(n)))]
-    )
-    fits = [(order, *_fitted(a[:, list(order)], b)) for order in orders]
-    order, scale, shift, residual = min(fits, key=lambda fit: fit[3])
-    if residual > _ALIKE:
-        return None
-    if order != tuple(range(n)):
-        return _channels(order, None)
-    if (kind := _coarse(b)) is not None and _coarse(a) is None:
-        return Cause("cast", None, f"the inputs already differ: B rounds them to {kind}", "export in float32")
-    if (scale - 1).abs().max() < 1e-3 and shift.abs().max() < 1e-3:
-        return None  # the same but for what no factor explains
-    if scale.std(correction=0) < 1e-3 * scale.abs().mean() and shift.abs().max() < 1e-3:
-        message = f"the inputs already differ: those of B are {scale.mean():.4g} times those of A"
-        return Cause("input_range", None, message, "scale the inputs of B to the range of those of A")
-    text = f"B's are {_listed(scale)} times A's plus {_listed(shift)}, by channel"
-    if preprocessing is not None and len(preprocessing.mean) == n:
-        mean, std = torch.tensor(preprocessing.mean), torch.tensor(preprocessing.std)
-        b_std, b_mean = std / scale, mean - shift * std / scale
-        text = f"B's mean is {_listed(b_mean)} and its std {_listed(b_std)}, A's {_listed(mean)} and {_listed(std)}"
-    message = f"the inputs already differ: another normalisation; {text}"
-    return Cause("preprocessing", None, message, "normalise once, with the mean and std of A")
-
-
-def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Fit b = scale * a + shift for every channel; the residual is relative to the spread of b."""
-    x = a.detach().cpu().double().transpose(0, 1).flatten(1)
-    y = b.detach().cpu().double().transpose(0, 1).flatten(1)
-    dx, dy = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
-    scale = (dx * dy).sum(1) / dx.square().sum(1).clamp_min(1e-30)
-    shift = y.mean(1) - scale * x.mean(1)
-    left = (scale[:, None] * x + shift[:, None] - y).norm().item()
-    return scale.float(), shift.float(), left / max(dy.norm().item(), 1e-30)
-
-
-def _listed(values: Tensor) -> str:
-    return " ".join(f"{value:.3g}" for value in values.tolist()[:4]) + (" ..." if len(values) > 4 else "")
 
 
 # What leaves
@@ -280,9 +228,9 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.shape != b.shape:
         return
-    if a.ndim == 2 and evidence.is_last and _explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
-        moved = (a - b).abs().amax(0) > tolerance * a.abs().max()
-        message = f"B has the classes in another order: the same values at {int(moved.sum())} other places"
+    if a.ndim >= 2 and evidence.is_last and explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
+        moved = (a - b).abs().transpose(0, 1).flatten(1).amax(1) > tolerance * a.abs().max()
+        message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
         return
     given = evidence.a_in
@@ -295,15 +243,9 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     ):
         for order in list(itertools.permutations(range(3)))[1:]:
             found = _forward(evidence, given[:, list(order)])
-            if _explains(found, evidence.a_out, evidence.b_outs, tolerance):
-                yield _channels(order, evidence.name)
+            if explains(found, evidence.a_out, evidence.b_outs, tolerance):
+                yield other_channels(order, evidence.name)
                 return
-
-
-def _channels(order: tuple[int, ...], layer: str | None) -> Cause:
-    named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
-    message = f"the inputs already differ: B takes the channels in the order {named}"
-    return Cause("channel_order", layer, message, "give A and B the channels in one order")
 
 
 def _forward(evidence: Divergence, given: Tensor) -> Tensor:
@@ -321,10 +263,10 @@ def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.dtype != torch.float32:
         return
-    kind, where = None if _coarse(a) else _coarse(b), "its output is"
-    if kind is None and evidence.a_in is not None and _coarse(evidence.a_in) is None:
+    kind, where = None if coarse(a) else coarse(b), "its output is"
+    if kind is None and evidence.a_in is not None and coarse(evidence.a_in) is None:
         entering = (one for one in (*evidence.b_in, *evidence.between) if one.is_floating_point())
-        kind, where = next(filter(None, map(_coarse, entering)), None), "what enters it is"
+        kind, where = next(filter(None, map(coarse, entering)), None), "what enters it is"
     if kind is not None and apart(a, b) < 0.05:
         message = f"B computes {evidence.name or 'its output'} in {kind}: {where} rounded to it"
         yield Cause(
@@ -332,21 +274,7 @@ def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         )
 
 
-def _coarse(tensor: Tensor) -> str | None:
-    """Return the coarsest type that holds all values; None for none, for few values and those of a fixed step."""
-    values = tensor.detach().cpu().float()
-    top = values.abs().max().item() if values.unique().numel() > 16 else 0.0
-    for dtype in (torch.bfloat16, torch.float16):
-        if tensor.dtype == dtype:
-            return dtype_name(dtype)
-        if 0 < top < math.inf and bool((values.to(dtype).float() == values).all()):
-            step = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(top))  # between the largest values
-            is_fixed = any(bool((values % one == 0).all()) for one in (step, 1.0))
-            return None if is_fixed else dtype_name(dtype)
-    return None
-
-
-def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
+def _variants(b: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Compute the layer again with one argument changed; what gives B's values is the cause."""
     if evidence.a_in is None or not evidence.modules:
         return
@@ -354,27 +282,30 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     for inner, part in layer.named_modules(prefix=name):
         label = f"{inner}#{evidence.call}" if evidence.call else inner
         found = under(evidence.a, evidence, skipped=label, is_inside=True) if inner != name else None
-        if _explains(found, evidence.a_out, evidence.b_outs, tolerance):
-            message = (
-                f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A gives B's values"
-            )
+        if explains(found, evidence.a_out, evidence.b_outs, tolerance):
+            message = f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A equals B"
             yield Cause("missing_node", label, message, f"look at the nodes of {name} in B")
             return
-    for changed, kind in changes():
+
+    def computed(changed: Changed) -> Tensor | None:
         try:
             with changed:
-                found = _forward(evidence, evidence.a_in)
+                return _forward(evidence, entering)
         except (RuntimeError, TypeError, ValueError, NotImplementedError):  # a value it does not take
-            continue
-        if changed.seen and _explains(found, evidence.a_out, evidence.b_outs, tolerance):
-            hint = f"export {evidence.name} with {changed.argument}={changed.seen[0]!r}"
-            yield Cause(kind, evidence.name, f"{evidence.name}: {_told(changed)}", hint)
-            return
+            return None
+
+    entering, ours = evidence.a_in, evidence.a_out
+    if ours is not None and (change := find_change(computed, ours, evidence.b_outs, tolerance)):
+        yield _argument(b, *change, evidence.name, evidence.name)
 
 
-def _told(changed: Changed) -> str:
-    values = f"{changed.value!r} in B and {changed.seen[0]!r} in A"
-    return f"{changed.argument} of {changed.function} is {values}: with B's, A gives B's values"
+def _argument(b: Side, changed: Changed, kind: str, layer: str, where: str) -> Cause:
+    opset = b.program.net.model.opsets.get("", 0) if isinstance(b.program, OnnxProgram) else changed.opset
+    if opset < changed.opset:
+        message = f"{where}, {changed}; only opset {changed.opset} has A's, and that of B is {opset}"
+        return Cause("opset", layer or None, message, f"export with opset_version={changed.opset} or newer")
+    hint = f"export {changed.function} with A's {changed.argument}"
+    return Cause(kind, layer or None, f"{where}, {changed}", hint)
 
 
 # Weights
@@ -433,7 +364,12 @@ def _counterpart(name: str, tensor: Tensor, stored: Stored) -> Tensor | None:
 
 
 def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
-    """Return the other tensor, or its transpose where that alone fits or fits better; None if neither does."""
+    """Return the other tensor, or its transpose where that alone fits or fits better; None if neither does.
+
+    Axes of size one do not matter: exporters add them to the weights of a norm.
+    """
+    if other.squeeze().shape == tensor.squeeze().shape:
+        other = other.reshape(tensor.shape)
     turned = [other, other.T] if other.ndim == 2 else [other]
     return min(
         (one for one in turned if one.shape == tensor.shape), key=lambda one: apart(one, tensor), default=None
@@ -448,7 +384,7 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
     count = int(is_other.sum())
     if not count:
         return None
-    if (kind := _coarse(theirs)) is not None and _coarse(ours) is None:
+    if (kind := coarse(theirs)) is not None and coarse(ours) is None:
         return Cause(
             "cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in the export"
         )

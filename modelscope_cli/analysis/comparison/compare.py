@@ -43,7 +43,7 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
 _MOST_RENAMINGS = 8
@@ -190,8 +190,8 @@ class ModelComparison:
         ]
         first = first_of(inputs, loaded[0]).args
         bound = [
-            bind(read, side.loaded, side.place(first), side.seed, self.progress)
-            for side, read in zip(sides, hooks, strict=True)
+            bind(own_hooks, side.loaded, side.place(first), side.seed, self.progress)
+            for side, own_hooks in zip(sides, hooks, strict=True)
         ]
         a, b = (describe(side.loaded, side.seed, mode) for side, mode in zip(sides, modes, strict=True))
         tolerance, reason = choose_tolerance(
@@ -204,7 +204,7 @@ class ModelComparison:
             replace(side, interventions=tuple(binding.interventions))
             for side, binding in zip(sides, bound, strict=True)
         )
-        found = diff_activations(
+        diff = diff_activations(
             hooked_a,
             hooked_b,
             inputs,
@@ -215,9 +215,8 @@ class ModelComparison:
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
         if program is not None and self.tolerance is None:
-            found = _with_rounding(found, hooked_a, first, tolerance)
-        for warning in found.warnings:
-            self.progress.warn(warning.message)
+            diff = _with_rounding(diff, hooked_a, first, tolerance)
+        tell(self.progress, (), diff.warnings)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
         is_meant = program is None and (  # another precision or mode that was asked for is no news
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
@@ -226,7 +225,7 @@ class ModelComparison:
             ()
             if is_meant
             else find_causes(
-                hooked_a, hooked_b, found.examined, found.matching, first, tolerance, inputs.preprocessing
+                hooked_a, hooked_b, diff.examined, diff.matching, first, tolerance, inputs.preprocessing
             )
         )
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
@@ -234,7 +233,7 @@ class ModelComparison:
             *(warning for model in loaded for warning in model.warnings),
             *inputs.warnings,
             *tell_of_images(inputs, self.progress),
-            *found.warnings,
+            *diff.warnings,
             *a_notices,
             *b_notices,
         )
@@ -244,17 +243,17 @@ class ModelComparison:
             mode=a.mode,
             tolerance=tolerance,
             tolerance_reason=reason,
-            first_divergence=first_divergence(found.rows),
-            totals=count_up(found.rows),
+            first_divergence=first_divergence(diff.rows),
+            totals=count_up(diff.rows),
             images=inputs.n_images,
-            layers=found.rows,
+            layers=diff.rows,
             causes=causes,
             ranking=ranking,
             hooks=a_hooks,
             b_hooks=b_hooks,
-            matched_by=None if program is None else _matched_by(found, program),
-            labels_changed=found.labels.changed
-            if inputs.info.source == "image" and found.labels.images
+            matched_by=None if program is None else _matched_by(diff, program),
+            labels_changed=diff.labels.changed
+            if inputs.info.source == "image" and diff.labels.images
             else None,
         )
 
@@ -265,8 +264,8 @@ class ModelComparison:
         is_compiled = self.own.compile or self.compiled is not None
         program = program_of(b.module)
         if is_compiled or program is not None:
-            asked = {"--b-hook": b_hook, "--b-mode": mode if mode == "train" else None}
-            refuse_given(asked, f"needs layers, and B ('{b.info.name}') is run as a whole", "")
+            options = {"--b-hook": b_hook, "--b-mode": mode if mode == "train" else None}
+            refuse_given(options, f"needs layers, and B ('{b.info.name}') is run as a whole", "")
         if is_compiled:
             compiled = torch.compile(b.module) if self.own.compile else self.compiled
             return CompiledRun(compiled, b.module)  # type: ignore[arg-type]
@@ -286,10 +285,10 @@ class ModelComparison:
         )
 
 
-def _with_rounding(found: Activations, a: Side, args: Arguments, tolerance: float) -> Activations:
+def _with_rounding(diff: Activations, a: Side, args: Arguments, tolerance: float) -> Activations:
     """Take a difference for none where A's own rounding is as large, and say so in its row."""
     keys = {
-        row.key: row.rel_l2 for row in found.examined if row.status == "changed" and row.rel_l2 is not None
+        row.key: row.rel_l2 for row in diff.examined if row.status == "changed" and row.rel_l2 is not None
     }
     moved = rounding(a, keys.keys(), args) if keys else {}
     within = {key: moved[key] for key, distance in keys.items() if distance <= moved.get(key, 0.0)}
@@ -300,7 +299,7 @@ def _with_rounding(found: Activations, a: Side, args: Arguments, tolerance: floa
         remark = f"within A's own rounding, {within[row.key]:.1e}"
         return replace(row, status="same", matched=f"{row.matched}; {remark}" if row.matched else remark)
 
-    return replace(found, rows=tuple(map(judged, found.rows)), examined=tuple(map(judged, found.examined)))
+    return replace(diff, rows=tuple(map(judged, diff.rows)), examined=tuple(map(judged, diff.examined)))
 
 
 def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
@@ -311,12 +310,12 @@ def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
         return python_inputs
     batch = (b.module.model.inputs[0].shape or (None,))[0]
     sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
-    typed = ",".join(map(str, sizes))
-    return replace(python_inputs, request=replace(request, shapes=(typed,)))
+    shape_typed = ",".join(map(str, sizes))
+    return replace(python_inputs, request=replace(request, shapes=(shape_typed,)))
 
 
-def _matched_by(found: Activations, program: Program) -> str:
-    n_by_value = found.matching.by_value if found.matching is not None else 0
+def _matched_by(diff: Activations, program: Program) -> str:
+    n_by_value = diff.matching.by_value if diff.matching is not None else 0
     if not n_by_value:
         return program.rule
     return f"shape and value, in execution order: B names no module ({n_by_value} layers)"
@@ -324,14 +323,14 @@ def _matched_by(found: Activations, program: Program) -> str:
 
 def _read_hooks(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[ReadHook], list[ReadHook]]:
     """Read the hooks of A and of B; B has those of A unless it has its own."""
-    read = read_hooks(ours, "diff")
+    of_a = read_hooks(ours, "diff")
     if theirs:
-        return read, read_hooks(theirs, "diff")
-    for spec, _ in read:
+        return of_a, read_hooks(theirs, "diff")
+    for spec, _ in of_a:
         if spec.action == "save":
             message = f"--hook '{spec}' would write the same file for A and for B"
             raise UsageError(message, f"--b-hook {shlex.quote(f'save=b.safetensors@{spec.pattern}')}")
-    return read, read_hooks(ours, "diff")
+    return of_a, read_hooks(ours, "diff")
 
 
 def diff_tensors(

@@ -69,12 +69,11 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
-            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. Or as a the file of
-            `stats --fingerprint`, which is compared with b, a model, another fingerprint or a .npz of tensors; or
-            two saved results (pages, documents, or folders of commands), which are compared number by number;
-            without b, a again under the settings of b_... . A module and itself is compared with a copy, as it
-            cannot be in two states at once; two modules may not share layers in a run. A checkpoint beside a module
-            is run in a copy of it.
+            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. a may also be the file of
+            `stats --fingerprint`; b is then a model, another fingerprint or a .npz of tensors. Two saved results
+            (pages, documents, or folders of commands) are compared number by number. Without b, B is a under the
+            settings of b_... . If both are the same module, B is a copy. Two modules may not share layers in a run.
+            A checkpoint is loaded into a copy of the module it is compared with.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that counts as equal.
         layer, exclude: layer patterns.
@@ -91,31 +90,26 @@ def diff(
         b_hook: change values inside B (repeatable).
         b_compile: run B under torch.compile: its outputs are compared, and its layers not tested.
         b_quantize: quantise the linear layers of B by torchao.
-        rank_layers: also say which layers lose the accuracy: each alone as in B, and each alone as in A. Takes two
-            forward passes for each layer and batch.
+        rank_layers: also rank the layers by the error they cause: once with only that layer as in B, once with only
+            that layer as in A. Takes two forward passes for each layer and batch.
 
     Raises:
-        UsageError: nothing to compare, or a keyword that means nothing here (exit 2 on the command line).
-        CannotRunError: a side cannot be loaded or raised, or they have nothing in common (exit 4).
+        UsageError: nothing to compare, or a keyword that is not valid here (exit 2 on the command line).
+        CannotRunError: a side cannot be loaded or raises an error, or they have nothing in common (exit 4).
     """
     invoked = invocation()
     hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    own = BSettings(
+    of_b = BSettings(
         b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks, b_compile, b_quantize
     )
     if plot is not None:
         check_figure(Path(plot), force)
+    of_models = {"hook": hook, "plot": plot, "model": model, "b": None if of_b == BSettings() else of_b}
     if is_fingerprint(_text(a)):
         from modelscope_cli.analysis.comparison.across_machines import compare_fingerprint
 
-        refuse_all_but_tolerance(
-            "does not apply to a fingerprint",
-            hook=hook,
-            plot=plot,
-            model=model,
-            b=None if own == BSettings() else own,
-        )
+        refuse_all_but_tolerance("does not apply to a fingerprint", **of_models)
         return compare_fingerprint(
             _text(a),
             replace(a, model=b) if isinstance(a, ModelRequest) and isinstance(b, str) else b,
@@ -137,11 +131,8 @@ def diff(
             else inputs.files or inputs.shapes or inputs.named,
             layer=layer,
             exclude=exclude,
-            plot=plot,
-            hook=hook,
             mode=None if mode == "auto" else mode,
-            model=model,
-            b=None if own == BSettings() else own,
+            **of_models,
         )
         return compare_results(a, b, tolerance, invoked)
     files = _files(inputs)
@@ -151,18 +142,18 @@ def diff(
         files, b = (b, *files), None
     inputs = _with_files(inputs, files)
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
-    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, own)
+    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, of_b)
     if not is_run:
         input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
-        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
-    sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
+        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=of_b)
+    sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
     from modelscope_cli.analysis.comparison.compare import ModelComparison
     from modelscope_cli.inputs.python_inputs import to_inputs
 
     comparison = ModelComparison(
-        own=own,
+        own=of_b,
         compiled=_compiled(b),
         ranks_layers=rank_layers,
         sources=sources,
@@ -173,9 +164,11 @@ def diff(
     )
     if is_run:
         modes = (mode, b_mode or mode)
-        asked = to_inputs(inputs, keywords)
-        asked = replace(asked, request=replace(asked.request, is_strict=settings.strict is True))
-        record = comparison.run(asked, modes, hook, hooks, layer, exclude)
+        python_inputs = to_inputs(inputs, keywords)
+        python_inputs = replace(
+            python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
+        )
+        record = comparison.run(python_inputs, modes, hook, hooks, layer, exclude)
     else:
         record = comparison.of_weights()
     if plot is not None:
@@ -184,13 +177,13 @@ def diff(
     return record
 
 
-def _runs_by_itself(a: Any, b: Any, own: BSettings) -> bool:
+def _runs_by_itself(a: Any, b: Any, of_b: BSettings) -> bool:
     """Tell whether B can only be compared by running it: on noise, where no input is given."""
     is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession") or _compiled(b) is not None
     files = [side for side in (a, b) if isinstance(side, str)]
     is_onnx = any(side.lower().endswith(".onnx") for side in files)
     is_model = not all(holds_weights(side) for side in files) or len(files) < 1 + (b is not None)
-    return is_model and (is_object or is_onnx or own.compile or own.quantize is not None)
+    return is_model and (is_object or is_onnx or of_b.compile or of_b.quantize is not None)
 
 
 def _compiled(b: Any) -> Any | None:
@@ -239,25 +232,24 @@ def _sources(
     a: Any,
     b: Any,
     settings: ModelRequest,
-    own: BSettings,
+    of_b: BSettings,
     model: str | None,
     keywords: Keywords,
     *,
     is_run: bool,
 ) -> "tuple[Source, Source]":
-    """Return the sources of A and B."""
     if isinstance(a, str) and (b is None or isinstance(b, str)):
         names = read_names(a, b, model, is_run=is_run)
-        if names.is_left_out and own == BSettings():
+        if names.is_left_out and of_b == BSettings():
             message = f"there is nothing to compare '{a}' with"
             raise UsageError(
                 message, "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
             )
-        return requests_of(settings, names, own)
+        return requests_of(settings, names, of_b)
     from modelscope_cli.analysis.comparison.sides import sources_handed_over
     from modelscope_cli.analysis.subject import refuse_idle
 
-    sources = sources_handed_over(a, b, settings, own, model, is_run=is_run)
+    sources = sources_handed_over(a, b, settings, of_b, model, is_run=is_run)
     if not any(isinstance(source, ModelRequest) for source in sources):
         refuse_idle(keywords)
     return sources

@@ -39,7 +39,7 @@ def sum_up(a: Tensor, b: Tensor) -> Tensor:
     Values are widened to float64 (float32 on mps) a chunk at a time; complex values count as pairs, quantized ones
     are dequantized.
     """
-    a, b = _plain(a.detach()), _plain(b.detach()).to(a.device)
+    a, b = plain_values(a), plain_values(b).to(a.device)
     wide = torch.float32 if a.device.type == "mps" else torch.float64
     size = _CHUNK_CPU if a.device.type == "cpu" else _CHUNK_DEVICE
     total = torch.zeros(9, dtype=wide, device=a.device)
@@ -48,7 +48,9 @@ def sum_up(a: Tensor, b: Tensor) -> Tensor:
     return total
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def plain_values(tensor: Tensor) -> Tensor:
+    """Return the values as a dense tensor of numbers; complex ones as pairs."""
+    tensor = tensor.detach()
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     if tensor.layout != torch.strided:

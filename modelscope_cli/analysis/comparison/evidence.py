@@ -1,18 +1,17 @@
 """What enters and leaves the first layer that diverges, and runs of A with one thing changed."""
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.programs import MOVING, Key, LayerNames, Matching, OnnxProgram, Seen
+from modelscope_cli.analysis.comparison.variants import Changed, apart
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
@@ -21,28 +20,10 @@ from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observ
 from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments
 
+_ALIKE = 1e-5  # relative L2 within which a value that enters on both sides is the same
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
 _N_DIGITS = 8  # units in the last place by which the kernels of two runtimes may differ
 _N_ROUNDED = 4096  # values sampled of an output
-_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-_NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
-# What a function may be told otherwise: its name, the argument and its place, and the values to try.
-_VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...], str], ...] = (
-    *(
-        (name, "eps", place, _EPSILONS, "epsilon")
-        for name, place in zip(_NORMS, (7, 4, 4, 7, 3), strict=True)
-    ),
-    ("interpolate", "mode", 3, ("nearest", "nearest-exact", "bilinear", "bicubic"), "resize_mode"),
-    ("interpolate", "align_corners", 4, (True, False), "resize_mode"),
-    ("pad", "mode", 2, ("constant", "reflect", "replicate", "circular"), "padding"),
-    ("gelu", "approximate", -1, ("none", "tanh"), "attribute"),
-    ("leaky_relu", "negative_slope", 1, (0.01, 0.1, 0.2, 0.3), "attribute"),
-    ("elu", "alpha", 1, (1.0, 0.5), "attribute"),
-    ("avg_pool2d", "count_include_pad", 5, (True, False), "padding"),
-    ("avg_pool2d", "ceil_mode", 4, (True, False), "attribute"),
-    ("max_pool2d", "ceil_mode", 5, (True, False), "attribute"),
-)
-_DEFAULTS = {"mode": "nearest", "approximate": "none", "align_corners": None}
 
 
 @dataclass(slots=True)
@@ -52,6 +33,7 @@ class Divergence:
     Attributes:
         modules: the layer; with the one folded into it before it.
         name: of the layer whose row diverges; empty for the whole model.
+        a_in, b_in: the value that enters it in A and not in B, the `place`-th; those that enter it in B alone.
         before: the outputs of the calls before it in A, by label, the latest last.
         untested: the labels of layers that have no value in B.
         between: values of B from those that are as in A to those that enter the layer.
@@ -62,6 +44,7 @@ class Divergence:
     name: str
     modules: tuple[tuple[str, nn.Module], ...]
     a_in: Tensor | None
+    place: int
     a_out: Tensor | None
     b_in: tuple[Tensor, ...]
     b_out: Tensor | None
@@ -83,49 +66,20 @@ class _Tap(Observer):
 
     def __init__(self, first: tuple[str, int], last: tuple[str, int]) -> None:
         self._first, self._last = first, last
-        self.entering: Tensor | None = None
+        self.entering: list[Tensor] = []
         self.leaving: Tensor | None = None
         self.before: deque[tuple[str, str, Tensor]] = deque(maxlen=N_BEFORE)
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if (call.name, call.index) == self._first and self.entering is None:
-            tensors = [tensor for _, tensor in tensors_in((args, kwargs))]
-            self.entering = tensors[0].detach().clone() if tensors else None
+        if (call.name, call.index) == self._first and not self.entering:
+            self.entering = [tensor.detach().clone() for _, tensor in tensors_in((args, kwargs))]
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         tensors = [tensor for _, tensor in tensors_in(output)]
         if tensors and (call.name, call.index) == self._last:
             self.leaving = tensors[0].detach().clone()
-        elif tensors and is_innermost and self.entering is None:
+        elif tensors and is_innermost and not self.entering:
             self.before.append((call.label, call.type, tensors[0].detach().clone()))
-
-
-@dataclass
-class Changed(TorchFunctionMode):
-    """Changes one argument of one function wherever it is called."""
-
-    function: str
-    argument: str
-    place: int
-    value: Any
-    seen: list[Any] = field(default_factory=list)
-    is_on: bool = True
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if self.is_on and getattr(func, "__name__", "") == self.function:
-            if 0 <= self.place < len(args):
-                self.seen.append(args[self.place])
-                args = (*args[: self.place], self.value, *args[self.place + 1 :])
-            else:
-                self.seen.append(kwargs.get(self.argument, _DEFAULTS.get(self.argument)))
-                kwargs[self.argument] = self.value
-            if self.argument == "mode" and self.value in ("nearest", "nearest-exact"):
-                kwargs["align_corners"] = None
-        return func(*args, **kwargs)
 
 
 def gathered(
@@ -149,17 +103,23 @@ def gathered(
     between: tuple[Tensor, ...] = ()
     if b.program is None or matching is None:
         other = _run(b, args, start, (first.name, first.call))
-        b_in = tuple(one for one in (other.entering,) if one is not None)
+        b_in = tuple(other.entering)
         b_out = other.leaving
     else:
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
         b_in, b_out, between = _values_of(b, matching, key, {*names} - {""}, args, same)
+    # Of several values that enter, the one that is not among those of B.
+    alone = [n for n, one in enumerate(tap.entering) if all(apart(one, other) > _ALIKE for other in b_in)]
+    place = alone[0] if alone else 0
+    if alone:
+        b_in = tuple(one for one in b_in if all(apart(other, one) > _ALIKE for other in tap.entering)) or b_in
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
     return Divergence(
         a=a,
         name=first.name,
         modules=modules,
-        a_in=tap.entering,
+        a_in=tap.entering[place] if tap.entering else None,
+        place=place,
         a_out=tap.leaving,
         b_in=b_in,
         b_out=b_out,
@@ -248,9 +208,12 @@ class Stored:
         return read_values(one) if isinstance(one, TensorEntry) else one
 
     def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield the tensors that have a shape, or that have it transposed."""
+        """Yield the tensors that have a shape, but for axes of size one, or that have it transposed."""
+        bare = [size for size in shape if size != 1]
         for name, one in self._tensors.items():
-            if tuple(one.shape) in (shape, shape[::-1]) and (found := self.get(name)) is not None:
+            sizes = [size for size in one.shape if size != 1]
+            is_alike = sizes in (bare, bare[::-1]) if bare else tuple(one.shape) == shape
+            if is_alike and (found := self.get(name)) is not None:
                 yield found
 
 
@@ -265,25 +228,6 @@ def outputs_of(a: Side, b: Side, args: Arguments) -> tuple[Tensor, Tensor] | Non
     except CannotRunError:
         return None
     return (tap.leaving, made[1].clone()) if tap.leaving is not None and made is not None else None
-
-
-def apart(a: Tensor, b: Tensor) -> float:
-    """Return |a - b| / |b|; infinite for other shapes."""
-    if a.shape != b.shape:
-        return math.inf
-    a, b = a.detach().cpu().double().nan_to_num(), b.detach().cpu().double().nan_to_num()
-    size = b.norm().item()
-    return (a - b).norm().item() / size if size else (0.0 if not a.norm().item() else math.inf)
-
-
-def changes() -> Iterator[tuple[Changed, str]]:
-    """Yield every variant of a function, without the rest of those of one that is not called."""
-    for function, argument, place, values, kind in _VARIANTS:
-        for value in values:
-            changed = Changed(function, argument, place, value)
-            yield changed, kind
-            if not changed.seen:
-                break
 
 
 class _Rounded(Intervention):
@@ -323,7 +267,7 @@ def rounding(a: Side, keys: Set[Key], args: Arguments) -> dict[Key, float]:
 
 
 class _Window(_Tap, Intervention):
-    """Has a change act between the end of one call and the begin of another, or leaves one call out."""
+    """Has a change act between the end of one call and the begin of the next, or leaves one call out."""
 
     def __init__(
         self, layer: tuple[str, int], last: tuple[str, int], changed: Changed | None, start: str, skipped: str
@@ -341,7 +285,7 @@ class _Window(_Tap, Intervention):
         super().enter(call, module, args, kwargs)
         if call.label == self._skipped and args and isinstance(args[0], Tensor):
             self._given = args[0].clone()  # which a layer may change in place
-        if call.name and (call.name, call.index) == self._layer:
+        if call.name and ((call.name, call.index) == self._layer or not any(module.children())):
             self._turn(is_on=False)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -378,4 +322,6 @@ def under(
             session.run(a.place(evidence.args))
     except CannotRunError:
         return None
-    return window.entering if name and not is_inside else window.leaving
+    if not name or is_inside:
+        return window.leaving
+    return window.entering[evidence.place] if evidence.place < len(window.entering) else None

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.comparison.distance import plain_values
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -93,14 +94,7 @@ class _Sums:
 
 def _numbers(tensor: Tensor) -> "np.ndarray[Any, np.dtype[np.float64]]":
     """Return the values in order as float64, on the CPU; complex ones as pairs."""
-    tensor = tensor.detach()
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    if tensor.layout != torch.strided:
-        tensor = tensor.to_dense()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.cpu().contiguous().reshape(-1).to(torch.float64).numpy()
+    return plain_values(tensor).cpu().contiguous().reshape(-1).to(torch.float64).numpy()
 
 
 class Prints(Observer):

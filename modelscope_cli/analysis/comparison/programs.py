@@ -15,7 +15,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call
-from modelscope_cli.models.onnx_net import OnnxNet
+from modelscope_cli.models.onnx_net import RESIZE, OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Arguments
@@ -121,7 +121,7 @@ class ExportedProgramRun:
         if isinstance(args, dict):
             named = [str(node.target) for node in self.module.graph.nodes if node.op == "placeholder"]
             if set(args) - set(named):
-                message = f"B takes the inputs {', '.join(named)}, and A is given {', '.join(args)}"
+                message = f"B expects the inputs {', '.join(named)}, but A is given {', '.join(args)}"
                 raise CannotRunError(message, "give a program that was exported from A")
             flat = [args.get(name) for name in named]
         else:
@@ -133,8 +133,7 @@ class ExportedProgramRun:
                     made = runner.run_node(node)
             except Exception as error:  # of its guards or of an operator
                 message = f"B: '{node.name}' of the program cannot be run: {in_one_line(error, 200)}"
-                hint = "give an input of the sizes it was exported with, or export it with dynamic_shapes"
-                raise CannotRunError(message, hint) from error
+                raise CannotRunError(message, RESIZE) from error
             runner.env[node] = made
             if node.name in wanted and isinstance(made, Tensor):
                 yield node.name, made
@@ -382,10 +381,10 @@ def _match_scopes(
             matching.values[key] = nearest
         elif groups and split is None:
             matching.remarks[key] = (
-                f"called {len(called[key[0]])} times, in B {len(groups)}: no value like it"
+                f"called {len(called[key[0]])} times, in B {len(groups)}: no matching value"
             )
         else:
-            matching.remarks[key] = "not in B by name" if not groups else "no value like it in B"
+            matching.remarks[key] = "not in B by name" if not groups else "no matching value in B"
 
 
 def _match_in_order(
@@ -421,7 +420,7 @@ def _match_in_order(
             i -= 1
     for key in layers:
         if key not in matching.values:
-            matching.remarks[key] = "no value of its shape in its place in B"
+            matching.remarks[key] = "B has no value of its shape in this position"
 
 
 def _note_folding(
@@ -461,12 +460,7 @@ def _norm_around(inner: Key, keys: Sequence[Key], matching: Matching) -> Key | N
 
 
 def _note_inner_folding(
-    matching: Matching,
-    key: Key,
-    norm: Key,
-    seen: dict[Key, Seen],
-    program: Program,
-    values: dict[str, Seen],
+    matching: Matching, key: Key, norm: Key, seen: dict[Key, Seen], program: Program, values: dict[str, Seen]
 ) -> None:
     """Note that a layer is folded into a norm whose value is that of the layers in it."""
     own = {one.operator for one in program.values if one.modules and one.modules[-1] == norm[0]}

@@ -34,9 +34,11 @@ class _Swapped(Intervention):
             return output
         loaded = self._other.loaded
         args, kwargs = map_tensors(inputs, lambda _, one: _cast(one, loaded.device, loaded.dtype))
-        made = loaded.module.get_submodule(call.name)(*args, **kwargs)
+        other = loaded.module.get_submodule(call.name)(*args, **kwargs)
         like = next((one for _, one in tensors_in(output) if one.is_floating_point()), None)
-        return made if like is None else map_tensors(made, lambda _, one: _cast(one, like.device, like.dtype))
+        return (
+            other if like is None else map_tensors(other, lambda _, one: _cast(one, like.device, like.dtype))
+        )
 
 
 def _cast(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -51,7 +53,12 @@ def rank_layers(a: Side, b: Side, batches: Iterable[Batch], progress: Progress) 
     Raises:
         UsageError: B has no layer of A in another precision (exit 2).
     """
-    names = _lowered(a.loaded.module, b.loaded.module)
+    theirs = {layer.name: module for layer, module in list_layers(b.loaded.module)}
+    names = [
+        layer.name
+        for layer, module in list_layers(a.loaded.module)
+        if layer.is_leaf and layer.name in theirs and _kinds(module) != _kinds(theirs[layer.name])
+    ]
     if not names or b.program is not None:
         message = "'--rank-layers' needs a B with layers of A in a lower precision"
         raise UsageError(message, "--b-quantize int8wo   or --b-dtype bfloat16")
@@ -95,18 +102,8 @@ def _gain(kept: float | None, whole: float | None) -> float | None:
 
 def _add(sums: dict[tuple[str, str], Tensor], key: tuple[str, str], a: list[Tensor], b: list[Tensor]) -> None:
     for x, y in zip(a, b, strict=True):
-        found = sum_up(x, y.to(x.device)).cpu()
-        sums[key] = merge(sums[key], found) if key in sums else found
-
-
-def _lowered(a: nn.Module, b: nn.Module) -> list[str]:
-    """Return the innermost layers of both whose weights have another type, or are another kind of tensor."""
-    theirs = {layer.name: module for layer, module in list_layers(b)}
-    return [
-        layer.name
-        for layer, module in list_layers(a)
-        if layer.is_leaf and layer.name in theirs and _kinds(module) != _kinds(theirs[layer.name])
-    ]
+        new = sum_up(x, y.to(x.device)).cpu()
+        sums[key] = merge(sums[key], new) if key in sums else new
 
 
 def _kinds(module: nn.Module) -> list[tuple[type, torch.dtype]]:

@@ -131,14 +131,21 @@ def is_input(text: str) -> bool:
 
 
 def requests_of(
-    settings: ModelRequest, names: DiffRequest, own: BSettings
+    settings: ModelRequest, names: DiffRequest, of_b: BSettings
 ) -> tuple[ModelRequest | WeightsFile, ModelRequest | WeightsFile]:
     """Return the model to load, or the file whose tensors to compare, for A and for B.
 
     Args:
-        settings: the settings of both sides; `own`: those of B alone.
+        settings: the settings of both sides; `of_b`: those of B alone.
     """
-    _refuse_settings(settings, names, own)
+    reason = "is a setting of models, and checkpoints without a model are compared as they are"
+    if names.b.model is None:
+        refuse_given({**of_b.typed(), "--b-key": None}, reason, "--model NAME")
+        if names.a.model is None:
+            values = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
+            usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
+            ours = {f"--{name}": value for name, value in values.items() if value != usual.get(name)}
+            refuse_given(ours, reason, "--model NAME")
     if names.a.model is not None and is_program(names.a.model):
         message = (
             f"'{names.a.model}' is run as it is, so it is B, and A is the PyTorch model it was made from"
@@ -147,26 +154,26 @@ def requests_of(
         raise UsageError(message, f"modelscope diff {shlex.quote(other)} {shlex.quote(names.a.model)}")
     base = names.a if names.a.model else names.b
     if base.model is None:
-        return _file(names.a, settings.key), _file(names.b, own.key or settings.key)
+        return _file(names.a, settings.key), _file(names.b, of_b.key or settings.key)
     if settings.checkpoint and names.a.checkpoint:
         message = f"'{names.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
-    keys = {"--key": settings.key, "--b-key": own.key}
-    if not _has_checkpoint(settings, names, own):
+    keys = {"--key": settings.key, "--b-key": of_b.key}
+    if not _has_checkpoint(settings, names, of_b):
         refuse_given(keys, "needs a checkpoint, and there is none", "--checkpoint FILE")
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )
     a = check_request(a)
     if names.b.model is None:
-        return a, _file(names.b, own.key or settings.key)
-    b = _with_key(_request_b(a, names, settings.checkpoint, own), own.key or settings.key)
+        return a, _file(names.b, of_b.key or settings.key)
+    b = _with_key(_request_b(a, names, settings.checkpoint, of_b), of_b.key or settings.key)
     b = b if Path(b.model).suffix.lower() == ".pt2" else check_request(b)
     return (a if names.a.model is not None else _file(names.a, settings.key)), b
 
 
-def _has_checkpoint(settings: ModelRequest, names: DiffRequest, own: BSettings) -> bool:
-    checkpoints = (names.a.checkpoint, names.b.checkpoint, settings.checkpoint, own.checkpoint)
+def _has_checkpoint(settings: ModelRequest, names: DiffRequest, of_b: BSettings) -> bool:
+    checkpoints = (names.a.checkpoint, names.b.checkpoint, settings.checkpoint, of_b.checkpoint)
     return any(checkpoints) or any(is_checkpoint(model) for model in (names.a.model, names.b.model) if model)
 
 
@@ -181,42 +188,30 @@ def _file(side: Named, key: str | None) -> WeightsFile:
     return WeightsFile(side.checkpoint, key)
 
 
-def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, own: BSettings) -> ModelRequest:
+def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: BSettings) -> ModelRequest:
     """Return the request for B: that for A with B's name and options; `option` is `--checkpoint`, for both."""
-    named = names.b.checkpoint
-    if named is not None and own.checkpoint is not None and not names.is_left_out:
-        message = f"'{named}' and '--b-checkpoint {own.checkpoint}' are two checkpoints for B"
-        raise UsageError(message, f"leave out --b-checkpoint {own.checkpoint}")
+    checkpoint_of_b = names.b.checkpoint
+    if checkpoint_of_b is not None and of_b.checkpoint is not None and not names.is_left_out:
+        message = f"'{checkpoint_of_b}' and '--b-checkpoint {of_b.checkpoint}' are two checkpoints for B"
+        raise UsageError(message, f"leave out --b-checkpoint {of_b.checkpoint}")
     # `--b-weights` replaces a checkpoint that B only inherits from A.
-    inherited = None if own.weights else option
+    inherited = None if of_b.weights else option
     if is_program(names.b.model or ""):
-        typed = {**replace(own, mode=None, seed=None).typed(), **own.of_run}
+        options = {**replace(of_b, mode=None, seed=None).typed(), **of_b.of_run}
         reason = f"does not apply to '{names.b.model}', which is run as it is"
-        refuse_given(typed, reason, "")
+        refuse_given(options, reason, "")
         return ModelRequest(names.b.model or "", seed=a.seed, offline=a.offline)
-    checkpoint = own.checkpoint or (named if not (own.weights and names.is_left_out) else None)
+    checkpoint = of_b.checkpoint or (checkpoint_of_b if not (of_b.weights and names.is_left_out) else None)
     assert names.b.model is not None
     return replace(
         a,
         model=names.b.model,
-        weights=own.weights or ("auto" if checkpoint else a.weights),
+        weights=of_b.weights or ("auto" if checkpoint else a.weights),
         checkpoint=checkpoint or inherited,
-        device=own.device or a.device,
-        dtype=own.dtype or a.dtype,
-        seed=a.seed if own.seed is None else own.seed,
+        device=of_b.device or a.device,
+        dtype=of_b.dtype or a.dtype,
+        seed=a.seed if of_b.seed is None else of_b.seed,
     )
-
-
-def _refuse_settings(settings: ModelRequest, names: DiffRequest, own: BSettings) -> None:
-    """Refuse options that have no effect on files compared without a model."""
-    reason = "is a setting of models, and checkpoints without a model are compared as they are"
-    if names.b.model is None:
-        refuse_given({**own.typed(), "--b-key": None}, reason, "--model NAME")
-        if names.a.model is None:
-            values = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
-            usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
-            ours = {f"--{name}": value for name, value in values.items() if value != usual.get(name)}
-            refuse_given(ours, reason, "--model NAME")
 
 
 def refuse_run_options(

@@ -3,7 +3,6 @@
 import copy
 import logging
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import fspath
@@ -41,7 +40,7 @@ from modelscope_cli.models.request import ModelRequest, as_request, is_onnx
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
 
@@ -53,7 +52,7 @@ Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 def sources_handed_over(
-    a: "Model", b: "Model | None", settings: ModelRequest, own: BSettings, model: str | None, *, is_run: bool
+    a: "Model", b: "Model | None", settings: ModelRequest, of_b: BSettings, model: str | None, *, is_run: bool
 ) -> tuple[Source, Source]:
     """Return A and B if at least one of them is a module of the caller.
 
@@ -69,9 +68,9 @@ def sources_handed_over(
         a = copy.deepcopy(_described(a).module)  # hooks on it must not reach what was compiled
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
-        refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
+        refuse_given({"--b-seed": of_b.seed}, "needs a run, and there is no input to run on", "give inputs")
     if _is_handed(a) and (b is None or b is a):
-        return _same_module(_described(a), own, settings)
+        return _same_module(_described(a), of_b, settings)
     module_side = _described(a if _is_handed(a) else b)
 
     def source(side: Any, side_settings: BSettings) -> Source:
@@ -95,28 +94,27 @@ def sources_handed_over(
             refuse_given(values, f"and '{side}' are different weights for B", "leave out one of them")
         if is_file and model is None:
             return _varied(module_side, Path(side), side_settings, settings)
-        named = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
+        names = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
         chosen: dict[str, Any] = {
             name: value
             for name in ("weights", "checkpoint", "key", "device", "dtype", "seed")
             if (value := getattr(side_settings, name)) is not None
         }
-        request: ModelRequest = replace(settings, **{**named, **chosen})
+        request: ModelRequest = replace(settings, **{**names, **chosen})
         return check_request(request)
 
-    return source(a, BSettings()), source(b, own)
+    return source(a, BSettings()), source(b, of_b)
 
 
-def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
-    """Return a module, and a copy of it with the settings of B."""
-    if not any(replace(own, seed=None).typed().values()) and own.seed is None:
+def _same_module(ours: LoadedModel, of_b: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
+    if not any(replace(of_b, seed=None).typed().values()) and of_b.seed is None:
         problem = f"there is nothing to compare '{ours.info.name}' with"
         message = f"{problem}: B is the same module under the same settings"
         raise UsageError(
             message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
         )
-    refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
-    return ours, _varied(ours, own.checkpoint, own, settings)
+    refuse_given({"--b-weights": of_b.weights}, "needs a model that is named", "b_checkpoint='FILE'")
+    return ours, _varied(ours, of_b.checkpoint, of_b, settings)
 
 
 def _as_module(side: Any) -> Any:
@@ -127,7 +125,7 @@ def _as_module(side: Any) -> Any:
     if kind == "InferenceSession" and library == "onnxruntime":
         path = getattr(side, "_model_path", None)
         if not path:
-            message = "a session that was made of bytes has no file, whose values could be looked at"
+            message = "a session made from bytes has no file to read values from"
             raise UsageError(message, "give the path of the .onnx file")
         return load_skeleton(ModelRequest(fspath(path)))
     return side
@@ -143,10 +141,10 @@ def _program(program: Any, info: ModelInfo) -> LoadedModel:
 def load_program(path: Path) -> LoadedModel:
     """Load a program of torch.export whose file holds nothing that runs when it is loaded."""
     contents = read_contents(path)
-    judged = scan_file(path)
-    if judged.rank != KNOWN:
+    safety = scan_file(path)
+    if safety.rank != KNOWN:
         call = f"torch.export.load({str(path)!r})"
-        message = f"'{path}' holds what may run code when it is loaded ({judged.rank}), so it is not loaded"
+        message = f"'{path}' may run code when it is loaded ({safety.rank}), so it is not loaded"
         trusted = f"only if you trust it: FILE.py:NAME as B, a function there that returns {call}"
         raise CannotRunError(
             message, f"modelscope weights --scan {shlex.quote(str(path))}   shows it; {trusted}"
@@ -172,7 +170,7 @@ def _shares(a: Any, b: nn.Module) -> bool:
 def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
     """Quantise a model in its place by torchao's `quantize_`."""
     if find_spec("torchao") is None:
-        message = f"to quantise by '{scheme}' takes torchao, which is not installed"
+        message = f"quantising with '{scheme}' needs torchao, which is not installed"
         raise UsageError(message, 'pip install "modelscope-cli[ao]"')
     pytree_log = logging.getLogger("torch.utils._pytree")
     level = pytree_log.level
@@ -190,7 +188,7 @@ def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
         message = f"torchao cannot quantise '{loaded.info.name}' by '{scheme}' here: {reason}"
         raise CannotRunError(message, "--b-quantize int8wo") from error
     if before == [id(parameter) for parameter in loaded.module.parameters()]:
-        message = f"'{scheme}' changes nothing in '{loaded.info.name}': torchao quantises linear layers"
+        message = f"'{scheme}' changes nothing in '{loaded.info.name}': torchao quantises only linear layers"
         raise CannotRunError(message, "--b-dtype bfloat16")
     return loaded
 
@@ -210,16 +208,16 @@ def _described(side: Any) -> LoadedModel:
 
 
 def _varied(
-    loaded: LoadedModel, checkpoint: Path | None, own: BSettings, settings: ModelRequest
+    loaded: LoadedModel, checkpoint: Path | None, of_b: BSettings, settings: ModelRequest
 ) -> LoadedModel:
     """Return a copy of a module with other weights, device or dtype."""
     info, filled = loaded.info, None
-    device = resolve_device(own.device)[0] if own.device else loaded.device
-    dtype = resolve_dtype(own.dtype) if own.dtype else loaded.dtype
+    device = resolve_device(of_b.device)[0] if of_b.device else loaded.device
+    dtype = resolve_dtype(of_b.dtype) if of_b.dtype else loaded.dtype
     module = _copied(loaded)
     if checkpoint is not None:
         architecture = Architecture("import", info.name, loaded.family, lambda _: module, False, True)
-        request = ModelRequest(info.name, key=own.key or settings.key, strict=settings.strict)
+        request = ModelRequest(info.name, key=of_b.key or settings.key, strict=settings.strict)
         filled = fill_from_checkpoint(architecture, request, checkpoint)
         info = replace(info, weights=filled.weights)
     if (device, dtype) != (loaded.device, loaded.dtype):
@@ -247,10 +245,10 @@ def _copied(loaded: LoadedModel) -> nn.Module:
 def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, LoadedModel]:
     """Load both models and print their notes; of B, only those that A does not have."""
     ours = _loaded(a)
-    _tell(ours.notes, ours.warnings, progress)
+    tell(progress, ours.notes, ours.warnings)
     theirs = _loaded(b)
     notes = (f"B: {note}" for note in theirs.notes if note not in ours.notes)
-    _tell(notes, (notice for notice in theirs.warnings if notice not in ours.warnings), progress)
+    tell(progress, notes, (notice for notice in theirs.warnings if notice not in ours.warnings))
     if program_of(theirs.module) is not None:
         return ours, theirs  # which takes no hooks, so that shared parameters do not matter
     shared = {id(part) for part in (*ours.module.modules(), *ours.module.parameters())}
@@ -272,13 +270,6 @@ def _loaded(side: Source) -> LoadedModel:
     if isinstance(side, LoadedModel):
         return side
     return load_skeleton(side) if is_onnx(side.model) else load_model(side)  # the runtime reads the values
-
-
-def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) -> None:
-    for note in notes:
-        progress.note(note)
-    for warning in warnings:
-        progress.warn(warning.message)
 
 
 def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
@@ -303,7 +294,7 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
         return _open_file(side, progress)
     loaded = _loaded(side)
     refuse_layouts(loaded.module, has_buffers=True)
-    _tell(loaded.notes, loaded.warnings, progress)
+    tell(progress, loaded.notes, loaded.warnings)
     state = loaded.module.state_dict()
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     return Weights(describe(loaded, seed, None), tensors, loaded.warnings)
@@ -312,7 +303,7 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
 def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     path = file.path
     checkpoint = read_checkpoint(path, file.key)
-    _tell(checkpoint.notes, checkpoint.warnings, progress)
+    tell(progress, checkpoint.notes, checkpoint.warnings)
     state = checkpoint.state
     if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
-from modelscope_cli.analysis.explaining.methods import METHODS  # noqa: F401   the docstring names it
+from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
@@ -34,8 +34,10 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
-from modelscope_cli.inputs.batch import Batch, ModelSide
+from modelscope_cli.inputs.batch import Batch, ModelSide, from_sheet, to_sheet
+from modelscope_cli.inputs.decoding import CLIPS
 from modelscope_cli.inputs.image import decode
+from modelscope_cli.inputs.model_config import clip_of
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
@@ -55,6 +57,7 @@ from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
+    from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.models.request import Model
 
 
@@ -74,7 +77,8 @@ class Totals:
     most_kept: int
     images: int = 0
     logit: float = 0.0
-    probability: float = 0.0
+    probability: float | None = 0.0
+    score_name: str = "logit"
     passes: int = 0
     words: str | None = None
     index: int | None = None
@@ -92,7 +96,9 @@ class Totals:
         self.words, self.index = (result.words, result.index) if is_same else (None, None)
         self.images += 1
         self.logit += result.logit
-        self.probability += result.probability
+        both = self.probability, result.probability
+        self.probability = None if None in both else sum(filter(None, both))
+        self.score_name = result.score_name
         self.passes += result.passes
         self.unfit = {**result.unfit, **self.unfit}
         ranked = winner_first({method: outcome.receipt for method, outcome in result.outcomes.items()})
@@ -139,9 +145,11 @@ class Totals:
         )
 
     def cells(self) -> dict[str, Tensor]:
-        """Return the cells of the stored maps by method, with several images as `NUMBER.METHOD`."""
+        """Return the cells of the stored maps by method, of several as `NUMBER.METHOD`; of clips `(T, H, W)`."""
         return {
             method if self.images == 1 else f"{n}.{method}": outcome.map.cells
+            if result.frames == 1
+            else from_sheet(outcome.map.cells, result.frames, 0)
             for n, result in enumerate(self.kept)
             for method, outcome in result.outcomes.items()
         }
@@ -180,28 +188,29 @@ def explain(
     `whereabouts` has the mean evidence for each class.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's input size.
         method: the methods: auto (a few that complement each other), all (all that apply), or {METHODS}.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
         against: the class that finercam compares the target with.
         layer: the layer to explain.
-        receipt: how thoroughly to test the maps: quick (they repeat, depend on the image and on the head, and show
-            what the model needs), full or none. full adds insertion, deletion and ROAD against random rankings and
-            edges, shuffled weights, another class and planted evidence. In Python, True is quick and False none.
+        receipt: how thoroughly to test the maps: quick (do they repeat, do they depend on the image and on the
+            head, do they mark what the score depends on), full or none. full adds insertion, deletion and ROAD
+            against random rankings and edges, shuffled weights, another class and planted evidence. In Python, True
+            is quick and False none.
         box: the position of the object, in pixels of the image file.
         mask: the same as a mask image: light pixels are inside.
         require: exit with 1 unless the best map meets this: passed, 'covering>chance', 'road>0.1'.
         save_tensors: save the cells of the maps as .safetensors.
-        hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the figures; `force`: it need not be empty. Over several image files it holds
-            every finished block, too, unless `keep` is False.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        out: folder for the report and the figures; `force` allows one that is not empty. Over several image files
+            it holds every finished block, too, unless `keep` is False.
 
     Raises:
-        UsageError: a keyword, a class, a layer or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised or is not one of images, no gradient comes back, or a
-            file cannot be read or written (exit 4).
+        UsageError: a keyword, a class, a layer or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error or is not one of images, no gradient comes back,
+            or a file cannot be read or written (exit 4).
     """
     names = choose_methods(method, texts(against))
     kind = receipt_kind(receipt)
@@ -217,6 +226,8 @@ def explain(
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
         )
+    if _frames(subject.loaded, subject.first.args)[0]:
+        names = _of_pixels(names, method)
     n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
     asked = _Shared(
@@ -271,7 +282,7 @@ def explain(
         target=totals.words if totals.words is not None else PREDICTED,
         target_index=totals.index,
         logit=totals.logit / totals.images,
-        probability=totals.probability / totals.images,
+        probability=None if totals.probability is None else totals.probability / totals.images,
         images=totals.images,
         rows=rows,
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
@@ -285,6 +296,7 @@ def explain(
         receipt_kind=kind,
         passes=totals.passes,
         certificate=blocks.certificate(),
+        score_name=totals.score_name,
     )
     if save_tensors is not None and blocks.is_first:
         write_tensors(Path(save_tensors), totals.cells())
@@ -347,6 +359,16 @@ def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> 
     run.tick = lambda: None
 
 
+def _of_pixels(names: tuple[str, ...], method: str) -> tuple[str, ...]:
+    """Return the methods that explain the pixels of a clip or volume; those of layers know images only."""
+    chosen = tuple(name for name in names if METHODS[name].kind == PIXELS)
+    if method not in (AUTO, ALL) and len(chosen) < len(names):
+        others = ", ".join(name for name in names if name not in chosen)
+        message = f"'{others}' explains layers of single images, and the input is a clip or a volume"
+        raise UsageError(message, "--method integrated-gradients,saliency")
+    return chosen
+
+
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
     if box is not None and mask is not None:
         raise UsageError(
@@ -365,7 +387,7 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     wanted = selection.wanted or {(name, 0) for name in selection.names or ()}
     labels = tuple(sorted(label(name, call) for name, call in wanted))
     if len(labels) > 1:
-        message = f"'--layer {layer}' means {len(labels)} calls, and a map belongs to one"
+        message = f"'--layer {layer}' selects {len(labels)} calls, but a map belongs to one call"
         raise UsageError(message, f"--layer {shlex.quote(labels[-1])}")
     return labels
 
@@ -387,10 +409,15 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
     preprocessing = subject.inputs.preprocessing
     together: list[int] = []
 
+    frame_dim, n_frames = _frames(loaded, subject.first.args)
+
+    def unfolded(sheet: Tensor) -> Tensor:
+        return from_sheet(sheet, n_frames, frame_dim) if frame_dim else sheet
+
     def arrange(images: Tensor) -> Arguments:
         if loaded.family == "detection":
             return side.arrange([images])
-        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: images)
+        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: unfolded(images))
         return arguments
 
     def most_together(image: Tensor) -> int:
@@ -408,17 +435,18 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
 
         def ask(batch: Batch, first: int) -> Iterator[ImageQuery]:
             pictures = batch.pictures
-            for n, image in enumerate(_images(batch.args)):
+            for n, one in enumerate(_images(batch.args)):
+                image = to_sheet(one, frame_dim) if frame_dim else one
                 counted = Counted(run)
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
-                    target = choose_target(reader, shared.aim, shared.against, image, output)
+                    target = choose_target(reader, shared.aim, shared.against, one, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
                     other = target.runner_up(output) if isinstance(target, ClassTarget) else None
                 inside = None
                 if shared.region is not None:
-                    if preprocessing is None or not batch.names:
+                    if preprocessing is None or not batch.names or frame_dim:
                         raise UsageError("--box and --mask are pixels of an image file", "give an image file")
                     size = decode(subject.inputs.files[batch.numbers[n]], preprocessing.mode).size
                     inside = shared.region.seen(size, preprocessing)
@@ -434,20 +462,33 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
                     partial(from_the_head, loaded.module, partial(counted, image)),
+                    n_frames,
                 )
 
         yield ask
 
 
-def _images(args: Arguments) -> Iterator[Tensor]:
-    """Return the images of a batch, each `(1, C, H, W)`."""
+def _frames(loaded: "LoadedModel", args: Arguments) -> tuple[int, int]:
+    """Return the dimension of the frames or slices of the input and their number; 0 and 1 for images."""
     tensors = [tensor for _, tensor in tensors_in(args)]
-    if all(tensor.ndim == 3 for tensor in tensors):  # a list of them
+    if len(tensors) != 1 or tensors[0].ndim != 5:
+        return 0, 1
+    clip = clip_of(loaded.module, loaded.family)
+    dim = 1 + CLIPS[clip[0] if clip is not None else "video"]
+    return dim, tensors[0].shape[dim]
+
+
+def _images(args: Arguments) -> Iterator[Tensor]:
+    """Return the images of a batch, each `(1, C, H, W)`, or clips and volumes of five dimensions."""
+    tensors = [tensor for _, tensor in tensors_in(args)]
+    is_list = isinstance(args, tuple) and len(args) > 0 and isinstance(args[0], list)
+    if is_list and all(tensor.ndim == 3 for tensor in tensors):
         each = [tensor[None] for tensor in tensors]
     else:
         each = list(tensors[0].split(1)) if len(tensors) == 1 else []
-    if not each or each[0].ndim != 4 or not each[0].is_floating_point():
+    if not each or each[0].ndim not in (4, 5) or not each[0].is_floating_point():
         raise CannotRunError(
-            "explain needs a model of single images, (N, C, H, W)", "modelscope models   lists classifiers"
+            "explain needs a model of single images, clips or volumes, (N, C, H, W) or (N, C, D, H, W)",
+            "modelscope models   lists classifiers",
         )
     return iter(each)

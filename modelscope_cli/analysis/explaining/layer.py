@@ -201,14 +201,11 @@ def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
         end = followed.number_of(score)
     names.followed = None
     if end is None:
-        why, hint = (
-            "part of the model is compiled, scripted or not written in torch functions",
-            _NO_LAYER,
-        )
+        why, hint = ("part of the model is compiled, scripted or not written in torch functions", _NO_LAYER)
         if followed.ended is not None:
-            why = f"'{followed.ended}' on the way passes no gradient"
+            why = f"'{followed.ended}' passes no gradient back"
             hint = "--method occlusion   needs no gradient"
-        raise UnfitError(f"the score cannot be followed back to the image: {why}", hint)
+        raise UnfitError(f"the score cannot be traced back to the image: {why}", hint)
     return RecordedPass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
 
 
@@ -301,8 +298,8 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     """Return the error for a layer whose gradient is zero everywhere."""
     if is_token_alone:
         message = (
-            f"the gradient of the score is exactly zero at every patch token of '{where}': after it the score "
-            "reads only the class token"
+            f"the gradient of the score is exactly zero at every patch token of '{where}': after it the "
+            f"score depends only on the class token"
         )
         return UnfitError(message, "leave out --layer   or name a layer before the last attention")
     message = (
@@ -317,11 +314,11 @@ def _why(recorded: RecordedPass, value: int, layout: ImageLayout, blind_layers: 
     if blind_layers:
         n_patches = math.prod(layout.grid)
         return (
-            f"after it the score reads no patch token: at '{blind_layers[0]}' the gradient is exactly zero at all "
-            f"{n_patches} of them; this is the last norm that it reaches"
+            f"after it the score does not depend on the patch tokens: at '{blind_layers[0]}' the gradient is "
+            f"exactly zero at all {n_patches} of them; the layer used is the last norm with a gradient"
         )
     if value not in recorded.cuts and value not in recorded.names.norms:
         return f"the last feature map ({layout}); part of the score bypasses it"
     reader = next((call for call in recorded.followed.calls if value in call.reads), None)
-    into = f"enters {reader.function}" if reader is not None else "is the output"
-    return f"the last feature map before the score ({layout}): it {into}"
+    use = f"the input of {reader.function}" if reader is not None else "the output of the model"
+    return f"the last feature map before the score ({layout}), {use}"

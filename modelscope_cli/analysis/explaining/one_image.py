@@ -30,6 +30,7 @@ from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import without_gradient
 from modelscope_cli.records.explain import FULL, NONE, Receipt
+from modelscope_cli.records.naming import percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +70,21 @@ class ImageResult:
         unfit: why methods do not fit, by method.
         picture: the image before normalisation, `(3, H, W)` uint8; None if not shown.
         passes: number of images that went through the model.
+        score_name: what `logit` is. `frames`: number of frames of a clip or slices of a volume, see `to_sheet`.
     """
 
     name: str
     words: str
     index: int | None
     logit: float
-    probability: float
+    probability: float | None
     outcomes: dict[str, MethodResult]
     lies: dict[str, EvidencePosition]
     unfit: dict[str, str]
     picture: Tensor | None = None
     passes: int = 0
+    score_name: str = "logit"
+    frames: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class ImageQuery:
 
     Attributes:
         name: the file's name, or a number.
-        image: `(1, C, H, W)`, preprocessed.
+        image: `(1, C, H, W)`, preprocessed; of a clip or a volume the sheet of its `frames`.
         logit, probability: the model's output for the target.
         other: another class, whose map should differ.
         inside: mask of the object, `(H, W)` bool; None if not given.
@@ -109,6 +113,7 @@ class ImageQuery:
     is_normalised: bool = True
     picture: Tensor | None = None
     layers: Callable[[], list[nn.Module]] = list
+    frames: int = 1
 
     @property
     def run(self) -> Counted:
@@ -145,12 +150,14 @@ def explain_image(
         words=question.target.words,
         index=getattr(question.target, "index", None),
         logit=question.logit,
-        probability=question.probability,
+        probability=question.probability if question.target.has_probability else None,
         outcomes=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
         lies={method: lies_of(outcome.shown, question.inside) for method, outcome in outcomes.items()},
         unfit=unfit,
         picture=question.picture if has_maps else None,
         passes=question.run.images,
+        score_name=question.target.score_name,
+        frames=question.frames,
     )
 
 
@@ -176,7 +183,8 @@ def _outcomes(
         seconds = time.perf_counter() - started
         full_size = explanation.on(size)
         where: dict[str, Any] = location(full_size, question.inside)
-        outcomes[name] = MethodResult(explanation, full_size, seconds, METHODS[name].units, Receipt(**where))
+        units = METHODS[name].units and question.target.score_name.replace("logit", "logits")
+        outcomes[name] = MethodResult(explanation, full_size, seconds, units, Receipt(**where))
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))
@@ -274,7 +282,8 @@ def _unseen(question: ImageQuery) -> str:
     target = question.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
-    return f"its probability is {question.probability:.1%}; at least {target.least_probability:.0%} is needed"
+    least = percent(target.least_probability)
+    return f"its probability is {percent(question.probability, 1)}; at least {least} is needed"
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:

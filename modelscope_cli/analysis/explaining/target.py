@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -33,6 +33,8 @@ class ClassTarget:
     against: int | None = None
     is_contrast: bool = False
     n_classes: int = 0
+    has_probability: ClassVar[bool] = True
+    score_name: ClassVar[str] = "logit"
 
     @property
     def words(self) -> str:
@@ -81,6 +83,14 @@ class OtherTarget:
     def words(self) -> str:
         return self.followed.words
 
+    @property
+    def has_probability(self) -> bool:
+        return self.followed.probability is not None
+
+    @property
+    def score_name(self) -> str:
+        return self.followed.name
+
     def score(self, output: Any) -> Tensor:
         return self.followed.score(self.reader.read(output, (self.image,), 1)).float()
 
@@ -92,7 +102,7 @@ class OtherTarget:
 def choose_target(
     reader: OutputReader, aim: TargetSpec, against: str | None, image: Tensor, output: Any
 ) -> ClassTarget | OtherTarget:
-    """Return the target for one image, `(1, C, H, W)`, and its output."""
+    """Return the target for one image, `(1, C, H, W)`, or clip, and its output."""
     answer, labels = reader.read(output, (image,), 1), reader.categories
     said = answer.main
     if not isinstance(said, ClassScores) or not aim.is_class:

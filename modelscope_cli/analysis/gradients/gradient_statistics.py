@@ -131,7 +131,7 @@ def mark_gradient(
 
 
 _NOTHING = "no gradient arrived: the loss does not depend on it"
-_DETACHED = "takes no gradient: frozen up to here, detached, or under no_grad"
+_DETACHED = "gets no gradient: frozen up to here, detached, or under no_grad"
 
 
 @dataclass(slots=True)
@@ -252,19 +252,16 @@ def _is_meant(call: Call, is_innermost: bool, selection: Selection) -> bool:
 
 def _to_row(entry: _Output, output_norm: float, thresholds: GradThresholds | None) -> ActivationGradient:
     moments, before = entry.after.moments, entry.before.moments
-    call = entry.call
-    row: dict[str, Any] = {"name": call.name, "type": call.type, "order": call.order, "call": call.index}
+    row: dict[str, Any] = {**entry.call.fields, "output": entry.path, "shape": entry.shape}
     if moments is None:
         is_unused = entry.problem is None
         problem = _NOTHING if is_unused else entry.problem
         mark = "unused" if is_unused else ""
-        return ActivationGradient(**row, output=entry.path, shape=entry.shape, mark=mark, problem=problem)
+        return ActivationGradient(**row, mark=mark, problem=problem)
     unclipped = before or moments
     a_pass = math.sqrt(entry.n_passes)
     return ActivationGradient(
         **row,
-        output=entry.path,
-        shape=entry.shape,
         **{**figures_of(moments), **({"grad_norm": norm_of(moments) / a_pass} if moments.n else {})},
         norm_before_clip=norm_of(before) / a_pass if before else None,
         clipped_fraction=int(entry.n_clipped) / moments.numel if entry.is_clipped and moments.numel else None,

@@ -52,12 +52,12 @@ def grads(
     """Return the gradient of every parameter and activation after forward and backward passes; nothing is trained.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
-            the model's own size. Each image is a pass of its own unless `batch` says otherwise; a loader's batches
-            stay as they are, and a dict is one pass.
+            the model's input size. Each image is a pass of its own unless `batch` says otherwise; a loader's
+            batches stay as they are, and a dict is one pass.
         layer, exclude: layer patterns.
-        hook: what changes on the way, forward and backward, as `--hook` takes it.
+        hook: changes to values in the forward and backward pass, in the syntax of `--hook`.
         loss: the loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by the output;
             bce is for several labels or none; your function is called as fn(output) or fn(output, target). In
             Python also a function, called in the same way.
@@ -75,10 +75,10 @@ def grads(
         full_backward: read the gradients with register_full_backward_hook.
         vanishing: mark |g| below X times the one at the output.
         exploding: mark |g| above X times the one at the output.
-        out: folder for the report with its figure and tables; `force`: it need not be empty.
+        out: folder for the report with its figure and tables; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
         CannotRunError: the model cannot be loaded, run or differentiated, or a file cannot be written (exit 4).
     """
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)

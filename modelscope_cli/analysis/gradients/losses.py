@@ -78,7 +78,16 @@ class Criterion:
         if self._aim is not None:
             return self._of_aim(self._aim, output, args)
         loss = self._compute(output, outputs, args)
-        self._refuse_unused_options(loss)
+        target = self._request.target
+        if target != PREDICTED and loss.target in _WITHOUT_CLASS:
+            raise UsageError(
+                f"'--target {target}' has no meaning for the loss '{loss.name}'", "leave out --target"
+            )
+        if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
+            raise UsageError(
+                f"'--label-smoothing' belongs to cross-entropy, and the loss of this model is '{loss.name}'",
+                "leave out --label-smoothing",
+            )
         return loss
 
     def _of_aim(self, aim: TargetSpec, output: Any, args: Any) -> Loss:
@@ -112,27 +121,14 @@ class Criterion:
 
     def _with_the_others(self, loss: Loss, outputs: list[tuple[str, Tensor]]) -> Loss:
         """Add the mean squares of all other outputs, so that their parameters get gradients, too."""
-        used = {id(tensor) for tensor in loss.outputs}
-        others = [tensor for _, tensor in outputs if id(tensor) not in used and tensor.numel() > 0]
+        used_ids = {id(tensor) for tensor in loss.outputs}
+        others = [tensor for _, tensor in outputs if id(tensor) not in used_ids and tensor.numel() > 0]
         if not others:
             return loss
         value = torch.stack([loss.value, *(tensor.square().mean().to(loss.value) for tensor in others)]).sum()
         n_others = f"{len(others)} other output" + ("s" if len(others) > 1 else "")
         name = f"{loss.name} + mean square of {n_others}"
         return Loss(value, name, loss.target, (*loss.outputs, *others), loss.classes)
-
-    def _refuse_unused_options(self, loss: Loss) -> None:
-        """Refuse options that would have no effect."""
-        target = self._request.target
-        if target != PREDICTED and loss.target in _WITHOUT_CLASS:
-            raise UsageError(
-                f"'--target {target}' has no meaning for the loss '{loss.name}'", "leave out --target"
-            )
-        if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
-            raise UsageError(
-                f"'--label-smoothing' belongs to cross-entropy, and the loss of this model is '{loss.name}'",
-                "leave out --label-smoothing",
-            )
 
     def _whole_output(self, outputs: list[tuple[str, Tensor]]) -> Loss | None:
         """Return the loss of outputs that are more than one tensor of scores; None for the others."""
@@ -170,19 +166,19 @@ class Criterion:
                 "--loss mean or --loss mse",
             )
         classes, words = self._classes(main)
-        used = [(main, 1.0)]
+        parts = [(main, 1.0)]
         if name == "cross-entropy":
-            used += [
+            parts += [
                 (tensor, _AUXILIARY[key])
                 for other, tensor in outputs
                 if (key := other.rpartition(".")[2]) in _AUXILIARY and tensor.shape == main.shape
             ]
-            for _, weight in used[1:]:
+            for _, weight in parts[1:]:
                 where += f" + {weight:g} x an auxiliary head's"
-        value = torch.stack([weight * self._score(name, tensor, classes) for tensor, weight in used]).sum()
+        value = torch.stack([weight * self._score(name, tensor, classes) for tensor, weight in parts]).sum()
         per_pixel = " per pixel" if main.ndim > 2 else ""
-        listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
-        return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in used), listed)
+        indices = tuple(classes.tolist()) if classes.ndim == 1 else ()
+        return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in parts), indices)
 
     def _classes(self, main: Tensor) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
@@ -217,7 +213,7 @@ class Criterion:
         self, function: Callable[..., Any], output: Any, outputs: list[tuple[str, Tensor]]
     ) -> Loss:
         spec = self._request.name
-        arguments, words, listed = [output], _NOTHING, ()
+        arguments, words, indices = [output], _NOTHING, ()
         if _takes_two(function):
             main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
             if main is None:
@@ -225,7 +221,7 @@ class Criterion:
                     f"loss '{spec}' expects a target, and the output has no classes", "def fn(output): ..."
                 )
             classes, words = self._classes(main)
-            listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
+            indices = tuple(classes.tolist()) if classes.ndim == 1 else ()
             arguments.append(classes)
         try:
             value = function(*arguments)
@@ -242,7 +238,7 @@ class Criterion:
             raise CannotRunError(
                 f"loss '{spec}' returned a number without a graph", "return a tensor made of the output"
             )
-        return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), listed)
+        return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), indices)
 
 
 def _has_classes(tensor: Tensor) -> bool:

@@ -46,7 +46,7 @@ from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
     "fresh_batch_norms",
-    "no batch norm has seen a batch yet, so in eval mode none of them normalises, so no gradient is judged "
+    "no batch norm has seen a batch yet, and in eval mode none of them normalises; therefore no gradient is judged "
     "as vanishing or exploding; --mode train   judges them",
 )
 
@@ -141,7 +141,22 @@ class _Measurement:
             with self._session(observers, self._interventions) as session:
                 for batch in track(batches, "gradients"):
                     self._n_images.append(max(batch.n_images, 1))
-                    loss = self._run_pass(session, batch.args, collector)
+                    self._model.zero_grad(set_to_none=True)
+                    loss = self._forward(session, batch.args)
+                    starts = [tensor.register_hook(self._see_start) for tensor in loss.outputs]
+                    prior = self._prior(collector)
+                    whole = loss.value if prior is None else loss.value + prior
+                    self._losses.append(whole.detach())
+                    if self._is_clipping_flow:
+                        self._activations.is_clipping = False
+                        run_backward(whole, retain_graph=True)
+                        collector.take_before(self._n_images[-1])
+                        self._activations.is_clipping = True
+                        for start in starts:
+                            start.remove()
+                    run_backward(whole)
+                    collector.take(self._n_images[-1])
+                    self._activations.settle()
                 collector.clip_mean()
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
@@ -174,25 +189,6 @@ class _Measurement:
             self._warnings.append(Notice("saving_not_measured", message))
             return None
 
-    def _run_pass(self, session: HookSession, args: Arguments, collector: ParameterGradients) -> Loss:
-        self._model.zero_grad(set_to_none=True)
-        loss = self._forward(session, args)
-        starts = [tensor.register_hook(self._see_start) for tensor in loss.outputs]
-        prior = self._prior(collector)
-        whole = loss.value if prior is None else loss.value + prior
-        self._losses.append(whole.detach())
-        if self._is_clipping_flow:
-            self._activations.is_clipping = False
-            run_backward(whole, retain_graph=True)
-            collector.take_before(self._n_images[-1])
-            self._activations.is_clipping = True
-            for start in starts:
-                start.remove()
-        run_backward(whole)
-        collector.take(self._n_images[-1])
-        self._activations.settle()
-        return loss
-
     def _forward(self, session: HookSession, args: Arguments) -> Loss:
         is_searching = self._request.is_training and self._loaded.family == "detection"
         label = self._criterion.detection_label() if is_searching else 1
@@ -222,11 +218,7 @@ class _Measurement:
         return torch.stack([p.square().sum() for p in collector.values()]).sum() * (decay / 2)
 
     def _conclude(
-        self,
-        collector: ParameterGradients,
-        orders: dict[str, int],
-        loss: Loss,
-        saving: Saving | None,
+        self, collector: ParameterGradients, orders: dict[str, int], loss: Loss, saving: Saving | None
     ) -> Gradients:
         request = self._request
         n_passes = len(self._n_images)
@@ -245,11 +237,11 @@ class _Measurement:
             prior=None if prior is None else float(prior.detach()),
         )
         totals = self._totals(rows, output_norm)
-        shown = tuple(row for row in rows if _is_shown(row.layer, self._shown))
+        parameters = tuple(row for row in rows if _is_shown(row.layer, self._shown))
         batch_norm = self._batch_norms.rows()
         return Gradients(
             loss=info,
-            parameters=shown,
+            parameters=parameters,
             activations=self._activations.rows(output_norm, thresholds),
             totals=totals,
             clip=request.clip,
@@ -324,7 +316,8 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
             "every parameter of the model is frozen", "--train-only '*'   trains them anyway"
         )
     raise CannotRunError(
-        "the model has no parameters, so nothing to train", "modelscope stats ...   needs no gradients"
+        "the model has no parameters, so there is nothing to train",
+        "modelscope stats ...   needs no gradients",
     )
 
 
@@ -333,7 +326,7 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
     return CannotRunError(
         f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
         "which torch forbids",
-        "leave out --full-backward   and use grad: in the place of full-backward: in --hook, which hooks tensors",
+        "leave out --full-backward and write grad: instead of full-backward: in --hook",
     )
 
 

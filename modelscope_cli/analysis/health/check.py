@@ -19,13 +19,9 @@ from modelscope_cli.paths import in_repository
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.keywords import (
-    Keywords,
-    OutputBlockKeywords,
-    block_keywords,
-    spelled_out,
-)
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.keywords import Keywords, OutputBlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.progress import SILENT, Progress, spell_time
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
 from modelscope_cli.report.page.results import save_result
@@ -109,6 +105,7 @@ def _line_of(attribute: str, path: Path) -> int:
 
 
 _NON_FINITE = "MS201"
+_LONG = 10  # seconds from which the cost is announced
 
 
 @spelled_out
@@ -139,9 +136,9 @@ def check(
     Only the keywords count: `pyproject.toml` is read by the command only.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, of
-            which less can be said.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, with
+            which fewer rules can be judged.
         select: judge only these rules: MS202, its name, or a prefix such as MS2 (repeatable).
         ignore: leave out these rules.
         set: set the threshold of a rule (repeatable); `modelscope rules` lists them. In Python, `{"MS202": 0.5}` or
@@ -158,13 +155,13 @@ def check(
         allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
             allowed.
         mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
-        out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
-            not be empty.
+        out: folder for the report and, over image files, every finished block of the forward pass; `force` allows
+            one that is not empty.
 
     Raises:
-        UsageError: a rule, threshold or keyword that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, the baseline cannot be read or written, or nothing
-            was judged; the error has the record then (exit 4).
+        UsageError: a rule, threshold or keyword that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raises an error, the baseline cannot be read or written, or
+            nothing was judged; the error has the record then (exit 4).
     """
     settings = read_settings(
         None,
@@ -213,14 +210,14 @@ def check(
         rules = tuple(rule for rule in RULES if rule in rules or rule.code == _NON_FINITE)
         thresholds = {code: limit for code, limit in thresholds.items() if code != _NON_FINITE}
     findings, infos = judge(rules, thresholds, evidence)
-    known, class_name = before.findings, examined.run.model.class_name
+    accepted, class_name = before.findings, examined.run.model.class_name
     if load_error is None:
         check_model(before, settings.baseline, class_name)
     if settings.baseline is not None and update_baseline and blocks.is_first:
-        new = updated(known, findings, infos)
+        new = updated(accepted, findings, infos)
         of = class_name if load_error is None else before.model
-        known = write_baseline(settings.baseline, new, of, progress or SILENT)
-    findings, gone = compare(findings, known, infos)
+        accepted = write_baseline(settings.baseline, new, of, progress or SILENT)
+    findings, gone = compare(findings, accepted, infos)
     findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
     verdict = verdict_of(findings, infos, settings.fail_on, examined.run.input)
     record = CheckRecord(
@@ -277,10 +274,9 @@ def _examine(
     needs: frozenset[str],
     mode: str,
     blocks: "Blocks",
-    asked: dict[str, Any],
+    options: dict[str, Any],
     progress: Progress | None,
 ) -> _Examined:
-    """Load the model and collect the evidence."""
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
     from modelscope_cli.analysis.health.checkup import gather
     from modelscope_cli.analysis.subject import Subject
@@ -293,7 +289,13 @@ def _examine(
     if mode == "auto" and never_saw_a_batch(subject.loaded.module):
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
-    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}, asked):
+
+    def announce(seconds: float) -> None:
+        whole, images = seconds * subject.inputs.n_batches, counted(subject.inputs.n_images, "image")
+        if whole > _LONG:
+            subject.progress.note(f"activations and gradients of {images}, about {spell_time(whole)}")
+
+    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}, options):
         evidence = gather(
             subject.loaded,
             subject.inputs,
@@ -304,6 +306,7 @@ def _examine(
             track=subject.track,
             over=blocks.over,
             first=None if blocks.is_in_order else subject.first,
+            announce=announce,
         )
     subject.conclude()
     subject.warn(blocks.warnings())
@@ -338,10 +341,10 @@ def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
 
 
 def write_baseline(
-    path: Path, known: tuple[KnownFinding, ...], model: str | None, progress: Progress
+    path: Path, findings: tuple[KnownFinding, ...], model: str | None, progress: Progress
 ) -> tuple[KnownFinding, ...]:
     """Write the baseline, and return its findings."""
-    write_text(path, render_baseline(known, model))
-    n = "1 finding" if len(known) == 1 else f"{len(known)} findings"
+    write_text(path, render_baseline(findings, model))
+    n = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
     progress.note(f"wrote {path}: baseline of {n}")
-    return known
+    return findings

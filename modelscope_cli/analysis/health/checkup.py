@@ -1,6 +1,7 @@
 """`check`: collect the evidence that the rules need, in as few passes as possible."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -103,6 +104,7 @@ def _place() -> str:
 NEAR_ZERO = 1e-6
 # An input above this root mean square is measured again at the first weights.
 _LARGE = 3.0
+_OF_GRADIENTS = 3  # forward passes that a backward pass with its forward pass takes
 _NOT_FINITE = "the forward pass is not finite"
 
 T = TypeVar("T")
@@ -120,6 +122,7 @@ def gather(
     track: Track = lambda batches, what: iter(batches),
     over: ForEachBlock | None = None,
     first: Batch | None = None,
+    announce: Callable[[float], object] = lambda seconds: None,
 ) -> Evidence:
     """Collect the evidence the rules need; the model is not changed.
 
@@ -131,8 +134,10 @@ def gather(
         over: maps a function over the batches where results are merged; see `Blocks.over`. Gradients, and batch
         norm in train mode, go through `batches` themselves.
         first: the first batch, if `over` may begin with another.
+        announce: called with the estimated seconds of all passes over one batch, after the first pass.
     """
-    checkup = _Checkup(loaded, batches, is_training, track, over or _one_by_one(batches, track), first, seed)
+    over = over or _one_by_one(batches, track)
+    checkup = _Checkup(loaded, batches, is_training, track, over, first, seed, announce)
     return checkup.gather(needs, Evidence(is_real=is_real))
 
 
@@ -153,7 +158,9 @@ class _Checkup:
         over: ForEachBlock,
         first: Batch | None,
         seed: int,
+        announce: Callable[[float], object],
     ) -> None:
+        self._announce, self._n_passes = announce, 1
         self._loaded = loaded
         self._model = loaded.module
         self._batches = batches
@@ -177,12 +184,15 @@ class _Checkup:
             evidence = replace(evidence, forward_bytes=forward_peak(self._model, _of_one_image(batch)))
         if "training_bytes" in needs:
             with self._missing_if_refused("training_bytes"):
-                evidence = replace(evidence, training_bytes=self._training_bytes())
+                args = self._arguments(next(iter(self._batches)), is_training=True)
+                steps = TrainingSteps(self._model, args, StepOptions(), lambda reason: (self._model, args))
+                evidence = replace(evidence, training_bytes=steps.smallest()[1])
         passes = needs & {"forward", "repeat_gap", "train", "backward"}
         if not passes:
             if self._is_finite():
                 return evidence
             passes = frozenset({"forward"})
+        self._n_passes += ("train" in passes) + _OF_GRADIENTS * ("backward" in passes)
         with seeded(self._seed):
             forward = self._forward()
             evidence = replace(evidence, forward=forward)
@@ -239,11 +249,6 @@ class _Checkup:
     def _first_rms(self) -> float | None:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
 
-    def _training_bytes(self) -> int:
-        args = self._arguments(next(iter(self._batches)), is_training=True)
-        steps = TrainingSteps(self._model, args, StepOptions(), lambda reason: (self._model, args))
-        return steps.smallest()[1]
-
     def _structure(self) -> Structure:
         batch = next(iter(self._batches))
         measured, n_images = measure_shapes(self._model, _of_one_image(batch)), 1
@@ -260,7 +265,11 @@ class _Checkup:
         spread, total = OutputDiversity(), ForwardSummary()
 
         def see(batch: Batch) -> ForwardSummary:
+            began = time.perf_counter()
             output = session.run(self._arguments(batch, self._is_training))
+            if self._n_passes:
+                self._announce(self._n_passes * (time.perf_counter() - began))
+                self._n_passes = 0
             main = _main_output(output)
             is_row = main is not None and self._is_row_of_scores(output, batch)
             inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
@@ -328,10 +337,10 @@ class _Checkup:
         # The score of the predicted class always has a gradient; a confident cross-entropy has none.
         loss = LossRequest("logit" if forward.answers is not None else AUTO)
         gradients = self._differentiate(loss)
-        rows, used = self._usage(gradients.parameters)
+        rows, layers = self._usage(gradients.parameters)
         is_partial = self._loaded.family == "detection"
         output_norm = gradients.totals.output_grad_norm
-        return Backward(rows, gradients.activations, output_norm, used, is_partial)
+        return Backward(rows, gradients.activations, output_norm, layers, is_partial)
 
     def _usage(
         self, rows: tuple[ParameterGradient, ...]
@@ -347,8 +356,8 @@ class _Checkup:
             with suppress(ModelscopeError):
                 gradients = self._differentiate(whole, ("*",) * is_frozen)
                 others = {row.name: row for row in gradients.parameters}
-        used = used_layers(self._model, (*rows, *others.values()))
-        return tuple(_of_another_output(row, others.get(row.name)) for row in rows), used
+        layers = used_layers(self._model, (*rows, *others.values()))
+        return tuple(_of_another_output(row, others.get(row.name)) for row in rows), layers
 
     def _differentiate(self, loss: LossRequest, train_only: tuple[str, ...] = ()) -> Gradients:
         has_own_loss = self._loaded.family == "detection"
@@ -420,11 +429,11 @@ def used_layers(model: nn.Module, rows: Iterable[ParameterGradient]) -> frozense
     `F.linear(x, self.proj.weight)` uses `proj` without calling it; a tied weight counts for each of its layers.
     """
     parameters = dict(model.named_parameters())
-    used = {id(parameters[row.name]) for row in rows if row.mark not in ("unused", "frozen")}
+    used_ids = {id(parameters[row.name]) for row in rows if row.mark not in ("unused", "frozen")}
     names = {
         layer_of(name)
         for name, parameter in model.named_parameters(remove_duplicate=False)
-        if id(parameter) in used
+        if id(parameter) in used_ids
     }
     paths = [name.split(".") for name in names]
     return frozenset(".".join(path[:n]) for path in paths for n in range(1, len(path) + 1))

@@ -116,10 +116,7 @@ class Flowed:
     def row(self) -> CallFlow:
         """Return it as a row."""
         return CallFlow(
-            name=self.call.name,
-            type=self.call.type,
-            order=self.call.order,
-            call=self.call.index,
+            **self.call.fields,
             depth=self.call.depth,
             produces=self.produces,
             is_finite=self.is_finite,

@@ -181,11 +181,7 @@ _LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES, _APART = 0.25, 0.7, 300, 7680
 
 
 def boxes_of_yolo(
-    found: Tensor,
-    head: Any,
-    n_classes: int,
-    size: tuple[int, int],
-    protos: Tensor | None = None,
+    found: Tensor, head: Any, n_classes: int, size: tuple[int, int], protos: Tensor | None = None
 ) -> Boxes:
     """Read the output of a detector of ultralytics as its `predict` does.
 
@@ -277,11 +273,16 @@ def boxes_of_queries(logits: Tensor, centres: Tensor, size: tuple[int, int], *, 
         logits: `(N, queries, C)`. centres: `(N, queries, 4)`, centre, width and height as shares of the image.
         size: height and width of the image.
         has_nothing: whether the last class stands for "no object", so that the scores are a softmax; else every
-            class is a sigmoid of its own.
+            class is a sigmoid of its own, and the best pairs of query and class are boxes, as many as queries.
     """
-    scores, labels = (logits.softmax(2)[..., :-1] if has_nothing else logits.sigmoid()).max(2)
     scale = centres.new_tensor([size[1], size[0], size[1], size[0]])
     corners = box_convert(centres.flatten(0, 1), "cxcywh", "xyxy").reshape(centres.shape) * scale
+    if has_nothing:
+        scores, labels = logits.softmax(2)[..., :-1].max(2)
+    else:
+        scores, pairs = logits.sigmoid().flatten(1).topk(logits.shape[1])
+        labels = pairs % logits.shape[2]
+        corners = corners.gather(1, (pairs // logits.shape[2])[..., None].expand(-1, -1, 4))
     return Boxes(tuple(ImageBoxes(*image).sorted() for image in zip(corners, scores, labels, strict=True)))
 
 

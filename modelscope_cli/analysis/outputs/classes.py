@@ -17,6 +17,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     means_nothing,
     name_class,
 )
+from modelscope_cli.analysis.outputs.vectors import resized
 from modelscope_cli.analysis.predictions.scores import kl_divergence, probabilities, top_guesses
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.predict import Guess
@@ -128,7 +129,7 @@ class PixelScores(_Logits):
         if not pixels.flatten(1).any(1).all():
             there = ", ".join(name_class(each, categories) for each in predicted.unique().tolist()[:5])
             raise UsageError(
-                f"'--target {aim.typed}': no pixel is predicted to be {name}; predicted are {there}",
+                f"'--target {aim.typed}': no pixel is predicted as {name}; predicted classes: {there}",
                 f"--target '{aim.name}'   takes it in all pixels",
             )
         return _follow_pixels(words, targets, pixels, (index,) * len(self))
@@ -141,6 +142,10 @@ class PixelScores(_Logits):
         classes = logits.argmax(1)
         scores = probabilities(logits, scoring.activation, scoring.temperature)
         return tuple(_cover(*image, n, categories) for image in zip(classes, scores, logits, strict=True))
+
+    def drawn(self, size: Sequence[int]) -> Tensor:
+        """Return the best class of each pixel, int32."""
+        return resized(self.logits, size).argmax(1).int()
 
     def best_classes(self) -> list[int]:
         return [int(classes.flatten().bincount().argmax()) for classes in self.logits.argmax(1)]

@@ -185,7 +185,7 @@ def _out_of_range(aim: TargetSpec, path: str, shape: torch.Size) -> UsageError:
     text = "x".join(map(str, shape))
     where = f"'{path}'" if path else "the output"
     return UsageError(
-        f"'--target {aim.typed}' is outside {where}, whose shape is {text}, the first dimension the images",
+        f"'--target {aim.typed}' is outside {where}, whose shape is {text} (the first dimension is the image)",
         f"--target 'logit:{path}[{last}]'   is the last one of an image",
     )
 

@@ -133,6 +133,10 @@ class OutputPart(ABC):
         """Return the `n` best guesses for each image, or all, best first; None for what is not a prediction."""
         return None
 
+    def drawn(self, size: Sequence[int]) -> Tensor | None:
+        """Return a map of each image in the size of the input, `(N, H, W)` or `(N, D, H, W)`; None without one."""
+        return None
+
     def best_classes(self) -> list[int]:
         """Return the class that `guesses` names first, of every image that has one."""
         return []

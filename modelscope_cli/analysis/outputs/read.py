@@ -28,6 +28,7 @@ from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, yolo_of
+from modelscope_cli.inputs.named_noise import is_open_clip
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -91,6 +92,8 @@ class OutputReader:
                 return ModelOutput(((path, boxes_found),), leaves)
         if self.wanted == "detection":
             raise self._no(leaves, "boxes with scores and labels, as of torchvision, DETR or ultralytics")
+        if self.wanted in ("auto", "classes") and (scores := self._likeness_to_texts(leaves)) is not None:
+            return ModelOutput((("logits_per_image", scores),), leaves)
         if self.wanted in ("auto", "segmentation") and (pixels := _masks_of_queries(leaves)) is not None:
             return ModelOutput((("masks_queries_logits", pixels),), leaves)
         kind, why = self._kind(path, main, args)
@@ -138,7 +141,8 @@ class OutputReader:
         if self.wanted != "auto":
             return self.wanted, ""
         stated, name = self._stated, last_name(path)
-        if tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path) and not stated.has_no_classes:
+        is_row = tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path)
+        if is_row and not stated.has_no_classes and not is_open_clip(self.module):
             return "classes", ""
         if name == "predicted_depth":
             return "depth", ""
@@ -176,7 +180,6 @@ class OutputReader:
         return "embedding", ""
 
     def _yolo(self, leaves: Leaves, args: Any) -> Boxes | None:
-        """Return the boxes of a detector of ultralytics."""
         yolo: Any = yolo_of(self.module)
         image, found = _image_in(args), leaves[0][1]
         if yolo is None or image is None or found.ndim != 3 or not hasattr(yolo.model[-1], "nc"):
@@ -185,6 +188,18 @@ class OutputReader:
         protos = leaves[1][1] if hasattr(head, "proto") else None
         n_classes = len(yolo.names) if type(head).__name__ == "RTDETRDecoder" else head.nc
         return boxes_of_yolo(found, head, n_classes, (height, width), protos)
+
+    def _likeness_to_texts(self, leaves: Leaves) -> ClassScores | None:
+        """Return the scaled similarities of images to texts of a model of open_clip; None without texts."""
+        module: Any = self.module
+        named = {last_name(path): tensor for path, tensor in leaves} if is_open_clip(module) else {}
+        images = named.get("image_features", named.get("0"))
+        texts = named.get("text_features", named.get("1"))
+        if images is None or texts is None or texts.ndim != 2:
+            return None
+        bias = getattr(module, "logit_bias", None)
+        scores = module.logit_scale.exp() * images @ texts.T
+        return ClassScores(scores if bias is None else scores + bias)
 
     def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
         """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""

@@ -79,11 +79,23 @@ class DepthMaps(Vectors):
             return FollowedScore("the mean of the map", lambda answer: answer.tensor().flatten(1).mean(1))
         return Vectors(self.values).follow(aim, categories)
 
+    def drawn(self, size: Sequence[int]) -> Tensor:
+        """Return the values."""
+        return resized(self.values[:, None], size)[:, 0]
+
     def ranges(self) -> list[ValueRange]:
         """Return the range of the values of each image."""
         flat = self.values.double().flatten(1)
         figures = (flat.amin(1), flat.median(1).values, flat.mean(1), flat.amax(1))
         return [ValueRange(*row) for row in torch.stack(figures, 1).tolist()]
+
+
+def resized(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """Return maps, `(N, C, ...)`, in another size; those of fewer dimensions than it in its last ones."""
+    sides = tuple(size)[-(maps.ndim - 2) :]
+    if len(sides) < maps.ndim - 2:
+        return maps
+    return F.interpolate(maps, sides, mode={3: "linear", 4: "bilinear", 5: "trilinear"}[maps.ndim])
 
 
 def similarity(values: Tensor, others: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ class Masks:
         """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
         if truth.is_folders or plan is None:
             what = "tensors" if plan is None else "folders"
-            message = f"the model predicts a value for every pixel, and for {what} no masks are known"
+            message = f"the model predicts a value for every pixel, but for {what} there is no mask"
             raise CannotRunError(message, "--truth FILE   with lines of 'image,mask.png'")
         self._root, self._plan, self._n_classes = truth.root, plan, n_classes
         self._is_whole = lru_cache(maxsize=64)(self._sees_all)
@@ -65,7 +65,14 @@ class Masks:
         path = self._path(words, image)
         mask = decode_mask(path)
         self._check_frame(mask, path, image)
-        self._check_classes(mask, path)
+        invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
+        if invalid:
+            message = (
+                f"mask '{path}' holds the value {invalid[0]}, and the model has {self._n_classes} classes"
+            )
+            raise CannotRunError(
+                message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
+            )
         best = _resized(logits, mask).argmax(0)
         is_known = mask < self._n_classes
         return mask[is_known], best[is_known]
@@ -81,7 +88,7 @@ class Masks:
         self._check_frame(truth, path, image)
         is_known = truth.isfinite() & (truth > 0)
         if not is_known.any():
-            raise CannotRunError(f"'{path}' holds no depth above 0", "give a map with some")
+            raise CannotRunError(f"'{path}' has no depth above 0", "give a map with values above 0")
         return truth[is_known], _resized(values[None], truth)[0][is_known].double()
 
     def _path(self, words: Words, image: str) -> Path:
@@ -100,16 +107,6 @@ class Masks:
         if not self._is_whole(height, width):
             message = f"the model does not see exactly '{image}', so no mask fits its prediction"
             raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
-
-    def _check_classes(self, mask: Tensor, path: Path) -> None:
-        invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
-        if invalid:
-            message = (
-                f"mask '{path}' holds the value {invalid[0]}, and the model has {self._n_classes} classes"
-            )
-            raise CannotRunError(
-                message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
-            )
 
     def _sees_all(self, height: int, width: int) -> bool:
         """Whether the borders of an image of this size are the borders of the model's input.
@@ -157,7 +154,7 @@ class Evaluator:
         )  # only the first of a clip
         if truth.is_folders and (not files or inputs.files.has_given):
             raise UsageError(
-                f"{requested.name} is in no folder that could name its class", "give image files"
+                f"{requested.name} is not in a folder that is named after a class", "give image files"
             )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
@@ -217,9 +214,7 @@ class Evaluator:
         """Warn of the images whose scores are NaN."""
         n, n_all = self._n_not_numbers, self._n_images + self._n_not_numbers
         kinds = (BrokenKind("NaN", n, self._not_numbers),)
-        message = (
-            f"{n:,} of {counted(n_all, 'image')} could not be judged, by their scores: {in_words(kinds)}"
-        )
+        message = f"{n:,} of {counted(n_all, 'image')} not judged because of their scores: {in_words(kinds)}"
         return (Notice("not-judged", message),) if n else ()
 
     def words_sha256(self) -> str:
@@ -412,7 +407,7 @@ class OfPixels(MetricSums):
         counts = self._counts
         if not counts.n.any():
             message = "no pixel of the masks has a class: all are 255, which means unknown"
-            raise CannotRunError(message, "give masks that hold class indices")
+            raise CannotRunError(message, "give masks that contain class indices")
         return TruthReport(
             kind="pixels",
             images=n_images,

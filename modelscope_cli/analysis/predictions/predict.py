@@ -6,6 +6,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from torch import Tensor
+
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
@@ -13,14 +15,15 @@ from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
-from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch
+from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
-from modelscope_cli.analysis.predictions.scores import check_labels, predictions_of
+from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.named_noise import IMAGES, texts_of
+from modelscope_cli.inputs.named_noise import IMAGES, is_open_clip, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
@@ -28,9 +31,10 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from modelscope_cli.models.request import Model
+
+
+MOST_DRAWN = 16  # images whose maps are drawn in the output folder
 
 
 @spelled_out
@@ -54,9 +58,9 @@ def predict(
     """Return the predictions for images: the most likely classes of each image or pixel, or the best boxes.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
-            the model's own size.
+            the model's input size.
         top: how many classes or boxes to print for each image.
         labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
             label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such as CLIP, chooses
@@ -68,17 +72,17 @@ def predict(
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index. FILE: lines of image,class or JSON {image: class}; with several labels image,class,class; for
             pixels image,mask.png. In Python also such a mapping, or a list of classes in the order of the images: a
-            label, in any case, or an index; of several labels a list of them, of pixels the path of a mask. No
-            prediction is kept then.
-        hook: what changes on the way, as `--hook` takes it.
-        each: called with a record of every batch as soon as it is known. Nothing of it is kept then, for any number
-            of images, and the record that is returned has no predictions.
-        out: folder for the report, the figures of a truth, and over image files every finished block; `force`: it
-            need not be empty.
+            label, in any case, or an index; for several labels a list of them, for pixels the path of a mask. The
+            record then has no predictions.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
+            predictions, so that memory does not grow with the number of images.
+        out: folder for the report, the figures of a truth, the depths or classes of the pixels of the first images,
+            and over image files every finished block; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or predicts nothing, or a file cannot be read
+        UsageError: a keyword or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error, or predicts nothing, or a file cannot be read
             (exit 4).
     """
     check_scoring(scores, threshold, temperature)
@@ -109,20 +113,28 @@ def predict(
     def see(batch: Batch) -> Predicted:
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-        answer = _as_predictions(answer, activation, has_texts=subject.given.named is not None)
+        answer = _as_predictions(answer, activation, subject)
         if names is not None and answer.main.n_classes is not None:
             check_labels(names, answer.main.n_classes, of_labels)
         has_rows = judge is None or each is not None
         rows = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
         judged = judge.look(answer, batch, n_done) if judge is not None else None
+        drawn = _drawn(answer, batch) if blocks.out is not None and n_done < MOST_DRAWN else ()
         n_done += len(answer)
-        return Predicted(answer.kind, answer.main.n_classes or 0, answer.note, rows, judged)
+        return Predicted(
+            answer.kind,
+            answer.main.n_classes or 0,
+            answer.note,
+            in_files(rows, batch, subject.inputs),
+            judged,
+            drawn,
+        )
 
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
     rerun_options = {**settings, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
     alone = "--hook counts its changes over all batches" if hook else ""
-    predictions: list[Prediction] = []
+    predictions, maps = list[Prediction](), list[Tensor]()
     is_first = True
     with (
         blocks.begin(subject, options, rerun_options, alone),
@@ -133,11 +145,12 @@ def predict(
                 subject.progress.note(part.note)
             is_first = False
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
+            maps += part.maps[: MOST_DRAWN - len(maps)]
             if judge is not None and part.judged is not None:
                 judge.add(part.judged)
             if each is not None:
                 each(replace(record, predictions=part.predictions))
-            else:
+            if each is None or blocks.out is not None:
                 predictions += part.predictions
     hooks = subject.conclude()
     subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else ())))
@@ -149,10 +162,19 @@ def predict(
         certificate=blocks.certificate(),
         out_dir=blocks.out,
     )
-    return _written(record, judge, blocks)
+    return _written(record, judge, blocks, maps, subject)
 
 
-def _written(record: PredictRecord, judge: Evaluator | None, blocks: Blocks) -> PredictRecord:
+def _drawn(answer: ModelOutput, batch: Batch) -> tuple[Tensor, ...]:
+    """Return the maps of the first images of a batch; see `OutputPart.drawn`."""
+    size = next(tensor.shape[2:] for _, tensor in tensors_in(batch.args) if tensor.is_floating_point())
+    maps = answer.main.drawn(size)
+    return () if maps is None else tuple(maps[:MOST_DRAWN])
+
+
+def _written(
+    record: PredictRecord, judge: Evaluator | None, blocks: Blocks, maps: list[Tensor], subject: Subject
+) -> PredictRecord:
     """Return the record with the evaluation; write the folder, if requested."""
     pictures: list[Tensor] = []
     if judge is not None:
@@ -162,8 +184,11 @@ def _written(record: PredictRecord, judge: Evaluator | None, blocks: Blocks) -> 
     with blocks.write() as stage:
         if stage is not None:
             folder = figures_of("predict")
-            record = replace(record, files=folder.files_for(record.truth, pictures))
-            folder.save_report(record, stage, pictures)
+            shown = pictures_of(subject.inputs, range(len(maps)))
+            names = [file.name for file in subject.inputs.files] or [str(n) for n in range(len(maps))]
+            drawn = [(names[n], shown.get(n), one) for n, one in enumerate(maps)]
+            record = replace(record, files=folder.files_for(record.truth, pictures, drawn))
+            folder.save_report(record, stage, pictures, drawn)
     return record
 
 
@@ -173,6 +198,7 @@ class Predicted:
 
     Attributes:
         output, classes: kind of output and number of classes. `note`: how the output was read.
+        maps: of the first images, see `OutputPart.drawn`.
     """
 
     output: str
@@ -180,6 +206,7 @@ class Predicted:
     note: str | None
     predictions: tuple[Prediction, ...]
     judged: EvaluatedBatch | None
+    maps: tuple[Tensor, ...] = ()
 
 
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
@@ -187,18 +214,21 @@ def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
     given = subject.given
     if names is None or not given.request.files:
         return
-    texts = texts_of(subject.loaded.module, names)
+    texts = texts_of(subject.loaded.module, names, subject.loaded.info.name)
     if texts is not None:
-        named = {**texts, IMAGES: list(given.request.files)}
+        images = "image" if is_open_clip(subject.loaded.module) else IMAGES
+        named = {images: list(given.request.files), **texts}
         subject.given = replace(given, request=replace(given.request, files=()), named=named)
 
 
-def _as_predictions(answer: ModelOutput, activation: str, *, has_texts: bool) -> ModelOutput:
+def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> ModelOutput:
     """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
     main = answer.main
-    if last_name(answer.parts[0][0]) == "logits_per_image" and not has_texts:
+    has_texts = subject.given.named is not None
+    is_dual = is_open_clip(subject.loaded.module) or last_name(answer.parts[0][0]) == "logits_per_image"
+    if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"
-        raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these")
+        raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
     if not isinstance(main, Vectors) or main.kind == "depth":
         return answer
     if main.is_one_value and activation == "sigmoid":

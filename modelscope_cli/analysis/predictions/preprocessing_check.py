@@ -196,15 +196,15 @@ def doctor(
     `size`, `mean`, `std` or `normalize` are a variation, too.
 
     Args:
-        model: a classifier: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a classifier: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths or PIL images.
         labels: names of the classes, or a file of them, instead of those of the weights. If every image is in a
             folder with the name of its class, the record has the accuracy, too.
 
     Raises:
-        UsageError: a keyword that means nothing, or inputs that are not images (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or is not a classifier of images, or a file cannot be
-            read (exit 4).
+        UsageError: a keyword that is not valid, or inputs that are not images (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error, or is not a classifier of images, or a file
+            cannot be read (exit 4).
     """
     names, of_labels = named_labels(labels)
     subject = Subject("predict", model, inputs, keywords, progress=progress)
@@ -246,14 +246,13 @@ def doctor(
 
 
 def _open(subject: Subject) -> Preprocessing:
-    """Open the images and return their preprocessing."""
     requested, family = subject.given, subject.loaded.family
     if requested.named is not None:
         raise UsageError(
             f"{requested.name} is a named input, and --doctor varies images only", "give images alone"
         )
     if not (requested.request.files or requested.images):
-        raise UsageError(f"{requested.name} is not prepared, so it cannot be varied", "give images")
+        raise UsageError(f"{requested.name} is not preprocessed, so there is nothing to vary", "give images")
     if family not in _FAMILIES:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
         raise CannotRunError(what, "leave out --doctor")
@@ -262,7 +261,7 @@ def _open(subject: Subject) -> Preprocessing:
         raise CannotRunError(message, "modelscope summary ...   shows its output")
     subject.open()
     if subject.inputs.preprocessing is None:
-        raise UsageError(f"{requested.name} holds tensors, which are not prepared", "give images")
+        raise UsageError(f"{requested.name} contains tensors, which are not preprocessed", "give images")
     return subject.inputs.preprocessing
 
 

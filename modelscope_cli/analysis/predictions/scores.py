@@ -1,6 +1,7 @@
 """Scores of a classifier: the best classes, and the divergence of two outputs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ from modelscope_cli.analysis.outputs.output_kinds import Scoring, leaves_of, mai
 from modelscope_cli.analysis.outputs.target_spec import label_of_class
 from modelscope_cli.analysis.outputs.vectors import DepthMaps
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.inputs.image import Placement, upright_size
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.predict import Guess, Prediction
 from modelscope_cli.records.run import Notice
@@ -43,6 +46,36 @@ def predictions_of(
         for path, guesses in of_heads
         if guesses is not None
     )
+
+
+def in_files(predictions: tuple[Prediction, ...], batch: Batch, inputs: Inputs) -> tuple[Prediction, ...]:
+    """Return boxes in pixels of the image files instead of the model's input; those of tensors as they are."""
+    plan, sizes = inputs.preprocessing, [tensor.shape[-2:] for _, tensor in tensors_in(batch.args)]
+    has_boxes = any(guess.box is not None for prediction in predictions for guess in prediction.top)
+    if not has_boxes or plan is None or len(batch.numbers) != len(predictions):
+        return predictions
+    sizes = sizes if len(sizes) == len(predictions) else sizes[:1] * len(predictions)
+    moved = []
+    for prediction, number, (height, width) in zip(predictions, batch.numbers, sizes, strict=True):
+        place = plan.placement(upright_size(inputs.files[number]), (height, width))
+        top = prediction.top if place is None else tuple(_placed(guess, place) for guess in prediction.top)
+        moved.append(replace(prediction, top=top))
+    return tuple(moved)
+
+
+def _placed(guess: Guess, place: Placement) -> Guess:
+    if guess.box is None:
+        return guess
+    corners = None if guess.corners is None else place.turned(guess.corners)
+    if corners is None:
+        box = (*place.point(*guess.box[:2]), *place.point(*guess.box[2:]))
+    else:
+        across, down = zip(*corners, strict=True)
+        box = (min(across), min(down), max(across), max(down))
+    points = None
+    if guess.points is not None:
+        points = tuple((*place.point(*point[:2]), *point[2:]) for point in guess.points)
+    return replace(guess, box=box, corners=corners, points=points)
 
 
 def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:

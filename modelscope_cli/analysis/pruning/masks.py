@@ -58,8 +58,8 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
 
 def _below(model: nn.Module, patterns: Sequence[str]) -> set[nn.Module]:
     names = names_of(model, patterns, ())
-    named = [module for layer, module in list_layers(model) if layer.name in names]
-    return {module for above in named for module in above.modules()}
+    layers = [module for layer, module in list_layers(model) if layer.name in names]
+    return {module for above in layers for module in above.modules()}
 
 
 def _is_weight(name: str, value: nn.Parameter) -> bool:
@@ -178,6 +178,8 @@ def unranked(prunables: Sequence[Prunable], importance: Mapping[nn.Parameter, Te
         f"{prunable.layer}.{prunable.name}" for prunable in prunables if prunable.weight not in importance
     ]
     if len(unseen) == len(prunables):
-        raise CannotRunError(f"no output of the chosen layers was seen: {listed(unseen)}", "--method l1")
-    message = f"not pruned, as their layers' output was not seen: {listed(unseen)}"
+        raise CannotRunError(
+            f"no output of the selected layers was observed: {listed(unseen)}", "--method l1"
+        )
+    message = f"not pruned, because the output of their layers was not observed: {listed(unseen)}"
     return (Notice("unranked_weights", message),) if unseen else ()

@@ -235,9 +235,9 @@ def prune(
     """Prune weights and return how far the predictions drift; the model itself does not change.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
-            the model's own size.
+            the model's input size.
         layer, exclude: layer patterns; a layer includes its sublayers.
         amount: the share to prune, from 0 to below 1.
         method: what to prune first: the smallest by L1 or L2 norm (the same for single weights), random ones, or
@@ -247,13 +247,13 @@ def prune(
         sweep: measure the drift at these shares, too.
         save_weights: write the pruned weights as .safetensors, for --checkpoint. Zeros alone do not make the model
             smaller or faster.
-        hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the figure; `force`: it need not be empty.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        out: folder for the report and the figure; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or gives nothing to compare, or a file cannot be read or
-            written (exit 4).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error, or has no output to compare, or a file cannot
+            be read or written (exit 4).
     """
     python_inputs = to_inputs(inputs, keywords)
     request = make_request(
@@ -311,7 +311,7 @@ def prune(
         out_dir=results.path,
         hooks=hooks,
     )
-    with results.open() as stage:
+    with results.open(subject.progress) as stage:
         if save_weights is not None:
             state = pruned_state(loaded.module, pruning.masks)
             n_bytes = write_weights(Path(save_weights), record, state, loaded.categories)
@@ -321,8 +321,6 @@ def prune(
             folder = figures_of("prune")
             record = replace(record, files=folder.FILES)
             folder.save_report(record, stage)
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
     return record
 
 
@@ -330,8 +328,8 @@ def _files(model: "Model", keywords: OutputKeywords) -> list[Path]:
     """Return the files the weights may come from, which must not be overwritten."""
     if isinstance(model, ModelRequest):
         return [Path(model.model), *([model.checkpoint] if model.checkpoint is not None else [])]
-    named = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
-    return [Path(file) for file in named if file is not None]
+    files = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
+    return [Path(file) for file in files if file is not None]
 
 
 def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> None:

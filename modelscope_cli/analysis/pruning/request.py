@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.bounds import absurdity
 from modelscope_cli.records.keywords import texts
+from modelscope_cli.records.naming import absurdity
 
 _SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
 
@@ -46,22 +46,7 @@ def make_request(
     has_images: bool,
 ) -> PruneRequest:
     """Check the options and return the request."""
-    request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, by_channel, is_global, seed)
-    _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
-    if method == "activation" and not by_channel:
-        raise UsageError(
-            "'--method activation' ranks channels, not single weights", "--method activation --by-channel"
-        )
-    if method == "activation" and not has_images:
-        raise UsageError(
-            "'--method activation' needs images to see what the channels do",
-            "modelscope prune ... IMAGE",
-        )
-    return request
-
-
-def read_sweep(text: str) -> tuple[float, ...]:
-    """Read `0.1,0.3,0.5`."""
+    text = texts(sweep) or ""
     shares = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:
@@ -70,7 +55,17 @@ def read_sweep(text: str) -> tuple[float, ...]:
             message = f"'{part}' in '--sweep {text}' is not a number"
             raise UsageError(message, _SWEEP) from None
         _check_amount(shares[-1], f"--sweep {text}", _SWEEP)
-    return tuple(shares)
+    request = PruneRequest(amount, tuple(shares), method, by_channel, is_global, seed)
+    _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
+    if method == "activation" and not by_channel:
+        raise UsageError(
+            "'--method activation' ranks channels, not single weights", "--method activation --by-channel"
+        )
+    if method == "activation" and not has_images:
+        raise UsageError(
+            "'--method activation' needs images to see what the channels do", "modelscope prune ... IMAGE"
+        )
+    return request
 
 
 def _check_amount(amount: float, text: str, hint: str) -> None:

@@ -253,17 +253,17 @@ class ReceptiveFields:
             return first
         if name in RESHAPES:
             return first.changed(lambda bound: bound.reshape(shape))
-        named = arguments_of(operator, args, kwargs)
+        arguments = arguments_of(operator, args, kwargs)
         if name in MOVES or _PADS.search(name):
             return _moved(name, operator, args, kwargs, first, result)
         if _SLIDES.search(name):
-            return _slid(name, named, first, shape)
+            return _slid(name, arguments, first, shape)
         if name in _SOFT:
-            return first.over([named["dim"]], shape)
+            return first.over([arguments["dim"]], shape)
         if "norm" in name:
-            return _normalised(name, named, first, shape)
-        if torch.Tag.pointwise not in operator.tags and named.get("dim") is not None:
-            return first.over(each(named["dim"]), shape)
+            return _normalised(name, arguments, first, shape)
+        if torch.Tag.pointwise not in operator.tags and arguments.get("dim") is not None:
+            return first.over(each(arguments["dim"]), shape)
         return self._pointwise(name, operator, args, kwargs, shape)
 
     def _pointwise(
@@ -271,8 +271,8 @@ class ReceptiveFields:
     ) -> Field | None:
         if torch.Tag.pointwise not in operator.tags and not _PLAIN.search(name):
             return None
-        known = [field for field in map(self._of, (*args, *kwargs.values())) if field is not None]
-        return union(known, shape)
+        fields = [field for field in map(self._of, (*args, *kwargs.values())) if field is not None]
+        return union(fields, shape)
 
     def _product(self, a: Any, b: Any, shape: Sequence[int]) -> Field:
         left, right = self._of(a), self._of(b)
@@ -316,38 +316,38 @@ def _moved(
     return [Field(part, first.size) for part in parts]
 
 
-def _slid(name: str, named: dict[str, Any], first: Field, shape: Sequence[int]) -> Field:
+def _slid(name: str, arguments: dict[str, Any], first: Field, shape: Sequence[int]) -> Field:
     """Slide: a convolution takes the union of the channels of a group, a pooling keeps them apart."""
     n_sliding = 1 if "1d" in name else 3 if "3d" in name else 2
-    if "weight" in named:
-        n_sliding = named["weight"].ndim - 2
+    if "weight" in arguments:
+        n_sliding = arguments["weight"].ndim - 2
     dims = range(len(shape) - n_sliding, len(shape))
     before = [first.bounds[0].shape[dim] for dim in dims]
-    taps = taps_of(name, named, before, [shape[dim] for dim in dims])
+    taps = taps_of(name, arguments, before, [shape[dim] for dim in dims])
 
     def slide(bound: Tensor) -> Tensor:
         few = distinct(bound)
-        if "weight" in named and few.shape[1] > 1:
-            groups = named["groups"]
+        if "weight" in arguments and few.shape[1] > 1:
+            groups = arguments["groups"]
             few = few.unflatten(1, (groups, -1)).amax(2)
             few = few.repeat_interleave(shape[1] // groups, 1) if groups > 1 else few
         for dim, one in zip(dims, taps, strict=True):
             if few.shape[dim] > 1:
-                read = few.index_select(dim, one.index.flatten()).unflatten(dim, one.index.shape)
+                taps_read = few.index_select(dim, one.index.flatten()).unflatten(dim, one.index.shape)
                 is_there = one.is_there.view(*one.index.shape, *[1] * (len(shape) - 1 - dim))
-                few = torch.where(is_there, read, _NOTHING).amax(dim + 1)
+                few = torch.where(is_there, taps_read, _NOTHING).amax(dim + 1)
         return few.to(torch.int32).expand(tuple(shape))
 
     return first.changed(slide)
 
 
-def _normalised(name: str, named: dict[str, Any], first: Field, shape: Sequence[int]) -> Field | None:
+def _normalised(name: str, arguments: dict[str, Any], first: Field, shape: Sequence[int]) -> Field | None:
     """Normalise: a norm depends on all elements of its mean, on no others with stored statistics."""
     dims = range(len(shape))
     if "layer_norm" in name or "rms_norm" in name:
-        return first.over(dims[-len(named["normalized_shape"]) :], shape)
+        return first.over(dims[-len(arguments["normalized_shape"]) :], shape)
     if "group_norm" in name:
         return first.over(dims[1:], shape)
     if "batch_norm" in name:
-        return first.over([0, *dims[2:]], shape) if named.get("training") else first
-    return first.over(each(named["dim"]), shape) if named.get("dim") is not None else None
+        return first.over([0, *dims[2:]], shape) if arguments.get("training") else first
+    return first.over(each(arguments["dim"]), shape) if arguments.get("dim") is not None else None

@@ -193,9 +193,10 @@ class Tracker:
         return [first.moved(lambda ids, n=n: move(ids, n)) for n in range(len(result))]  # type: ignore[misc]
 
     def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Positions | None:
-        known = [self.of(tensor) for tensor in args[0]]
+        positions = [self.of(tensor) for tensor in args[0]]
         parts = [
-            one.cells if one else nowhere(tensor.shape) for one, tensor in zip(known, args[0], strict=True)
+            one.cells if one else nowhere(tensor.shape)
+            for one, tensor in zip(positions, args[0], strict=True)
         ]
         grids = {cells.grid for cells in parts if cells.grid is not None}
         if len(grids) > 1:
@@ -277,13 +278,13 @@ class Tracker:
     def _pointwise(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor
     ) -> Positions:
-        known = [one for one in map(self.of, (*args, *kwargs.values())) if one is not None]
-        if len(known) == 1 and known[0].cells.ids.shape == result.shape:
-            positions = known[0]
+        operands = [one for one in map(self.of, (*args, *kwargs.values())) if one is not None]
+        if len(operands) == 1 and operands[0].cells.ids.shape == result.shape:
+            positions = operands[0]
         else:
-            cells = joined([one.cells for one in known], result.shape)
-            columns = [one.columns for one in known if one.columns is not None]
-            weights = next((one.weights for one in known if one.weights is not None), None)
+            cells = joined([one.cells for one in operands], result.shape)
+            columns = [one.columns for one in operands if one.columns is not None]
+            weights = next((one.weights for one in operands if one.weights is not None), None)
             positions = Positions(cells, joined(columns, result.shape) if columns else None, weights)
         if name in SOFTMAX:
             keys = positions.columns or nowhere(result.shape)

@@ -154,14 +154,14 @@ def quantiles_of(
         leading: holds at least one value.
         trailing: by bucket, as many as `buckets_of` says.
     """
-    found = {}
+    quantiles = {}
     for key in keys:
         bucket, rank = leading.holding(_rank(key, leading.total))
         inside = (trailing or {}).get(bucket)
         # A value that is not there the second time leaves the bucket empty: its edge is one step off at most.
         digit = inside.holding(rank)[0] if inside is not None and inside.total else None
-        found[key] = _value(bucket, digit)
-    return found
+        quantiles[key] = _value(bucket, digit)
+    return quantiles
 
 
 def buckets_of(keys: tuple[str, ...], leading: ValueCounts) -> tuple[int, ...]:

@@ -6,19 +6,327 @@ device, so everything is computed without any and stays there until the pass is 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import MIN_EXPONENT, N_BINS, Histogram, Moments, Wanted, grid
-from modelscope_cli.analysis.statistics.quantiles import ValueCounts, leading_digits, trailing_digits
-from modelscope_cli.analysis.statistics.reduce_cpu import (
-    deviation_on_cpu,
-    reduce_on_cpu,
-    rounded,
-    zeros_by_channel,
+from modelscope_cli.analysis.statistics.quantiles import (
+    ValueCounts,
+    even_sample,
+    in_memory_order,
+    leading_digits,
+    trailing_digits,
 )
+
+# Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long compared to its overhead.
+CHUNK = 1 << 18
+# Elements summed in float32 before float64 takes over; the error of so short a sum is below 1e-6.
+ROW = 1 << 12
+# Rows shorter than this cost more to begin than to sum.
+MIN_ROW = 256
+# A tensor of more elements than this gives its histogram from an even sample of at least SAMPLE of them.
+HISTOGRAM_EXACT = 1 << 18
+HISTOGRAM_SAMPLE = 1 << 15
+_LANES = 4
+# A tensor of at most so many elements is reduced whole in float64: blocks cost more to begin than to sum.
+SHORT = 1 << 14
+# Above this ratio of mean square to variance, E[x^2] - E[x]^2 in float32 would lose more than 1e-5.
+CANCELLATION = 20.0
+
+
+def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
+    """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
+    is_short = 0 < x.numel() <= SHORT and x.dtype == torch.float32
+    if is_short and not wanted.needs_blocks and (short := _reduce_short(x, channel_dim, wanted)) is not None:
+        return short
+    leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
+    x = x.to(_exact(x))
+    flat = in_memory_order(x)
+    n_nan = n_inf = 0
+    # Rows that hold one channel of one image show dead channels without a further pass.
+    places = math.prod(x.shape[2:])
+    is_by_channel = channel_dim == 1 and x.is_contiguous() and places >= MIN_ROW
+    scan = _scan(flat, wanted, places if is_by_channel else ROW)
+    # Float32 squares overflow above 1e19 and vanish below 1e-19; such rare tensors take float64.
+    is_tiny = 0 < max(abs(scan.low), abs(scan.high)) < 1e-15
+    is_non_finite = not math.isfinite(scan.total + scan.squares)
+    if flat.numel() and (is_tiny or is_non_finite):
+        n_nan, n_inf = int(flat.isnan().sum()), int(flat.isinf().sum())
+        flat = flat[flat.isfinite()].to(torch.float64)
+        scan = _scan(flat, wanted)
+        is_by_channel = False
+    n = flat.numel()
+    mean = scan.total / n if n else 0.0
+    m2 = scan.squares - n * mean * mean
+    if scan.squares > CANCELLATION * max(m2, 0.0):
+        mean, m2 = _around(flat, mean)
+    return Moments(
+        n=n,
+        mean=mean,
+        m2=max(m2, 0.0),
+        low=scan.low,
+        high=scan.high,
+        n_nan=n_nan,
+        n_inf=n_inf,
+        abs_deviation=(_abs_deviation(flat, mean) if n else 0.0) if wanted.mad else None,
+        n_zero=scan.n_zero if wanted.zero else None,
+        n_near_zero=scan.n_near_zero if wanted.near_zero else None,
+        alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
+        histogram=_histogram(flat, scan.low, scan.high) if wanted.histogram and n else None,
+        channel_zeros=_channel_zeros(x, channel_dim) if wanted.channel_zeros else None,
+        leading=leading,
+    )
+
+
+def _reduce_short(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments | None:
+    """Return the moments of a short tensor of float32; None where it is not finite throughout."""
+    values = x.numpy().reshape(-1)
+    with np.errstate(invalid="ignore"):
+        low, high = float(values.min()), float(values.max())
+    if not math.isfinite(low + high):
+        return None
+    n, wide = values.size, values.astype(np.float64)
+    mean = float(wide.sum()) / n
+    wide -= mean
+    n_zero = n - int(np.count_nonzero(values)) if (wanted.zero or wanted.channels) and low <= 0 <= high else 0
+    n_near_zero = 0
+    if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
+        n_near_zero = int(np.count_nonzero(np.abs(values) < np.float32(wanted.threshold)))
+    return Moments(
+        n=n,
+        mean=mean,
+        m2=float(wide @ wide),
+        low=low,
+        high=high,
+        n_zero=n_zero if wanted.zero else None,
+        n_near_zero=n_near_zero if wanted.near_zero else None,
+        alive=_alive(x, channel_dim, _Scan(n_zero=n_zero), False) if wanted.channels else None,
+    )
+
+
+def zeros_by_channel(x: Tensor, channel_dim: int) -> Tensor:
+    """Return how many values of each channel are zero, int64, on its device."""
+    return (x == 0).transpose(0, channel_dim).flatten(1).sum(1)
+
+
+def deviation_on_cpu(x: Tensor, centre: float) -> float:
+    """Return the sum of |x - centre| over the finite values."""
+    flat = in_memory_order(x.to(_exact(x)))
+    total = _sum_of_deviations(flat, centre)
+    if math.isfinite(total):
+        return total
+    return _sum_of_deviations(flat[flat.isfinite()].to(torch.float64), centre)
+
+
+def _chunks(flat: Tensor, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
+    """Yield at most `CHUNK` elements at a time as floating point numbers that hold the values exactly."""
+    for chunk in torch.split(flat, CHUNK):
+        yield chunk.to(dtype or _exact(flat))
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    """The quickest floating point type that holds every value of `x`."""
+    is_small = x.dtype in (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8)
+    return torch.float32 if is_small else torch.float64
+
+
+def _blocks(flat: Tensor, row: int = ROW) -> list[Tensor]:
+    """Cut a vector into blocks of about `CHUNK` elements, each of rows of `row`; the rest is one short row.
+
+    Rows are summed in float32, which is quick; `_add_up` then adds the rows in float64, which is exact.
+    """
+    whole = flat.numel() - flat.numel() % row
+    blocks = list(torch.split(flat[:whole].view(-1, row), max(CHUNK // row, 1))) if whole else []
+    return [*blocks, flat[whole:].view(1, -1)] if whole < flat.numel() else blocks
+
+
+def _add_up(sums: list[Tensor]) -> float:
+    return torch.cat(sums).sum(dtype=torch.float64).item() if sums else 0.0
+
+
+def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
+    """Sum `change(block, room)` over the blocks; `room` has the shape of the block and may take the result."""
+    blocks = _blocks(flat)
+    kernels = BlockKernels(blocks[0]) if blocks else None
+    return _add_up([change(block, kernels.room(block)).sum(1) for block in blocks if kernels])
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one walk over a vector gives; `norms` of its rows, in order."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    total: float = 0.0
+    squares: float = 0.0
+    n_zero: int = 0
+    n_near_zero: int = 0
+    norms: Tensor | None = None
+
+
+def _scan(flat: Tensor, wanted: Wanted, row: int = ROW) -> _Scan:
+    """Walk over a vector once, everything that needs no mean done on a chunk while it is in the cache."""
+    if not flat.numel():
+        return _Scan()
+    blocks = _blocks(flat, row)
+    kernels = BlockKernels(blocks[0])
+    edges, sums, norms = [], [], []
+    n_zero = n_near_zero = 0
+    for block in blocks:
+        sums.append(block.sum(1))
+        norms.append(torch.linalg.vector_norm(block, dim=1))
+        low, high = kernels.extremes(block)
+        edges.append((low, high))
+        if (wanted.zero or wanted.channels) and low <= 0 <= high:
+            n_zero += kernels.count_zeros(block)
+        if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
+            n_near_zero += kernels.count_below(block, wanted.threshold, is_negative=low < 0)
+    all_norms = torch.cat(norms)
+    is_number = not any(math.isnan(low) for low, _ in edges)  # the extremes of a NaN are NaN twice
+    return _Scan(
+        low=min(low for low, _ in edges) if is_number else math.nan,
+        high=max(high for _, high in edges) if is_number else math.nan,
+        total=_add_up(sums),
+        squares=all_norms.to(torch.float64).square().sum().item(),
+        n_zero=n_zero,
+        n_near_zero=n_near_zero,
+        norms=all_norms,
+    )
+
+
+def _around(flat: Tensor, centre: float) -> tuple[float, float]:
+    """Return mean and sum of squared deviations, by way of deviations from a centre near the mean: those are
+    small numbers, nothing cancels, and how far the centre is off comes out with them."""
+    centre = rounded(centre, flat)
+    first = second = 0.0
+    for chunk in _chunks(flat):
+        deviation = chunk - centre
+        first += deviation.sum(dtype=torch.float64).item()
+        second += deviation.to(torch.float64).square_().sum().item()
+    return centre + first / flat.numel(), second - first * first / flat.numel()
+
+
+def _abs_deviation(flat: Tensor, mean: float) -> float:
+    # Deviations above and below the mean cancel, so the whole is twice the part above: max(x, mean) - mean.
+    base = flat.numel() * mean
+    deviation = 2 * (_sum_of(flat, lambda chunk, out: torch.clamp_min(chunk, mean, out=out)) - base)
+    is_accurate = abs(base) <= CANCELLATION * deviation
+    if is_accurate:
+        return deviation
+    mean, _ = _around(flat, mean)  # so small compared to the mean that its last digits matter
+    return _sum_of_deviations(flat, mean)
+
+
+def rounded(centre: float, flat: Tensor) -> float:
+    """Return `centre` as arithmetic with the elements of `flat` takes it."""
+    return torch.tensor(centre, dtype=_exact(flat)).item()
+
+
+def _sum_of_deviations(flat: Tensor, centre: float) -> float:
+    # What float32 rounds off the centre would count once an element, so it is taken off by itself.
+    near = rounded(centre, flat)
+    return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
+
+
+def _channel_zeros(x: Tensor, channel_dim: int | None) -> tuple[int, ...] | None:
+    return tuple(zeros_by_channel(x, channel_dim).tolist()) if channel_dim is not None else None
+
+
+def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool) -> tuple[bool, ...] | None:
+    if channel_dim is None:
+        return None
+    n_channels = x.shape[channel_dim]
+    if not x.numel():
+        return (False,) * n_channels
+    if scan.n_zero * n_channels < x.numel():
+        return (True,) * n_channels  # too few zeros to fill one channel
+    if is_by_channel and scan.norms is not None:
+        is_alive = (scan.norms.view(-1, n_channels) != 0).any(0)
+        # The norm of numbers below 1e-22 is zero as well, so dead channels are checked.
+        for channel in (~is_alive).nonzero().flatten().tolist():
+            is_alive[channel] = x[:, channel].any()
+        return tuple(is_alive.tolist())
+    # Along the last dimensions first: reducing over contiguous memory is many times quicker.
+    groups = x.flatten(channel_dim + 1) if channel_dim < x.ndim - 1 else x.unsqueeze(-1)
+    is_filled = (groups.amax(-1) != 0) | (groups.amin(-1) != 0)  # NaN and infinite values are not zero either
+    return tuple(is_filled.movedim(channel_dim, 0).reshape(n_channels, -1).any(1).tolist())
+
+
+def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
+    n = flat.numel()
+    if low == high:
+        exponent, first = grid(low, high)
+        return Histogram(low, high, exponent, first, (n,))
+    values, step = even_sample(flat, HISTOGRAM_SAMPLE) if n > HISTOGRAM_EXACT else (flat, 1)
+    exponent, first = grid(low, high)
+    counts = torch.zeros(_LANES, N_BINS, dtype=torch.int64)
+    for chunk in _chunks(values, torch.float64 if exponent < -100 else None):
+        # Scaling by a power of two, rounding down and subtracting an integer are exact: so is every edge.
+        bins = chunk.mul(2.0**-exponent).floor_().sub_(float(first)).to(torch.int32)
+        counted = torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS)
+        counts += counted.view(_LANES, N_BINS)
+    n_bins = math.floor(math.ldexp(high, -exponent)) - first + 1
+    # Each sampled value stands for `step` of them, so that it weighs as much as in a batch counted in full.
+    return Histogram(low, high, exponent, first, tuple((counts.sum(0)[:n_bins] * step).tolist()), step > 1)
+
+
+@cache
+def _lanes() -> Tensor:
+    """Return what to add to the bins of a chunk so that neighbours, often equal, count in different rows:
+    adding to one counter twice in a row waits for the first to be done."""
+    return torch.arange(CHUNK, dtype=torch.int32).remainder_(_LANES).mul_(N_BINS)
+
+
+class BlockKernels:
+    """Extremes and counts of one block after the other, in memory as large as the largest of them."""
+
+    def __init__(self, largest: Tensor) -> None:
+        self._is_for_numpy = torch.get_num_threads() == 1
+        self._numbers = torch.empty_like(largest).view(-1)
+        self._flags = np.empty(largest.numel() if self._is_for_numpy else 0, np.bool_)
+
+    def room(self, block: Tensor) -> Tensor:
+        """Return memory for as many numbers as `block` has, in its shape."""
+        return self._numbers[: block.numel()].view(block.shape)
+
+    def extremes(self, block: Tensor) -> tuple[float, float]:
+        """Return the smallest and the largest value; NaN twice where there is one."""
+        if self._is_for_numpy:
+            values = block.numpy()
+            with np.errstate(invalid="ignore"):
+                return values.min().item(), values.max().item()
+        low, high = torch.aminmax(block)
+        return low.item(), high.item()
+
+    def count_zeros(self, block: Tensor) -> int:
+        """Return how many values are zero, of either sign."""
+        if self._is_for_numpy:
+            flags = self._flags[: block.numel()].reshape(block.shape)
+            return int(np.count_nonzero(np.equal(block.numpy(), 0, out=flags)))
+        return _count(torch.eq(block, 0, out=self.room(block)))
+
+    def count_below(self, block: Tensor, threshold: float, *, is_negative: bool) -> int:
+        """Return how many |x| are below `threshold`, which is rounded to the type of the values.
+
+        Args:
+            is_negative: some value is below zero.
+        """
+        room = self.room(block)
+        if self._is_for_numpy:
+            values, flags = block.numpy(), self._flags[: block.numel()].reshape(block.shape)
+            magnitude = np.abs(values, out=room.numpy()) if is_negative else values
+            return int(np.count_nonzero(np.less(magnitude, values.dtype.type(threshold), out=flags)))
+        return _count(torch.lt(torch.abs(block, out=room) if is_negative else block, threshold, out=room))
+
+
+def _count(flags: Tensor) -> int:
+    # Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
+    return round(flags.sum(-1).sum(dtype=torch.float64).item())
 
 
 def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callable[[], Moments]:

@@ -37,12 +37,12 @@ class Functions(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", str(func)).partition(".")[0]
-        given = [(tensor, version_of(tensor)) for tensor in tensors_among((args, kwargs))]
+        before = [(tensor, version_of(tensor)) for tensor in tensors_among((args, kwargs))]
         result = func(*args, **kwargs)
-        written = [tensor for tensor, n in given if version_of(tensor) != n]
-        if given and given[0][0].is_inference() and _writes(name, kwargs):  # these have no version counter
-            written.append(given[0][0])
-        self._see(name, [tensor for tensor, _ in given], written, result)
+        written = [tensor for tensor, n in before if version_of(tensor) != n]
+        if before and before[0][0].is_inference() and _writes(name, kwargs):  # these have no version counter
+            written.append(before[0][0])
+        self._see(name, [tensor for tensor, _ in before], written, result)
         return result
 
 
@@ -278,16 +278,16 @@ class FlowRecorder(Intervention):
     def change_inputs(
         self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        given = tensors_in((args, kwargs))
+        tensors = tensors_in((args, kwargs))
         if not call.depth:
-            self._inputs = tuple(path.partition(".")[2] for path, _ in given)
-            for _, tensor in given:
-                same = frozenset(("input", n) for n, (_, other) in enumerate(given) if other is tensor)
+            self._inputs = tuple(path.partition(".")[2] for path, _ in tensors)
+            for _, tensor in tensors:
+                same = frozenset(("input", n) for n, (_, other) in enumerate(tensors) if other is tensor)
                 self._origins.put(tensor, same)
         del self._open[call.depth :]
         self._around.append(self._open[-1].call.order if self._open else 0)
-        before = [(tensor, version_of(tensor)) for _, tensor in given]
-        self._open.append(_OpenCall(call, self._sources(tensor for _, tensor in given), before))
+        before = [(tensor, version_of(tensor)) for _, tensor in tensors]
+        self._open.append(_OpenCall(call, self._sources(tensor for _, tensor in tensors), before))
         self._last = None
         return args, kwargs
 
@@ -299,21 +299,21 @@ class FlowRecorder(Intervention):
         def another(path: str, tensor: Tensor) -> Tensor:
             if id(tensor) not in same or tensor.is_nested:
                 return tensor
-            made = tensor.view_as(tensor)
-            self._origins.put(made, self._origins.of(tensor))
-            return made
+            view = tensor.view_as(tensor)
+            self._origins.put(view, self._origins.of(tensor))
+            return view
 
         return map_tensors(output, another)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         opened = self._open[call.depth]
-        made = [tensor for _, tensor in tensors_in(output)]
+        outputs = [tensor for _, tensor in tensors_in(output)]
         if is_innermost:
             self._absorb(opened)
             self._connect(opened.given, opened.node)
-            self._give([t for t, n in opened.before if version_of(t) != n], made, frozenset({opened.node}))
+            self._give([t for t, n in opened.before if version_of(t) != n], outputs, frozenset({opened.node}))
         if not call.depth:
-            self._connect(self._sources(made), OUTPUT)
+            self._connect(self._sources(outputs), OUTPUT)
         del self._open[call.depth :]
         self._last = None
 
@@ -334,8 +334,8 @@ class FlowRecorder(Intervention):
         self._give(written, made, nodes)
         for node in nodes & {self._last}:
             assert node is not None
-            shown = [one for one in made or written if not one.is_nested]
-            self._operations[node].shapes = tuple(tuple(one.shape) for one in shown)
+            dense = [one for one in made or written if not one.is_nested]
+            self._operations[node].shapes = tuple(tuple(one.shape) for one in dense)
 
     def flow(self) -> Flow:
         """Return the recorded flow; of a forward that raised, up to that call."""
@@ -389,8 +389,8 @@ class FlowRecorder(Intervention):
                 self._origins.put(tensor, nodes)
 
     def _sources(self, tensors: Iterable[Tensor]) -> Nodes:
-        found = NOTHING.union(*map(self._origins.of, tensors))
-        return frozenset(self._owner.get(node, node) for node in found)
+        nodes = NOTHING.union(*map(self._origins.of, tensors))
+        return frozenset(self._owner.get(node, node) for node in nodes)
 
     def _root(self, node: Node) -> Node:
         return self._operations[node].root if node in self._operations else node

@@ -28,11 +28,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.records.summary import (
-    AMP,
-    OPTIMIZERS,
-    MemoryLevel,
-)
+from modelscope_cli.records.summary import AMP, OPTIMIZERS, MemoryLevel
 
 Key = tuple[str, int]
 Owner = tuple[Key, ...]  # the open calls, outermost first
@@ -68,9 +64,7 @@ class StepOptions:
         return " and ".join(type(one).__name__ for one in _several(self.optimizer))
 
 
-_LBFGS = (
-    "LBFGS runs the model as often as the values of the loss demand, so its memory is not known without them"
-)
+_LBFGS = "LBFGS calls the model a number of times that depends on the loss, so its memory is unknown without values"
 
 
 def _several(optimizers: Any) -> list[torch.optim.Optimizer]:
@@ -96,11 +90,13 @@ class Step:
     """What one step kept.
 
     Attributes:
+        operators: names of all operators in their order, each with the bytes that exist after it.
         saved: bytes kept by autograd because of a call and the calls inside it, by call.
         at_peak: bytes made by a call, or kept because of it, that exist at the peak, by call.
         kinds: bytes at the peak by kind of tensor.
     """
 
+    operators: Sequence[tuple[str, int]]
     saved: Mapping[Key, int]
     at_peak: Mapping[Key, int]
     kinds: Mapping[str, int]
@@ -143,6 +139,7 @@ class _StepObserver(NodeOwners):
         super().__init__()
         self.phase = "forward"
         self.blocks: list[_Block] = []
+        self.operators: list[tuple[str, int]] = []
         self.saved: dict[Key, int] = defaultdict(int)
         self.saved_bytes = 0
         self.levels: list[MemoryLevel] = []
@@ -160,7 +157,15 @@ class _StepObserver(NodeOwners):
         owner = self._owner()
         for storage in storages_in(result):
             self.follow(storage, "temporary", owner)
-        self._note_level(owner)
+        self.operators.append((str(operator), self._total))
+        layer = label(*owner[-1]) if owner else None
+        last = self.levels[-1] if self.levels else None
+        if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
+            self.levels.append(MemoryLevel(self.phase, layer, self._total))
+        elif self._total > last.bytes:
+            self.levels[-1] = replace(last, bytes=self._total)
+        if self._total > self._of_peak:
+            self._of_peak, self.moment_of_peak = self._total, self._moment
 
     def follow(self, storage: UntypedStorage, kind: str, owner: Owner = ()) -> _Block:
         """Count a storage, once, until it is freed."""
@@ -205,16 +210,6 @@ class _StepObserver(NodeOwners):
             return self.open
         return self.owner_of(backward_sequence()) if self.phase == "backward" else ()
 
-    def _note_level(self, owner: Owner) -> None:
-        layer = label(*owner[-1]) if owner else None
-        last = self.levels[-1] if self.levels else None
-        if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
-            self.levels.append(MemoryLevel(self.phase, layer, self._total))
-        elif self._total > last.bytes:
-            self.levels[-1] = replace(last, bytes=self._total)
-        if self._total > self._of_peak:
-            self._of_peak, self.moment_of_peak = self._total, self._moment
-
     def step(self, *, is_fake: bool) -> Step:
         """Return what was seen."""
         at_peak: dict[Key, int] = defaultdict(int)
@@ -227,6 +222,7 @@ class _StepObserver(NodeOwners):
                     at_peak[key] += block.n_bytes
             sizes[block.kind] += block.n_bytes
         return Step(
+            operators=self.operators,
             saved=self.saved,
             at_peak=at_peak,
             kinds=kinds,
@@ -246,7 +242,7 @@ def run_step(
     """Run one training step on copies of all tensors, the second of a training, and restore the model.
 
     Args:
-        way: one of `WAYS`.
+        way: one of `WAYS`; or `zeros`, on the CPU with values that are all zero.
         batch: the number of images; None for that of `args`. Values of other images are copies.
     """
     observer = _StepObserver()
@@ -275,7 +271,7 @@ def run_step(
             for optimizer in optimizers:
                 observer.name(_tensors_of(optimizer, is_state=True), "optimizer state")
                 observer.name(_tensors_of(optimizer, is_state=False), "stand-ins")
-            with operators_shown_to(observer.see):
+            with operators_shown_to(observer.see, are_named=way == "zeros"):
                 hooks = torch.autograd.graph.saved_tensors_hooks(observer.pack, lambda tensor: tensor)
                 with hooks, _autocast(options):
                     output = session.run(inputs)
@@ -330,7 +326,7 @@ WAYS = ("meta", "fake", "real")
 
 
 def _mode_of(way: str) -> AbstractContextManager[Any]:
-    if way == "real":
+    if way in ("real", "zeros"):
         return nullcontext()
     modes = ExitStack()
     if way == "fake":
@@ -369,6 +365,7 @@ def _made_like(way: str, _: str, tensor: Tensor) -> Tensor:
 _LIKE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "meta": partial(_without_values, "meta"),
     "fake": partial(_without_values, "cpu"),
+    "zeros": lambda tensor: _without_values("cpu", tensor).zero_(),
     "real": lambda tensor: tensor.detach().clone(),
 }
 
@@ -378,7 +375,7 @@ def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
     made: dict[int, Any] = {}
     for module in model.modules():
         if isinstance(module, torch.jit.ScriptModule):
-            raise NotImplementedError("TorchScript keeps its tensors to itself")
+            raise NotImplementedError("the tensors inside TorchScript are not visible")
         tensors = [*module._parameters.items(), *module._buffers.items()]
         for name, tensor in [(name, tensor) for name, tensor in tensors if tensor is not None]:
             if id(tensor) not in made:

@@ -150,13 +150,13 @@ class _OperatorCounter(FlopCounterMode):
         self._others: Counter[str] = Counter()
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
-        given = storages_in((*args, *kwargs.values()))
-        self.use.see(given)
-        name, made = str(func_packet), storages_in(out)
-        is_view = not name.endswith("_") and any(one is other for one in given for other in made)
+        inputs = storages_in((*args, *kwargs.values()))
+        self.use.see(inputs)
+        name, outputs = str(func_packet), storages_in(out)
+        is_view = not name.endswith("_") and any(one is other for one in inputs for other in outputs)
         if not is_view and "empty" not in name:
             self.moved_bytes += _moved((*args[name.endswith(_FILLING) :], *kwargs.values())) + _moved(out)
-        is_arithmetic = given and made and not is_view and not name.endswith(_MOVES)
+        is_arithmetic = inputs and outputs and not is_view and not name.endswith(_MOVES)
         if is_arithmetic and func_packet not in self.flop_registry:
             self._others[name.removeprefix("aten.")] += 1
         return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
@@ -230,7 +230,7 @@ def _reasons(
 ) -> dict[str, str]:
     """Return why layers were not called, by name, where known."""
     if error is not None:
-        return {layer.name: "the forward did not get there" for layer, _ in list_layers(model)}
+        return {layer.name: "the forward pass did not reach it" for layer, _ in list_layers(model)}
     part = {around for name in (*visits, *used) for around in parents_of(name)}  # used in part
     reasons = dict.fromkeys(part, INSIDE) | dict.fromkeys(used, USED)
     for name, parent in model.named_modules():
@@ -257,7 +257,7 @@ def _totals(
     model: nn.Module, rows: list[LayerShape], visits: dict[str, list[_Visit]], flops: int
 ) -> SummaryTotals:
     parameters, buffers = list(model.parameters()), list(model.buffers())
-    all_visits = [visit for found in visits.values() for visit in found]
+    all_visits = [visit for visits_of_layer in visits.values() for visit in visits_of_layer]
     return SummaryTotals(
         params=rows[0].params,
         trainable_params=rows[0].trainable_params,

@@ -35,7 +35,7 @@ from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, spelled_out
-from modelscope_cli.records.progress import SILENT, Progress, counting
+from modelscope_cli.records.progress import SILENT, Progress, counting, tell
 from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape, Roofline, SummaryRecord
@@ -182,7 +182,7 @@ def summary(
     Args:
         model: a name or file as on the command line, built without data; or a module of yours, run where it is.
         inputs, more: what the forward is called with, as elsewhere or as several tensors; None for noise of the
-            model's own size. Only the first batch is run.
+            model's input size. Only the first batch is run.
         depth: show layers down to this nesting depth.
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
@@ -198,7 +198,7 @@ def summary(
             need less memory.
 
     Raises:
-        UsageError: a name, keyword or pattern that means nothing (exit 2 on the command line).
+        UsageError: a name, keyword or pattern that is not valid (exit 2 on the command line).
         CannotRunError: the model cannot be built, or its forward raised: then `error.record` has the layers up
             to the one that did (exit 4).
     """
@@ -209,6 +209,8 @@ def summary(
     frozen = as_patterns(freeze)
     step_options = StepOptions(optimizer, amp)
     limit = None if fit is None else int(cast(float, read_threshold(fit, "bytes", "--fit ")))
+    if limit is not None and limit > _MOST_MEMORY:
+        raise UsageError(f"'--fit {fit}' is more memory than a machine has", "--fit 24GB")
     if train:
         python_inputs = with_two_images(python_inputs)
     if isinstance(model, LoadedModel | nn.Module):
@@ -222,8 +224,7 @@ def summary(
         given = (python_inputs, frozen, flow, progress)
         measured = _measure(load_model(model), *given) if measure else _measure_named(model, *given)
     if not isinstance(model, LoadedModel):  # its notes were printed when it was loaded
-        for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
-            progress.note(note)
+        tell(progress, (*measured.loaded.notes, *not_looked_into(measured.loaded.module)))
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
     training = None
     if train and structure.error is None:
@@ -238,15 +239,12 @@ def summary(
             training = steps.memory()
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
-                training = replace(training, fit=steps.fit(limit))
+                training = replace(training, fit=steps.fit(limit, structure.totals.macs))
             if limit is not None or flow:
                 training = replace(training, savings=steps.savings(structure.layers))
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
     warnings = (*loaded.warnings, *opened.warnings, *about_values(loaded, measure))
-    for note in opened.notes:
-        progress.note(note)
-    for warning in warnings:
-        progress.warn(warning.message)
+    tell(progress, opened.notes, warnings)
     seed = python_inputs.request.seed
     error = structure.error
     rows, slowest, roof = with_measured(
@@ -270,6 +268,7 @@ def summary(
 
 
 _TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule
+_MOST_MEMORY = 2**50  # bytes
 
 
 def with_two_images(given: PythonInputs) -> PythonInputs:

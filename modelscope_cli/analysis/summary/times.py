@@ -46,14 +46,14 @@ class Times:
 
     def slowest(self, model: str) -> tuple[str, ...]:
         """Return the labels of the fewest calls that take 80 % of the time; `model` is that of the model itself."""
-        found: list[str] = []
+        labels: list[str] = []
         missing = _MUCH * sum(self.own.values())
         for (name, call), spent in sorted(self.own.items(), key=lambda one: -one[1]):
             if missing <= 0:
                 break
             missing -= spent
-            found.append(label(name or model, call))
-        return tuple(found)
+            labels.append(label(name or model, call))
+        return tuple(labels)
 
 
 def measure_times(
@@ -105,7 +105,7 @@ def _passes(
                 (alone if with_gradients else watch.without_inner(forward)).items() if n else ()
             ):
                 own[key].append(spent)
-    forward, alone = ({key: median(spent) for key, spent in found.items()} for found in (whole, own))
+    forward, alone = ({key: median(spent) for key, spent in times_of.items()} for times_of in (whole, own))
     return forward, alone, watch.around
 
 
@@ -113,8 +113,8 @@ class _Clock:
     """Reads the time of the CPU or, without waiting for it, of the accelerator of a model."""
 
     def __init__(self, model: nn.Module) -> None:
-        found = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-        self._devices = [device for device in found if device.type not in ("cpu", "meta")]
+        devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+        self._devices = [device for device in devices if device.type not in ("cpu", "meta")]
         module = torch.get_device_module(self._devices[0]) if len(self._devices) == 1 else None
         self._event = getattr(module, "Event", None)
 
@@ -168,13 +168,13 @@ class _PassTimer(NodeOwners):
         loss = loss_of(output)
         if loss is None:
             raise CannotRunError("no output depends on anything trainable", "leave out the column backward")
-        seen: set[Any] = set()
+        visited: set[Any] = set()
         todo = [loss.grad_fn]
         while todo:
             node = todo.pop()
-            if node is None or node in seen:
+            if node is None or node in visited:
                 continue
-            seen.add(node)
+            visited.add(node)
             todo += [after for after, _ in node.next_functions]
             if (number := sequence_of(node)) is not None:
                 node.register_prehook(partial(self._node_begins, self.owner_of(number)))
@@ -200,11 +200,11 @@ class _PassTimer(NodeOwners):
     def backward(self) -> dict[Key, float]:
         """Return the milliseconds of the backward by call, without the calls inside it."""
         self._clock.wait()
-        found: dict[Key, float] = defaultdict(float)
+        milliseconds: dict[Key, float] = defaultdict(float)
         for (owner, begun), (_, ended) in pairwise(self._nodes):
             if owner:
-                found[owner[-1]] += self._clock.ms(begun, ended)
-        return found
+                milliseconds[owner[-1]] += self._clock.ms(begun, ended)
+        return milliseconds
 
 
 _SIDE = {"cpu": 1024}  # of the matrices
@@ -222,11 +222,11 @@ def measure_roofline(device: torch.device, dtype: torch.dtype) -> Roofline:
     dtype = dtype if dtype.is_floating_point else torch.float32
     file = _file_of(device, dtype)
     try:
-        kept = Roofline(**json.loads(file.read_bytes())) if file is not None else None
+        stored = Roofline(**json.loads(file.read_bytes())) if file is not None else None
     except (OSError, ValueError, TypeError):  # a damaged file is written again
-        kept = None
-    if kept is not None:
-        return kept
+        stored = None
+    if stored is not None:
+        return stored
     side = _SIDE.get(device.type, _LARGE_SIDE)
     matrix = torch.rand(side, side, device=device).to(dtype)
     source = torch.ones(_COPIED // matrix.element_size(), dtype=dtype, device=device)
@@ -249,15 +249,15 @@ def measure_roofline(device: torch.device, dtype: torch.dtype) -> Roofline:
 
 def _best_of(clock: _Clock, work: Callable[[], Tensor]) -> float:
     """Return the seconds of the shortest of several runs after a first one."""
-    found = []
+    seconds = []
     with torch.inference_mode():
         for _ in range(_REPEATS + 1):
             begun = clock.mark()
             work()
             ended = clock.mark()
             clock.wait()
-            found.append(clock.ms(begun, ended) / 1000)
-    return min(found[1:])
+            seconds.append(clock.ms(begun, ended) / 1000)
+    return min(seconds[1:])
 
 
 def _file_of(device: torch.device, dtype: torch.dtype) -> Path | None:

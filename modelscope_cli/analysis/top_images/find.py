@@ -128,32 +128,28 @@ class _OutputRows:
         best = ranking.most.values[0]
         strength = ranking.sample.values.nan_to_num(neginf=0.0).mean(0)
         rows = [self._row(ranking, channel) for channel in range(len(best))]
-        shown = choice.among(len(rows), lambda: strength)
-        drawn = tuple(channel for channel in shown if not rows[channel].problem)
+        chosen = choice.among(len(rows), lambda: strength)
+        active = tuple(channel for channel in chosen if not rows[channel].problem)
         groups = {"most": ranking.most, "middle": ranking.middle(), "least": ranking.least}
-        for channel in drawn:
-            picked = {name: tuple(self._images(ranked, channel)) for name, ranked in groups.items()}
-            rows[channel] = replace(rows[channel], **picked)  # type: ignore[arg-type]
+        for channel in active:
+            images_of = {name: tuple(self._images(ranked, channel)) for name, ranked in groups.items()}
+            rows[channel] = replace(rows[channel], **images_of)  # type: ignore[arg-type]
         layer = replace(
             layer,
             channels=len(rows),
-            shown=drawn,
+            shown=active,
             min=float(ranking.least.values[0].amin()),
             max=float(best.amax()),
-            problem=None if drawn else "none of the channels shown is ever above 0",
+            problem=None if active else "none of the channels shown is ever above 0",
             note=self._note(rows),
         )
         return LayerImages(layer, tuple(rows), self._shown)
 
     def _row(self, ranking: Ranking, channel: int) -> ChannelImages:
-        call = self._watched.call
         values = ranking.sample.values[:, channel]
         best = float(ranking.most.values[0, channel])
         return ChannelImages(
-            name=call.name,
-            type=call.type,
-            order=call.order,
-            call=call.index,
+            **self._watched.call.fields,
             output=self._watched.output,
             channel=channel,
             best=best,
@@ -168,9 +164,9 @@ class _OutputRows:
         columns = (ranked.values, ranked.images, ranked.places)
         for value, number, index in zip(*(column[:, channel].tolist() for column in columns), strict=True):
             image = self._seen.image(number)
-            seen = self._fields.of(self._watched.key, image.shapes)
-            place = self._watched.place(index, tuple(seen.bounds[0].shape[1:]))
-            box = seen.box(self._watched.element(channel, place))
+            field = self._fields.of(self._watched.key, image.shapes)
+            place = self._watched.place(index, tuple(field.bounds[0].shape[1:]))
+            box = field.box(self._watched.element(channel, place))
             self._shown[image.name] = image
             yield ChannelImage(image.name, value, place, box)
 
@@ -179,12 +175,12 @@ class _OutputRows:
         first = self._fields.of_first(self._watched.key)
         height, width = first.largest()
         is_whole = height >= first.size[0] and width >= first.size[1]
-        seen = "the whole image" if is_whole else f"{height} x {width} pixels"
+        size = "the whole image" if is_whole else f"{height} x {width} pixels"
         silent = [str(row.channel) for row in rows if row.best <= 0]
         dead = [f"{counted(len(silent), 'channel')} of {len(rows)} never above 0: {some(silent, 8)}"] * bool(
             silent
         )
-        return "; ".join([f"receptive field {seen}", *dead])
+        return "; ".join([f"receptive field {size}", *dead])
 
 
 def _median(values: Tensor) -> float:
@@ -215,8 +211,8 @@ def cut_crops(inputs: Inputs, layer: LayerImages, side: int) -> Crops:
     for row in layer.channels:
         for _, images in row.groups:
             for image in images:
-                seen = layer.seen[image.image]
-                wanted[seen.block].append((seen.number, image))
+                place = layer.seen[image.image]
+                wanted[place.block].append((place.number, image))
     crops: Crops = {}
     for batch in inputs.make_blocks(sorted(wanted)):
         pictures = dict(zip(batch.numbers, batch.pictures, strict=True))

@@ -124,8 +124,8 @@ class Ranking:
 
     def numbers(self) -> set[int]:
         """Return the number of every image that is kept."""
-        kept = (self.most.images, self.least.images, self.sample.images[:, :1])
-        return {int(number) for images in kept for number in images.unique().tolist()}
+        rankings = (self.most.images, self.least.images, self.sample.images[:, :1])
+        return {int(number) for images in rankings for number in images.unique().tolist()}
 
 
 def key_of(name: str, seed: int) -> int:
@@ -247,9 +247,9 @@ class TopImages(Observer):
         """Forget the images that no ranking keeps, once there are many."""
         if len(self._seen) < self._most_seen:
             return
-        kept = {n for one in self.watched.values() if one.ranking for n in one.ranking.numbers()}
-        kept.update(self._numbers)
-        self._seen = {number: image for number, image in self._seen.items() if number in kept}
+        needed = {n for one in self.watched.values() if one.ranking for n in one.ranking.numbers()}
+        needed.update(self._numbers)
+        self._seen = {number: image for number, image in self._seen.items() if number in needed}
         self._most_seen = 2 * len(self._seen) + _MOST_SEEN
 
 
@@ -270,7 +270,7 @@ def largest(tensor: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
 
 def _why_not(tensor: Tensor, dim: int | None, n_images: int) -> str | None:
     if not tensor.is_floating_point() or tensor.layout is not torch.strided:
-        return "only floating numbers have a largest value"
+        return "only floating-point outputs can be ranked"
     if not dim or len(tensor) != n_images:
         return "its first dimension is not the images"
     return None if tensor.numel() else "it is empty"

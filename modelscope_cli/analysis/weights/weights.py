@@ -15,8 +15,9 @@ from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
 from modelscope_cli.output_files import check_file, write_with
+from modelscope_cli.paths import look_for
 from modelscope_cli.records.keywords import spelled_out
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.weights import (
     CALL,
@@ -57,18 +58,25 @@ def weights(
         allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
-        UsageError: a pattern, key or target that means nothing (exit 2 on the command line).
-        CannotRunError: not a checkpoint, damaged, or it holds what cannot be written (exit 4); where it was
-            looked into for code, `error.record` says what was found.
+        UsageError: a pattern, key or target that is not valid (exit 2 on the command line).
+        CannotRunError: not a checkpoint, damaged, or it holds what cannot be written (exit 4); if it was scanned
+            for code, `error.record` has the result.
     """
     invoked, progress = invocation(), progress or SILENT
     path, target = Path(file), Path(convert) if convert is not None else None
     if target is not None:
-        _check_target(path, target, force)
+        if target.suffix.lower() != ".safetensors":
+            message = f"'--convert {target}' does not end in .safetensors"
+            raise UsageError(message, f"--convert {shlex.quote(f'{target}.safetensors')}")
+        if target.exists() and path.exists() and target.samefile(path):
+            message = f"'--convert {target}' is the file itself"
+            raise UsageError(
+                message, f"--convert {shlex.quote(str(target.with_name(f'{target.stem}-copy.safetensors')))}"
+            )
+        check_file(target, force)
     contents, safety = _read(path, key, allow)
     tell_allowed(safety, progress)
-    for warning in warnings_of(safety):
-        progress.warn(warning.message)
+    tell(progress, (), warnings_of(safety))
     tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
     with _collecting_later():
         rows = describe_tensors(tensors)
@@ -109,17 +117,17 @@ def scan(
     """Look for code in a file, or in every file below a folder whatever it is called; nothing is run.
 
     Args:
-        fail_on: what `record.passed` denies: `call` (dangerous names and calls of unknown ones), `dangerous`,
+        fail_on: what makes `record.passed` false: `call` (dangerous names and calls of unknown ones), `dangerous`,
             `unknown` (objects of unknown classes too) or `never`.
         allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
-        UsageError: another rank (exit 2 on the command line).
+        UsageError: an unknown value (exit 2 on the command line).
         CannotRunError: there is nothing of this name (exit 4).
     """
     top = Path(path)
     if not top.exists():
-        raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")
+        raise CannotRunError(f"nothing to scan at '{top}'", look_for(top))
     files = list(files_below(top)) if top.is_dir() else [top]
     progress = progress or SILENT
     results = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
@@ -182,18 +190,6 @@ def _without_tensors(contents: "Contents") -> CannotRunError:
     return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
 
 
-def _check_target(path: Path, target: Path, is_forced: bool) -> None:
-    if target.suffix.lower() != ".safetensors":
-        message = f"'--convert {target}' does not end in .safetensors"
-        raise UsageError(message, f"--convert {shlex.quote(f'{target}.safetensors')}")
-    if target.exists() and path.exists() and target.samefile(path):
-        message = f"'--convert {target}' is the file itself"
-        raise UsageError(
-            message, f"--convert {shlex.quote(str(target.with_name(f'{target.stem}-copy.safetensors')))}"
-        )
-    check_file(target, is_forced)
-
-
 def _convert(
     contents: "Contents",
     tensors: Sequence["TensorEntry"],
@@ -202,7 +198,7 @@ def _convert(
     *,
     is_whole: bool,
 ) -> None:
-    from modelscope_cli.analysis.weights.to_safetensors import check_convertible, write_safetensors
+    from modelscope_cli.analysis.weights.statistics import check_convertible, write_safetensors
 
     def track(entries: Iterable["TensorEntry"]) -> Iterable["TensorEntry"]:
         return progress.track(entries, "writing", len(tensors))
@@ -216,7 +212,7 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
     """Return the tensors whose name is a pattern, begins with it and a dot, or matches it as a glob or `re:`."""
     if not patterns:
         return tuple(tensors)
-    wanted: set[str] = set()
+    names: set[str] = set()
     for pattern in patterns:
         matches = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
         if not matches:
@@ -224,8 +220,8 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
             first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
             raise UsageError(message, f"--layer {shlex.quote(first)}")
-        wanted |= matches
-    return tuple(tensor for tensor in tensors if tensor.name in wanted)
+        names |= matches
+    return tuple(tensor for tensor in tensors if tensor.name in names)
 
 
 def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:

@@ -84,7 +84,7 @@ _SETS = ("builtins.set", "builtins.frozenset", "collections.Counter")
 _COMPUTED = Rating(DANGEROUS, "is called with arguments that cannot be determined")
 _CALLED = Rating(UNKNOWN, "is called, and what it does with its arguments is not known", is_call=True)
 _MADE = Rating(UNKNOWN, "is made without arguments, and then given its attributes")
-_NOT_CALLED = Rating(UNKNOWN, "is called, as no checkpoint is known to do", is_call=True)
+_NOT_CALLED = Rating(UNKNOWN, "is called, which no known checkpoint does", is_call=True)
 _TOO_MUCH = Global("more values than can be looked through")
 
 
@@ -169,7 +169,7 @@ class PickleAuditor:
             )
 
     def strange(self, what: str, position: int) -> None:
-        self._suspect(what, Rating(DANGEROUS, "is made by no checkpoint writer"), None, position)
+        self._suspect(what, Rating(DANGEROUS, "is not written by any checkpoint writer"), None, position)
 
     def _rank(self, value: Global | Opaque) -> str:
         ranked = self.ranks.get(value.name)

@@ -408,7 +408,7 @@ def _scan_metadata(path: Path) -> Safety:
     elsewhere = [place.file for place in places if PurePath(place.file).name != place.file]
     if not elsewhere:
         return result
-    error = f"it names values in '{plain(elsewhere[0])}', outside its folder"
+    error = f"it refers to values in '{plain(elsewhere[0])}', outside its folder"
     return replace(result, rank=worst((result.rank, UNKNOWN)), errors=(*result.errors, error))
 
 

@@ -18,8 +18,8 @@ from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.report import gallery, image_tiles, numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
-from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
@@ -67,7 +67,18 @@ def _draw_channels(record: AblateRecord) -> Any:
         _bars(panel, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
         for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
             if row.target_logit_change:
-                _name_channel(axes, row, row.target_logit_change)
+                text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
+                up = row.target_logit_change > 0
+                axes.annotate(
+                    text,
+                    (row.channel, row.target_logit_change),
+                    xytext=(0, 3 if up else -3),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom" if up else "top",
+                    fontsize=7,
+                    color=INK,
+                )
         axes.margins(y=0.18)
         axes.set_xlim(-0.7, len(rows) - 0.3)
         axes.set_ylabel(shortened(key[1]), fontsize=8)
@@ -76,30 +87,15 @@ def _draw_channels(record: AblateRecord) -> Any:
     return figure
 
 
-def _name_channel(axes: Any, row: Ablation, height: float) -> None:
-    text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
-    up = height > 0
-    axes.annotate(
-        text,
-        (row.channel, height),
-        xytext=(0, 3 if up else -3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom" if up else "top",
-        fontsize=7,
-        color=INK,
-    )
-
-
 def _bars(
     panel: Panel, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
 ) -> None:
     colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
     lengths = [height or 0.0 for height in heights]
     panel.bars(places, lengths, width=0.85, color=colours, edgecolor=colours, lw=0.4)
-    lost = [x for x, height in zip(places, heights, strict=True) if height is None]
-    if lost:
-        panel.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
+    missing = [x for x, height in zip(places, heights, strict=True) if height is None]
+    if missing:
+        panel.plot(missing, [0.0] * len(missing), "x", color=ACCENT, label="no number")
     panel.level(0, color=INK, lw=0.6)
     panel.grid()
 

@@ -81,10 +81,7 @@ def answer(record: AblateRecord) -> str:
 
 def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     rows = record.rows
-    facts = [
-        ("target", target_words(record)),
-        ("replaced by", _STAND_INS[record.mode]),
-    ]
+    facts = [("target", target_words(record)), ("replaced by", _STAND_INS[record.mode])]
     if record.output != "vectors":
         n_changed = sum(row.prediction_changed for row in rows)
         kind = "channel" if any(row.channel is not None for row in rows) else "layer"

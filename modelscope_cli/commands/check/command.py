@@ -39,12 +39,7 @@ def check(call: CommandCall) -> int:
 
       modelscope check demo/shapes --against demo --fail-on warning
     """
-    from modelscope_cli.commands.check.table import (
-        COLUMNS,
-        check_sheet,
-        render_junit,
-        review,
-    )
+    from modelscope_cli.commands.check.table import COLUMNS, check_sheet, render_junit, review
     from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.rules.settings import read_settings
 
@@ -55,7 +50,7 @@ def check(call: CommandCall) -> int:
     settings = read_settings(Path.cwd(), **said, set_=call.typed.get("set"), budgets=budgets)
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
-    judged: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         **{"select": settings.select, "ignore": settings.ignore, "set": settings.thresholds},
         **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
         "update_baseline": call["update_baseline"],
@@ -63,11 +58,11 @@ def check(call: CommandCall) -> int:
     refused = None
     try:
         if folders := data_set(call, settings):
-            record = ms.check_images(folders, against=call["against"] or (), **judged)
+            record = ms.check_images(folders, against=call["against"] or (), **keywords)
         else:
             model, images = subject(call, settings)
             how = {**call.keywords("mode", "out", "resume"), "share": True, "force": call["force"]}
-            record = ms.check(model, call.inputs(images), **judged, allow=settings.allow, **how)
+            record = ms.check(model, call.inputs(images), **keywords, allow=settings.allow, **how)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise

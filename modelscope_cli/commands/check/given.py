@@ -55,7 +55,7 @@ def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
     of_models = {*SHARED["Model"], *SHARED["Input"], "out", "resume"} - {"offline"}
     for name in (name for name in call.changed if name in of_models):
         option = flags("check", name, call[name])
-        raise UsageError(f"'{option}' is for models, and a data set is checked here", f"leave out {option}")
+        raise UsageError(f"'{option}' is for models, but a data set is checked here", f"leave out {option}")
     if not words:
         raise UsageError("missing argument: the folder of images", "modelscope check IMAGES")
     return words

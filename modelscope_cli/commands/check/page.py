@@ -3,7 +3,7 @@
 from modelscope_cli.commands.check.table import check_sheet
 from modelscope_cli.records.check import CheckRecord, RuleInfo
 from modelscope_cli.records.naming import counted
-from modelscope_cli.report.page.common import finding
+from modelscope_cli.report.page.common import finding, rules_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -12,10 +12,11 @@ from modelscope_cli.report.sheet import Column, Sheet
 
 def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict, its findings, and every rule with its outcome."""
-    findings = _verdict(record)
+    findings, codes = _verdict(record), {one.code for one in record.findings}
     return [
         *([Section("verdict", "Verdict", findings)] if findings else []),
         Section("rules", "Rules", _rules(record)),
+        *rules_section([rule for rule in record.rules if rule.code in codes]),
     ]
 
 
@@ -34,11 +35,11 @@ def _verdict(record: CheckRecord) -> Html:
 
 def _where(is_known: bool, made_at: object) -> list[str]:
     line = f"{made_at.file}:{made_at.line}" if made_at is not None else ""  # type: ignore[attr-defined]
-    return [line, "known to the baseline" if is_known else ""]
+    return [line, "in the baseline" if is_known else ""]
 
 
 def _rules(record: CheckRecord) -> Html:
-    found = {
+    by_code = {
         rule.code: sum(one.code == rule.code and not one.known for one in record.findings)
         for rule in record.rules
     }
@@ -46,7 +47,7 @@ def _rules(record: CheckRecord) -> Html:
     def result(rule: RuleInfo) -> str:
         if not rule.judged:
             return f"not judged: {rule.reason}"
-        n = found[rule.code]
+        n = by_code[rule.code]
         return counted(n, "finding") if n else "passed"
 
     def threshold(rule: RuleInfo) -> str:
@@ -66,8 +67,7 @@ def _rules(record: CheckRecord) -> Html:
         "",
         columns,
         record.rules,
-        is_bad=lambda rule: found[rule.code] > 0,
+        is_bad=lambda rule: by_code[rule.code] > 0,
         is_dim=lambda rule: not rule.judged,
     )
-    caption = "Every rule that was selected, with the threshold in force and where that comes from."
-    return sheet_section(sheet, "rule-rows", caption, anchor=lambda rule: f"rule-{rule.code}")
+    return sheet_section(sheet, "rule-rows", "Every selected rule, with its threshold and the source of it.")

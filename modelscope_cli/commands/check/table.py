@@ -104,23 +104,23 @@ def _outcome(record: CheckRecord) -> str:
     n_known = sum(finding.known for finding in record.findings)
     known_count = f"{n_known} known" if n_known else ""
     if record.verdict == NOT_JUDGED:
-        return "neither passed nor failed"
+        return "not judged: neither passed nor failed"
     if not record.passed:
         return f"failed with {new}" + (f" ({known_count})" if known_count else "")
     if not new:
-        return f"passed: nothing new ({known_count})" if known_count else "passed: nothing found"
+        return f"passed: no new findings ({known_count})" if known_count else "passed: nothing found"
     return f"passed with {new} ({'; '.join(filter(None, [known_count, 'only errors fail the check']))})"
 
 
 def _unjudged(record: CheckRecord) -> str:
     """Count what was not judged, including unreadable images; empty if everything was."""
-    given, n = record.run.input, len(record.unjudged)
+    info, n = record.run.input, len(record.unjudged)
     rules = (
         f"{n} of {counted(len(record.rules), 'rule')} {'was' if n == 1 else 'were'} not judged" if n else ""
     )
-    n_broken = given.n_broken if given else 0
+    n_broken = info.n_broken if info else 0
     broken = (
-        f"{n_broken:,} of {counted(given.n_files, 'image')} could not be read" if given and n_broken else ""
+        f"{n_broken:,} of {counted(info.n_files, 'image')} could not be read" if info and n_broken else ""
     )
     cut_short = (one.message for one in record.run.warnings if one.code == "interrupted")
     return "; ".join(filter(None, [*cut_short, broken, rules]))
@@ -158,8 +158,8 @@ def _counted(record: CheckRecord) -> str:
         places = [_places(finding) for finding in new if finding.severity == severity]
         if places:
             n_shown = sum(n == 1 for n in places)
-            shown = f" ({n_shown} shown)" if sum(places) > n_shown else ""
-            parts.append(counted(sum(places), severity) + shown)
+            note = f" ({n_shown} shown)" if sum(places) > n_shown else ""
+            parts.append(counted(sum(places), severity) + note)
     return ", ".join(parts)
 
 

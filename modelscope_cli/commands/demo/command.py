@@ -9,7 +9,7 @@ from modelscope_cli.shell.call import CommandCall, command
 _NEXT = (
     "modelscope summary {0}/tiny_resnet.py:TinyResNet",
     "modelscope check {0}/tiny_resnet.py:TinyResNet {0}/star.png -c {0}/sick.safetensors",
-    "modelscope watch {0}/train.py --variant sick",
+    "modelscope watch --every 1 {0}/train.py --variant sick",
 )
 
 PLACE = 55  # in `modelscope --help`

@@ -72,4 +72,4 @@ def _refuse_third(a: str, b: str | None, images: list[str]) -> None:
     hint = f"leave out {shlex.quote(third)}"
     if b is not None and is_weights_file(b) and not is_weights_file(a):
         hint = shlex.join(["modelscope", "diff", b, third])
-    raise UsageError(f"'{third}' holds a model, not an image", hint)
+    raise UsageError(f"'{third}' contains a model, not an image", hint)

@@ -18,9 +18,9 @@ def draw_divergence(record: DiffRecord) -> Any:
     Bit-equal rows are on the lower edge. The panel below shows 1 - cosine.
     """
     rows = record.rows
-    named = layer_names if record.layers is not None else parameter_names
+    names_of = layer_names if record.layers is not None else parameter_names
     figure, (upper, lower) = layer_panels(
-        _title(record), [named(row.label for row in rows)], [3, 1], 7.2, legend_lines=3
+        _title(record), [names_of(row.label for row in rows)], [3, 1], 7.2, legend_lines=3
     )
     _draw_distance(upper, record)
     _draw_angle(lower, rows)
@@ -69,8 +69,10 @@ def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
     ]
     panel.scale("log")
     panel.plot(range(len(rows)), angles, ".-", ms=4, lw=1.0, color=LINE)
-    drawn = [angle for angle in angles if angle > 0] or [1.0]
-    panel.limits(10 ** math.floor(math.log10(0.5 * min(drawn))), 10 ** math.ceil(math.log10(2 * max(drawn))))
+    positive = [angle for angle in angles if angle > 0] or [1.0]
+    panel.limits(
+        10 ** math.floor(math.log10(0.5 * min(positive))), 10 ** math.ceil(math.log10(2 * max(positive)))
+    )
     panel.without_minor_numbers()
     panel.say("1 - cosine")
     panel.grid()
@@ -78,8 +80,8 @@ def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
 
 def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, float]:
     """Return powers of ten around the positive values, with room for zeros on the lower edge."""
-    drawn = [value for value in values if value and math.isfinite(value)] or [1.0]
-    low, high = math.floor(math.log10(min(drawn))), math.ceil(math.log10(max(drawn)) + 1e-9)
+    positive = [value for value in values if value and math.isfinite(value)] or [1.0]
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)) + 1e-9)
     return 10.0 ** (low - has_edge), 10.0 ** max(high, low + 1)
 
 

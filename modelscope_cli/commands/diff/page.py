@@ -14,11 +14,8 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return whether A and B are the same, their distance along the depth, and every row."""
     sheet = diff_sheet(record, show_all=True)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
-    drawn = _figures(record.figures, places) if record.figures is not None else _distance(record, places)
-    return [
-        *drawn,
-        table_section(sheet, lambda row: places[id(row)]),
-    ]
+    figure = _figures(record.figures, places) if record.figures is not None else _distance(record, places)
+    return [*figure, table_section(sheet, lambda row: places[id(row)])]
 
 
 def _figures(rows: Sequence[FigureDifference], places: dict[int, str]) -> list[Section]:
@@ -47,8 +44,8 @@ def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
         lines.append(Line("tolerance", [0, len(rows) - 1], [record.tolerance] * 2, 1))
     first = next((n for n, row in enumerate(rows) if row.label == record.first_divergence), None)
     marks = [] if first is None else [ChartMark(first, rows[first].label, places[id(rows[first])])]
-    title = "How far B is from A, relative to A"
+    title = "Relative difference of B from A"
     words = "From the first row of the table to the last; bit-identical layers are on the lower edge. "
     words += "The label marks the first row out of tolerance."
     chart = line_chart(title, lines, marks, last=len(rows) - 1, labels=[row.label for row in rows])
-    return [Section("depth", "Along the depth", joined([element("p", words, class_="quiet"), chart]))]
+    return [Section("depth", "By layer", joined([element("p", words, class_="quiet"), chart]))]

@@ -54,7 +54,7 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
 def answer(record: DiffRecord) -> str:
     """Return whether A and B are the same, and where they differ first or most."""
     if record.is_same:
-        return f"The same: {_totals(record)} within a {_tolerance(record).partition(' (')[0]}"
+        return f"No difference: {_totals(record)} within a {_tolerance(record).partition(' (')[0]}"
     if record.outcome == "not tested":
         what = "the output" if record.totals.same else "any layer"
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
@@ -154,7 +154,7 @@ def _title(record: DiffRecord) -> str:
     elif weights[0] != weights[1]:
         names = f"{a.name}, {weights[0]} compared with {weights[1]}"
     else:
-        names = f"{a.name} compared with itself"
+        names = f"{a.name} compared with itself" if record.figures is None else f"two results of {a.name}"
     if record.figures is not None:
         return f"{names}, number by number"
     if input_info is None:
@@ -187,16 +187,16 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             (
                 "cause",
-                "not found by the checks of training mode, batch, inputs, order, precision, arguments and weights",
+                "not found; checked were training mode, batch, inputs, order, precision, arguments and weights",
             )
         )
-    if record.labels_changed is not None and (record.labels_changed or record.matched_by is not None):
+    if record.labels_changed is not None:
         facts.append(("labels", f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"))
     facts.append(("tolerance", _tolerance(record)))
     within = [row for row in record.rows if row.status == "same" and row.differing]
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
-        facts.append(("within it", f"{len(within)} not bit for bit; at most {_describe(most)}"))
+        facts.append(("within it", f"{len(within)} not bit-identical; largest difference: {_describe(most)}"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     facts += _ranking(record.ranking)
@@ -217,7 +217,7 @@ def _ranking(ranking: LayerRanking | None) -> list[tuple[str, str]]:
         f"{row.name} ({_in_db(row.kept_db)}; alone in B's precision {_in_db(row.alone_db)})"
         for row in ranking.rows[:10]
     ]
-    best = f"{', '.join(ranking.keep)}: {whole} -> {kept}" if ranking.keep else "no layer raises it"
+    best = f"{', '.join(ranking.keep)}: {whole} -> {kept}" if ranking.keep else ("no single layer helps")
     return [("keep as in A", best), ("one kept", f"{whole} -> {'; '.join(gains)}")]
 
 
@@ -246,7 +246,7 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         return [("first divergence", _describe(first) if first else "none")]
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same"]
-    return [("farthest off", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
+    return [("most changed", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
 
 
 def _describe(row: Difference) -> str:

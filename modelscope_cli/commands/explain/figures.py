@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.commands.explain.table import explain_sheet
+from modelscope_cli.commands.explain.table import explain_sheet, likelihood
 from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, to_png
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
@@ -27,7 +27,7 @@ _CELL_OF_ONE, _CELL, _CURVES = 4.4, 1.75, 2.0
 _KEY, _TICKS = 0.45, 0.3  # the axis under curves, and to their left
 _NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
 _COLUMNS = 5
-_COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
+_COLOURS = "RdBu_r"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
 _MOST_METHODS, _MOST_CLASSES = 12, 24
 _MARKS = {PASSED: ("✓", "#2f7d4a", "passed"), FAILED: ("✗", ACCENT, "failed")}
@@ -47,7 +47,7 @@ def _image(one: "ImageResult") -> Tensor:
 
 
 def _answer(one: "ImageResult") -> str:
-    return f"{one.words} {numbers.percent(one.probability)}"
+    return f"{one.words}{' ' if one.probability is not None else ', '}{likelihood(one)}"
 
 
 class _FigurePage:
@@ -68,8 +68,11 @@ class _FigurePage:
         _show(axes, _image(one).permute(1, 2, 0).numpy())
         return axes
 
-    def explain_colours(self) -> None:
-        words = f"red is {_FOR}, blue {_AGAINST}, stronger values are more opaque; each map has its own range"
+    def explain_colours(self, one: "ImageResult") -> None:
+        words = "red is for the class, blue against it"
+        if one.index is None:
+            words = f"red raises the {one.score_name}, blue lowers it"
+        words += ", stronger values are more opaque; each map has its own range"
         self.figure.text(_MARGIN / self.width, 0.5 * _LINE / self.height, words, fontsize=8, color=INK)
 
     def map(
@@ -94,8 +97,8 @@ class _FigurePage:
         lines += [f"fails {', '.join(failed)}"] if failed else []
         most = max(int(size[0] * _LETTERS), 12)
         wrapped = [line for text in lines for line in textwrap.wrap(text, most)]
-        shown = [*wrapped[: _NOTES - 1], "…"] if len(wrapped) > _NOTES else wrapped
-        axes.set_xlabel("\n".join(shown), fontsize=7, color=INK, loc="left", labelpad=3)
+        lines_shown = [*wrapped[: _NOTES - 1], "…"] if len(wrapped) > _NOTES else wrapped
+        axes.set_xlabel("\n".join(lines_shown), fontsize=7, color=INK, loc="left", labelpad=3)
 
 
 def draw_explanations(explained: "Sequence[ImageResult]", title: str = "") -> "Figure":
@@ -129,7 +132,7 @@ def _draw_one(one: "ImageResult", title: str) -> "Figure":
             below = top + size[1] + notes
             axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
             _draw_curves(axes, one.outcomes[method].receipt, has_key=place == 1)
-    page.explain_colours()
+    page.explain_colours(one)
     return page.figure
 
 
@@ -152,7 +155,7 @@ def _draw_many(explained: "Sequence[ImageResult]", title: str) -> "Figure":
             if method in one.outcomes:
                 page.map(one, method, _MARGIN + place * cell, upper, size)
         top += row
-    page.explain_colours()
+    page.explain_colours(explained[0])
     return page.figure
 
 
@@ -225,22 +228,22 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
     page = _FigurePage(2 * _MARGIN + n_columns * (side + _GAP) + 0.8, height, title)
     spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in classes}
     highest = max([1.0, *(cells.max().item() for cells in spread.values())])
-    drawn = None
+    image = None
     for place, one in enumerate(classes):
         down, across = divmod(place, _COLUMNS)
         top = _HEAD + down * row + 2 * _LINE
         axes = page.axes(_MARGIN + across * (side + _GAP), top, side, side)
         how = {"cmap": "magma", "vmin": 0, "vmax": highest, "extent": (0, 1, 1, 0)}
-        drawn = _show(axes, spread[one.label].numpy(), **how)
+        image = _show(axes, spread[one.label].numpy(), **how)
         axes.plot([0.1, 0.9, 0.9, 0.1, 0.1], [0.1, 0.1, 0.9, 0.9, 0.1], ":", color="white", lw=0.8)
         heading = f"{shortened(one.label, 22)}, {numbers.count(one.images)} image{'s' * (one.images != 1)}"
         said = f"{heading}\nborder {numbers.percent(one.border)}"
         said += f", outside {numbers.percent(one.outside)}" if one.outside is not None else ""
         axes.set_title(said, loc="left", fontsize=8, color=INK, pad=3)
-    if drawn is not None:
+    if image is not None:
         after = _MARGIN + min(len(classes), _COLUMNS) * (side + _GAP)
         bar_axes = page.axes(after, _HEAD + 2 * _LINE, 0.14, side)
-        page.figure.colorbar(drawn, cax=bar_axes).set_label("1 is an even spread", fontsize=8, color=INK)
+        page.figure.colorbar(image, cax=bar_axes).set_label("1 is an even spread", fontsize=8, color=INK)
         bar_axes.tick_params(labelsize=8)
     return page.figure
 

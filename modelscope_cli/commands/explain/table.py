@@ -1,7 +1,7 @@
 """The columns of `explain`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.records.explain import (
     FAILED,
@@ -19,6 +19,9 @@ from modelscope_cli.records.explain import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
+
+if TYPE_CHECKING:
+    from modelscope_cli.analysis.explaining.one_image import ImageResult
 
 _MEANINGS = (
     "covering: correlation of the evidence that a map shows in random halves of the image with the model's "
@@ -102,18 +105,14 @@ def explain_sheet(record: ExplainRecord) -> Sheet:
 
 
 def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
-    share = numbers.percent(record.probability)
-    facts = [("target", f"{record.target}, logit {numbers.number(record.logit)}, probability {share}")]
+    share = f", probability {numbers.percent(record.probability)}" if record.probability is not None else ""
+    facts = [("target", f"{record.target}, {record.score_name} {numbers.number(record.logit)}{share}")]
     facts += [(row.layer or row.method, row.why) for row in _one_a_layer(record.rows)]
-    facts += [(row.method, result) for row in record.rows for result in _answers(row.receipt)]
+    facts += [(row.method, words) for row in record.rows if (words := _answers(row.receipt))]
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
         columns = _MEANINGS if record.receipt_kind == QUICK else f"{_MEANINGS}; {_OF_FULL}"
-        facts += [
-            ("receipt", _counted(record)),
-            ("columns", columns),
-            ("order", RULE),
-        ]
+        facts += [("receipt", _counted(record)), ("columns", columns), ("order", RULE)]
     facts += [(f"require {one.required}", _met(one)) for one in record.requirements]
     facts += _where(record.whereabouts, record.whereabouts_method) if record.whereabouts is not None else []
     facts += hook_facts(record.hooks)
@@ -122,9 +121,14 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     return facts + list(report_facts(record.out_dir, record.files))
 
 
+def likelihood(one: "ExplainRecord | ImageResult") -> str:
+    """Return the probability of the target; without one the number that is explained."""
+    return numbers.percent(one.probability) or f"{one.score_name} {numbers.number(one.logit)}"
+
+
 def answer(record: ExplainRecord) -> str:
     """Return the class, how many methods passed their tests, and what each of the others failed."""
-    share = numbers.percent(record.probability)
+    share = likelihood(record)
     several = f"{record.images} images" + ("" if record.target_index is None else f", class {record.target}")
     words = [f"{record.target}, {share}" if record.images == 1 else several]
     rows, n = record.rows, len(record.rows)
@@ -173,10 +177,10 @@ def _met(one: RequirementMet) -> str:
     return f"{'met' if one.passed else 'not met'}: {figures}"
 
 
-def _answers(receipt: Receipt) -> list[str]:
+def _answers(receipt: Receipt) -> str:
     """Return which tests failed, and which were not run and why; for several images, with counts."""
     results = []
-    for answer in (FAILED, NOT_MADE):
+    for answer, words in ((FAILED, "failed"), (NOT_MADE, "not run")):
         reasons: dict[str, list[str]] = {}
         for one in receipt.tests:
             n_images = one.passed + one.failed + one.not_made
@@ -184,8 +188,10 @@ def _answers(receipt: Receipt) -> list[str]:
             if one.answer == answer:
                 name = one.test if n_images == 1 else f"{one.test} ({n} of {n_images} images)"
                 reasons.setdefault(one.reason, []).append(name)
-        results += [f"{answer}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return results
+        if reasons:
+            tests = ", ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+            results.append(f"{words}: {tests}")
+    return "; ".join(results)
 
 
 def _counted(record: ExplainRecord) -> str:

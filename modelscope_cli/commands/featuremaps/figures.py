@@ -13,7 +13,7 @@ from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, Feat
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.image_tiles import BACKGROUND_RGB, TEXT_RGB, save_png
-from modelscope_cli.report.labels import cut_in_the_middle, file_stems
+from modelscope_cli.report.numbers import cut_in_the_middle, file_stems
 from modelscope_cli.report.page.results import save_result
 
 if TYPE_CHECKING:
@@ -51,18 +51,14 @@ def draw_sheet(
     for n, row in enumerate(rows):
         left = _MARGIN + n % n_columns * (block[0] + 2 * _APART)
         top = _MARGIN + 28 + n // n_columns * (block[1] + _APART)
-        _write(draw, (left, top), _heading(row), _LARGE - 1, block[0])
+        parts = [f"channel {row.channel}", f"median {numbers.number(row.median)}"]
+        if row.above_half is not None:
+            parts.append(f"{numbers.percent(row.above_half)} of the images above half of the largest value")
+        _write(draw, (left, top), "   ".join(parts), _LARGE - 1, block[0])
         for words, images in row.groups:
             _draw_group(sheet, (left, top + 26), words, images, across, crops)
             left += group[0] + _APART
     return sheet
-
-
-def _heading(row: ChannelImages) -> str:
-    parts = [f"channel {row.channel}", f"median {numbers.number(row.median)}"]
-    if row.above_half is not None:
-        parts.append(f"{numbers.percent(row.above_half)} of the images above half of the largest value")
-    return "   ".join(parts)
 
 
 def _draw_group(

@@ -34,7 +34,6 @@ def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
 
 
 def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | None]:
-    """Return the sheets of a data set, each with its channels."""
     by_file: dict[str, list[ChannelImages]] = {}
     for row in record.channels:
         if row.file is not None:
@@ -48,15 +47,15 @@ def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | 
             numbers.number(min(row.best for row in rows)),
             numbers.number(max(row.best for row in rows)),
         )
-        words = f"{caption}, and the images that fire each most; the largest values go from {least} to {most}"
+        words = f"{caption}, with the images that activate each most; largest values {least} to {most}"
         figures.append(embedded.figure(file, words, caption))
     return figures
 
 
-def _ranges(shown: tuple[int, ...]) -> str:
+def _ranges(channels: tuple[int, ...]) -> str:
     """Return channels as ranges: `0-7, 9`."""
     runs: list[list[int]] = []
-    for channel in shown:
+    for channel in channels:
         if runs and channel == runs[-1][1] + 1:
             runs[-1][1] = channel
         else:

@@ -59,7 +59,8 @@ def answer(record: FeatureMapsRecord) -> str:
     if record.top_images:
         n, idle = len(record.channels), sum(bool(row.problem) for row in record.channels)
         words = f"{counted(n, 'channel')} of {counted(len(record.maps), 'layer')}"
-        return f"{words}: {n - idle} drawn with the images that activate them most, {idle} not drawn"
+        rest = f"; {idle} not drawn" if idle else ""
+        return f"{n - idle} of {words} drawn with the images that activate them most{rest}"
     drawn = [row for row in record.maps if row.file is not None]
     lost = len(record.maps) - len(drawn)
     shown, channels = sum(len(row.shown) for row in drawn), sum(row.channels for row in drawn)

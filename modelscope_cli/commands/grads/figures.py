@@ -110,13 +110,6 @@ FILES = (*RESULT_FILES, "report.md", FIGURE, "parameters.csv", "activations.csv"
 
 def save_report(record: GradsRecord, stage: Path) -> None:
     """Write `FILES` into a folder."""
-    write_text(stage / "report.md", _markdown(record))
-    tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
-    results.save_report(record, stage, {FIGURE: draw_gradient_flow(record)}, tables)
-
-
-def _markdown(record: GradsRecord) -> str:
-    """Return the report as Markdown: the run, the figure, the findings, and the tables."""
     parameters = grads_sheet(record, "parameters")
     troubled = replace(parameters, title="Troubled parameters", facts=())
     troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))
@@ -132,4 +125,6 @@ def _markdown(record: GradsRecord) -> str:
     ]
     if record.batch_norm:
         parts += ["## Batch norm", render_markdown(grads_sheet(record, "batch-norm"))]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    write_text(stage / "report.md", ("\n\n".join(part.strip("\n") for part in parts if part) + "\n"))
+    tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
+    results.save_report(record, stage, {FIGURE: draw_gradient_flow(record)}, tables)

@@ -126,7 +126,7 @@ def answer(record: GradsRecord) -> str:
     rows = record.parameters
     marks = [row.mark for row in rows if row.mark]
     counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)]
-    usual = f"{len(rows) - len(marks)} of {counted(len(rows), 'parameter')} have an unremarkable gradient"
+    usual = f"{len(rows) - len(marks)} of {counted(len(rows), 'parameter')} have a normal gradient"
     return (
         f"{'; '.join([usual, ', '.join(counts)]) if counts else usual}; |g| {_norm(record.totals.grad_norm)}"
     )

@@ -21,7 +21,7 @@ _ABOUT_MODEL = (
     "The model is the first argument, or --model. If a word names both a model and a file, it means the file."
 )
 _INPUT = (
-    "Without images, a model is run on seeded noise of its own size. Images are files, folders, globs, "
+    "Without images, a model is run on seeded noise of its input size. Images are files, folders, globs, "
     "@list.txt (one path per line), .tar shards, or '-' for standard input; one .pt, .npy or .safetensors "
     "file holds the input tensors. Images are preprocessed as the weights specify, otherwise as for "
     "ImageNet."

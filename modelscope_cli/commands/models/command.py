@@ -37,10 +37,7 @@ def models_sheet(catalogue: Catalogue) -> Sheet:
     is_timm = n > 0 and catalogue.models[0].name.startswith("timm:")
     library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"
     return Sheet(
-        title=f"{counted(n, 'model')} of {library}",
-        columns=COLUMNS,
-        rows=catalogue.models,
-        is_catalogue=True,
+        title=f"{counted(n, 'model')} of {library}", columns=COLUMNS, rows=catalogue.models, is_catalogue=True
     )
 
 

@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.commands.predict.table import predict_sheet, tables_of, truth_words
 from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, to_png
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Sheet
+from modelscope_cli.report.tensor_file import write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    DrawnMap = tuple[str, Tensor | None, Tensor]
+    """The name of an image, the image as the model saw it, `(3, H, W)` uint8, and its map."""
 
 
 _COLUMNS = 6
@@ -83,6 +88,44 @@ def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
     return figure
 
 
+_LISTED = 6  # classes named above a map
+
+
+def draw_maps(record: PredictRecord, drawn: "Sequence[DrawnMap]") -> Any:
+    """Draw the depths or the classes of the pixels of each image next to it; of volumes all slices, in rows."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    is_depth = not any(one.dtype.is_floating_point is False for _, _, one in drawn)
+    pairs = min(2, len(drawn))
+    n_rows = -(-len(drawn) // pairs)
+    figure = new_figure(6.4 * pairs, 3.4 * n_rows + 0.5, f"{record.run.model.heading}: {record.output}")
+    cells = figure.subplots(n_rows, 2 * pairs, squeeze=False).flatten()
+    for axes in cells:
+        axes.set_axis_off()
+    tops = {prediction.image: prediction.top for prediction in record.predictions}
+    many = max(record.classes, 2)
+    colours = ListedColormap([colormaps["tab20"](n % 20) for n in range(many)])
+    for (name, image, values), left, right in zip(drawn, cells[::2], cells[1::2], strict=False):
+        flat = to_sheet(values, 0) if values.ndim == 3 else values
+        if image is not None:
+            left.imshow(image.permute(1, 2, 0).numpy())
+        left.set_title(shortened("/".join(name.split("/")[-2:])), fontsize=8, color=INK)
+        if is_depth:
+            figure.colorbar(right.imshow(flat.numpy(), cmap="viridis"), ax=right, fraction=0.046)
+            low, high = (numbers.number(float(end)) for end in values.aminmax())
+            right.set_title(f"values {low} to {high}", fontsize=8, color=INK)
+            continue
+        right.imshow(flat.numpy(), cmap=colours, vmin=-0.5, vmax=many - 0.5, interpolation="nearest")
+        keys = [(colours(one.index), one) for one in tops.get(name, ())[:_LISTED]]
+        handles = [right.plot([], [], "s", color=colour)[0] for colour, _ in keys]
+        words = [
+            f"{shortened(one.label or str(one.index), 16)} {numbers.percent(one.share)}" for _, one in keys
+        ]
+        right.legend(handles, words, ncols=3, **ABOVE)
+    return figure
+
+
 def worst_of_files(record: PredictRecord) -> dict[str, bytes]:
     """Return the worst images as a figure, from the files themselves; none if one cannot be opened."""
     if record.truth is None or not record.truth.worst or record.out_dir is not None:
@@ -108,21 +151,28 @@ def worst_of_files(record: PredictRecord) -> dict[str, bytes]:
 FIGURES = {"reliability": draw_reliability}
 
 
-RELIABILITY, WORST = "reliability.png", "worst.png"
+RELIABILITY, WORST, MAPS, VALUES = "reliability.png", "worst.png", "maps.png", "maps.safetensors"
 
 
-def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[str, ...]:
-    """Return the files that `save_report` writes; without ground truth only the record and its page."""
+def files_for(
+    truth: TruthReport | None, images: "Sequence[Tensor]", maps: "Sequence[DrawnMap]" = ()
+) -> tuple[str, ...]:
+    """Return the files that `save_report` writes."""
+    drawn = [MAPS, VALUES] if maps else []
     if truth is None:
-        return RESULT_FILES
-    drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
+        return (*drawn, *RESULT_FILES)
+    drawn += [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
     return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
 
 
-def save_report(record: PredictRecord, stage: Path, images: "Sequence[Tensor]") -> None:
-    """Write the tables, the figures, the record and its page."""
+def save_report(
+    record: PredictRecord, stage: Path, images: "Sequence[Tensor]", maps: "Sequence[DrawnMap]" = ()
+) -> None:
+    """Write the tables, the figures, the maps in the size of the input, the record and its page."""
     truth = record.truth
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {MAPS: draw_maps(record, maps)} if maps else {}
+    if maps:
+        write_tensors(stage / VALUES, {f"{n}.{name}": one for n, (name, _, one) in enumerate(maps)})
     tables: dict[str, Sheet] = {}
     if truth is not None:
         figures |= {RELIABILITY: draw_reliability(record)} if truth.ece is not None else {}

@@ -13,7 +13,7 @@ from modelscope_cli.report.page.results import sheet_sections
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _NO_IMAGES = (
     "The wrong images are not shown: a page made from a JSON file opens none of the files that it names. "
-    "`modelscope predict` shows them with --html or --out."
+    "modelscope predict shows them with --html or --out."
 )
 _TITLES = {
     "measures": "Metrics",
@@ -33,18 +33,18 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
     by_recall = sorted(truth.classes, key=lambda one: 2.0 if one.recall is None else one.recall)
     sheets["classes"] = replace(sheets["classes"], rows=tuple(by_recall))
     for name in [*sheets][1:]:  # the first has the facts of all
-        own = tuple(pair for pair in sheets[name].facts if pair[0] == name)
-        sheets[name] = replace(sheets[name], facts=own)
+        facts = tuple(pair for pair in sheets[name].facts if pair[0] == name)
+        sheets[name] = replace(sheets[name], facts=facts)
     tables = [
         table_section(sheet, anchors(sheet, name), name, _TITLES[name])
         for name, sheet in sheets.items()
         if sheet.rows
     ]
     matrix = _matrix(truth) if truth.kind == "classes" else None
-    shown = [Section("matrix", "Confusion matrix", matrix)] if matrix else []
+    first = [Section("matrix", "Confusion matrix", matrix)] if matrix else []
     if truth.worst and record.out_dir is None and not embedded.without_folder:
         tables.insert(0, Section("images", "Images", element("p", _NO_IMAGES, class_="quiet")))
-    return [*shown, *images_section(record, embedded), *tables]
+    return [*first, *images_section(record, embedded), *tables]
 
 
 def _matrix(truth: TruthReport) -> Html | None:
@@ -55,12 +55,12 @@ def _matrix(truth: TruthReport) -> Html | None:
     """
     counts = {(one.truth, one.predicted): one.count for one in truth.confusions}
     counts |= {(one.index, one.index): one.correct for one in truth.classes}
-    seen = [one for one in truth.classes if one.n or one.predicted]
-    if sum(counts.values()) != truth.images or not seen:
+    occurring = [one for one in truth.classes if one.n or one.predicted]
+    if sum(counts.values()) != truth.images or not occurring:
         return None
-    wrong = {one.index: one.n + one.predicted - 2 * one.correct for one in seen}
-    chosen = {one.index for one in sorted(seen, key=lambda one: -wrong[one.index])[:_MOST_CLASSES]}
-    classes = [one for one in seen if one.index in chosen]
+    wrong = {one.index: one.n + one.predicted - 2 * one.correct for one in occurring}
+    chosen = {one.index for one in sorted(occurring, key=lambda one: -wrong[one.index])[:_MOST_CLASSES]}
+    classes = [one for one in occurring if one.index in chosen]
     head = [element("th", one.label or str(one.index), scope="col") for one in classes]
     most = max(counts.values())
     rows = []
@@ -74,7 +74,7 @@ def _matrix(truth: TruthReport) -> Html | None:
         share = numbers.percent(one.recall)
         last = element("td", f"{one.correct} of {one.n}" + (f", {share}" if share else ""), class_="quiet")
         rows.append(element("tr", element("th", one.label or str(one.index), scope="row"), *cells, last))
-    left_out = len(seen) - len(classes)
+    left_out = len(occurring) - len(classes)
     caption = "Rows: the truth; columns: the prediction; right on the diagonal."
     caption += f" Without the {left_out} classes that have fewer mistakes." if left_out else ""
     corner, end = element("th", "truth", scope="col"), element("th", "right", scope="col")

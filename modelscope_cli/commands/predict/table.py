@@ -24,7 +24,7 @@ from modelscope_cli.records.predict import (
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
 
 MEASURES = "measures"
@@ -150,7 +150,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         facts.append(("calibration", ece))
     missing = sum(row.n == 0 for row in report.classes)
     if missing:
-        text = f"{missing} of {len(report.classes)} classes are in no image"
+        text = f"{missing} of {len(report.classes)} classes have no image"
         facts.append(("not seen", text))
     if not n_rows:
         nothing = {"worst": "no image has a wrong class", "confusions": "no class is confused with another"}
@@ -167,7 +167,8 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
     images = len({prediction.image for prediction in record.predictions})
     if record.output == "depth":
         medians = sorted(one.values.median for one in record.predictions if one.values)
-        return f"{counted(images, 'depth map')}, medians {medians[0]:.4g} to {medians[-1]:.4g}"
+        between = f", medians {medians[0]:.4g} to {medians[-1]:.4g}" if medians else ""
+        return f"{counted(images, 'depth map')}{between}"
     firsts = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
     if not firsts:
         return f"{counted(images, 'image')}: nothing found"
@@ -318,12 +319,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     )
     has_threshold = record is None or record.threshold is not None
     image = Column(
-        "image",
-        "image",
-        lambda r: r.image,
-        lambda r: r.image if r.rank == 1 else "",
-        is_number=False,
-        rank=0,
+        "image", "image", lambda r: r.image, lambda r: r.image if r.rank == 1 else "", is_number=False, rank=0
     )
     if output == "depth":
         return (image, *_range_columns())
@@ -350,7 +346,6 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
 
 
 def _range_columns() -> tuple[Column, ...]:
-    """Return the columns of a depth map."""
     names = ("least", "median", "mean", "greatest")
     return tuple(figure(name, name, partial(_of_range, name=name), rank=0) for name in names)
 

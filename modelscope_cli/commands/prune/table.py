@@ -81,12 +81,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
     if totals.zeros_before:
         facts.append(("zero before", f"{numbers.count(totals.zeros_before)} of them"))
     if record.structured:
-        facts.append(
-            (
-                "left",
-                "biases and batch norms: a pruned channel outputs their constant; nothing is folded",
-            )
-        )
+        facts.append(("left", "biases and batch norms: not pruned, so a pruned channel outputs a constant"))
     facts.append(("zeros alone", "the zeros do not make the file smaller or the forward pass faster"))
     facts += hook_facts(record.hooks)
     if record.file is not None:

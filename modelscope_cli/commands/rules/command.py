@@ -25,19 +25,19 @@ COLUMNS = (
 )
 
 
-def rules_sheet(listed: RuleList) -> Sheet:
+def rules_sheet(rules: RuleList) -> Sheet:
     """Return the rules; for a single one, with its full text below."""
-    if len(listed.rules) == 1:
-        (rule,) = listed.rules
+    if len(rules.rules) == 1:
+        (rule,) = rules.rules
         short = tuple(replace(column, is_shown=column.key in _SHORT) for column in COLUMNS)
-        return Sheet(f"{rule.code} {rule.name}", short, listed.rules, _explained(rule))
+        return Sheet(f"{rule.code} {rule.name}", short, rules.rules, _explained(rule))
     return Sheet(
-        title=f"{len(listed.rules)} rules; MS7xx: watch and train, all others: check",
+        title=f"{len(rules.rules)} rules; MS7xx: watch and train, all others: check",
         columns=COLUMNS,
-        rows=listed.rules,
+        rows=rules.rules,
         is_catalogue=True,
         facts=(
-            ("threshold", "check --set CODE=threshold changes one; you set the budgets"),
+            ("threshold", "check --set CODE=threshold changes one; budgets have no default"),
             ("one rule", "modelscope rules MS202 explains it"),
         ),
     )

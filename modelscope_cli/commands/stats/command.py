@@ -46,10 +46,6 @@ def stats(call: CommandCall) -> None:
     columns = columns_of(table, where.view)
     figures = call.folder(model.model) if call["correlation"] else None
     record = ms.stats(
-        model,
-        inputs,
-        **{"out": figures, **call.keywords()},
-        attention=table == "attention",
-        columns=columns,
+        model, inputs, **{"out": figures, **call.keywords()}, attention=table == "attention", columns=columns
     )
     emit(where, stats_sheet(record, table, columns or ()), record)

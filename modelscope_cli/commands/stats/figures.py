@@ -10,8 +10,8 @@ from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, MISSING, axes_at, new_figure, save_figure
-from modelscope_cli.report.labels import file_stems
 from modelscope_cli.report.layer_axis import POINTS, Panel, layer_names, layer_panels
+from modelscope_cli.report.numbers import file_stems
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,15 +72,15 @@ def save_correlations(
     rows: Sequence[ActivationStats], matrices: "Sequence[Tensor | None]", folder: Path
 ) -> tuple[ActivationStats, ...]:
     """Write the `(C, C)` matrix of every row that has one; return the rows with the file names."""
-    named = []
+    with_files = []
     for row, matrix, stem in zip(rows, matrices, file_stems(rows), strict=True):
         if matrix is None or row.correlation is None:
-            named.append(row)
+            with_files.append(row)
             continue
         file = f"{stem}.png"
         save_figure(draw_correlation(row, matrix), folder / file)
-        named.append(replace(row, correlation=replace(row.correlation, file=file)))
-    return tuple(named)
+        with_files.append(replace(row, correlation=replace(row.correlation, file=file)))
+    return tuple(with_files)
 
 
 def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:
@@ -166,7 +166,7 @@ def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
     std = np.array([row.std for row in rows], dtype=float)
     low, middle, high = np.array([_quartiles(row) for row in rows]).reshape(-1, 3).T
     by = np.stack([middle - low, high - middle])
-    panel.spread(places, middle, by, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="median and middle half")
+    panel.spread(places, middle, by, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="median and quartiles")
     # The linear part reaches to a power of ten near the smaller deviations, so that no tick falls inside it and
     # layers whose values explode do not flatten all others.
     small = max(float(np.quantile(std, 0.1)), 1e-12) if len(std) else 1.0

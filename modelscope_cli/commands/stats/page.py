@@ -26,10 +26,10 @@ def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
         )
         if rows or table == "layers"
     }
-    drawn = _correlations(record, embedded)
+    figures = _correlations(record, embedded)
     return [
         *images_section(record, embedded),
-        *([Section("correlations", "Correlation of channels", drawn)] if drawn else []),
+        *([Section("correlations", "Correlation of channels", figures)] if figures else []),
         *(_table(name, sheet) for name, sheet in tables.items()),
     ]
 

@@ -112,7 +112,7 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     if inherited:
         text += f", not counting {numbers.count(inherited)} that later layers pass on"
     if dead and images == 1:
-        text += "; of one image only, others may activate them"
+        text += "; from a single image: others may activate them"
     return "dead channels", text
 
 
@@ -126,9 +126,9 @@ def columns_of(table: str, view: View) -> tuple[str, ...] | None:
     if table in _TABLES:
         view.check(_TABLES[table])
         return _NEEDED.get(table, ())
-    named = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
-    chosen = view.check(stats_columns(True, True, True, named or ("p50",)))  # if a column is unknown
-    is_asked = view.columns is not None or named
+    quantiles = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
+    chosen = view.check(stats_columns(True, True, True, quantiles or ("p50",)))  # if a column is unknown
+    is_asked = view.columns is not None or quantiles
     return tuple(column.key for column in chosen) if is_asked else None
 
 
@@ -174,8 +174,8 @@ def _in_one_form(
         return tuple(columns)
 
     def text(value: float | None) -> str:
-        written = write(value)
-        return f"{value:.1e}" if value and math.isfinite(value) and not written.strip("+-0.") else written
+        texts = write(value)
+        return f"{value:.1e}" if value and math.isfinite(value) and not texts.strip("+-0.") else texts
 
     return tuple(replace(one, notation=lambda _: text) if one.key in keys else one for one in columns)
 

@@ -62,13 +62,16 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
     if file is not None:
         _check_suffix(file)
         if file.suffix.lower() != ".svg":
-            page = _page(record, color, is_whole)
+            title = summary_sheet(record).title
+            lead = element("p", f"modelscope {record.command}")
+            section = graph_section(record, color, is_whole=is_whole)
+            page = render_page(title, lead, [section, environment(record)], [strict(record.to_dict())])
             save_page(page, file, large=True)
             return page
-    drawn = as_file(draw(items_of(record, is_whole=is_whole), _words(record), shades))
+    svg = as_file(draw(items_of(record, is_whole=is_whole), _words(record), shades))
     if file is not None:
-        write_text(file, drawn)
-    return drawn
+        write_text(file, svg)
+    return svg
 
 
 def graph_section(record: SummaryRecord, color: str | None = None, *, is_whole: bool = False) -> Section:
@@ -79,13 +82,6 @@ def graph_section(record: SummaryRecord, color: str | None = None, *, is_whole: 
         "div", svg, class_="scroll wide", tabindex=0, role="region", aria_label="Graph of the model"
     )
     return Section("graph", "Graph", joined([shade_chooser(shades), frame]))
-
-
-def _page(record: SummaryRecord, color: str | None, is_whole: bool) -> str:
-    title = summary_sheet(record).title
-    lead = element("p", f"modelscope {record.command}")
-    section = graph_section(record, color, is_whole=is_whole)
-    return render_page(title, lead, [section, environment(record)], [strict(record.to_dict())])
 
 
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
@@ -151,9 +147,9 @@ def _words(record: SummaryRecord) -> Words:
     if record.failed is not None:
         notes.append(f"the forward pass raised in {record.failed}; later layers are not shown")
     if flow.unfollowed:
-        notes.append("not followed: tensors from code that cannot be traced, such as NumPy or TorchScript")
+        notes.append("not traced: tensors from code that cannot be followed, such as NumPy or TorchScript")
     if flow.left:
-        notes.append(f"not followed: values that left torch for Python by {some(flow.left)}")
+        notes.append(f"not traced: values converted to Python numbers by {some(flow.left)}")
     idle = [row.name for row in record.layers if not row.executed and row.note is None]
     if idle:
         notes.append(f"not called, so not shown: {some(map(plain, idle))}")

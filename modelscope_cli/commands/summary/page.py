@@ -1,8 +1,11 @@
 """The page of `summary`."""
 
+from collections.abc import Mapping
+
 from modelscope_cli.commands.summary.graph import graph_section
-from modelscope_cli.commands.summary.table import when_of
-from modelscope_cli.records.summary import LayerShape, SummaryRecord, TrainingMemory
+from modelscope_cli.commands.summary.table import HELP, training_facts, when_of
+from modelscope_cli.records.naming import label_of, parents_of
+from modelscope_cli.records.summary import SummaryRecord, TrainingMemory
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import Line, line_chart
 from modelscope_cli.report.page.html import Section, element, joined
@@ -28,21 +31,27 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory) -> Section:
         lines.append(Line(phase, [n for n, _ in levels], [n_bytes / 2**20 for _, n_bytes in levels], tone))
     labels = [level.layer or level.phase for level in training.timeline]
     chart = line_chart("Memory while each layer runs (MiB)", lines, height=240, labels=labels)
-    largest = sorted(
-        (row for row in record.layers if row.is_leaf and row.peak_bytes), key=_at_peak, reverse=True
-    )
-    shares = [
-        f"{row.name} ({row.type}): {numbers.memory(n)}, {numbers.percent(n / training.peak_bytes)}"
-        for row in largest[:_MOST_LAYERS]
-        for n in [_at_peak(row)]
+    # With --depth the deepest rows that are left stand for what is inside them.
+    around = {outer for row in record.layers for outer in parents_of(row.name)}
+    layers = {
+        f"{label_of(row)} ({row.type})": row.peak_bytes
+        for row in record.layers
+        if row.name and row.name not in around and row.peak_bytes
+    }
+    lists = {
+        f"At the peak, {when_of(training.peak)}:": _shares(training.at_peak, training),
+        "Layers that made or keep most of it:": _shares(layers, training),
+        "What would need less:": [words for key, words in training_facts(training) if key == HELP],
+    }
+    listed = [
+        joined([element("p", title), element("ul", *(element("li", one) for one in found))])
+        for title, found in lists.items()
+        if found
     ]
-    whose = element("p", f"Layers that hold most memory at the peak, {when_of(training.peak)}:")
-    return Section(
-        "memory",
-        "Memory of a training step",
-        joined([chart, whose, element("ul", *(element("li", s) for s in shares))]),
-    )
+    return Section("memory", "Memory of a training step", joined([chart, *listed]))
 
 
-def _at_peak(row: LayerShape) -> int:
-    return row.peak_bytes or 0
+def _shares(found: Mapping[str, int], training: TrainingMemory) -> list[str]:
+    """Return the largest sizes with their shares of the peak."""
+    largest = sorted(found.items(), key=lambda one: -one[1])[:_MOST_LAYERS]
+    return [f"{name}: {numbers.memory(n)}, {numbers.percent(n / training.peak_bytes)}" for name, n in largest]

@@ -147,10 +147,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("multiply-adds", f"{numbers.short(totals.macs)} MACs, {numbers.short(totals.flops)} FLOPs"),
         ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
-        (
-            "activations",
-            f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)",
-        ),
+        ("activations", f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)"),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
     if record.slowest:
@@ -177,6 +174,9 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
+HELP = "would help"
+
+
 def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
     """Return the memory of a training step in sentences."""
     size = numbers.memory
@@ -194,7 +194,7 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
         how = f" ({saving.keyword})" if saving.keyword else ""
         cost = f" for {saving.compute - 1:+.0%} compute" if saving.compute else ""
         less = training.peak_bytes - saving.peak_bytes
-        facts.append(("would help", f"{saving.what}: -{size(less)}{cost}{how}"))
+        facts.append((HELP, f"{saving.what}: -{size(less)}{cost}{how}"))
     return facts
 
 
@@ -215,11 +215,15 @@ def fit_words(training: TrainingMemory) -> str:
     assert fit is not None
 
     def size(n_bytes: int) -> str:
-        return write_threshold(n_bytes, "bytes")
+        is_too_close = (
+            fit.next_bytes is not None and abs(fit.next_bytes - fit.peak_bytes) < fit.peak_bytes / 1000
+        )
+        return f"{n_bytes:,} bytes" if is_too_close else write_threshold(n_bytes, "bytes")
 
+    kernels = f", {'with' if fit.is_whole else 'without'} the temporary memory of CPU kernels"
     if fit.next_bytes is None:
-        return f"no batch: the least is {size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
+        least = f"{size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
+        return f"no batch fits: the smallest step needs {least}{kernels}"
     how = "" if fit.is_computed else ", by a line through the steps of two smaller batches"
-    return (
-        f"batch {fit.batch:,} ({size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}{how})"
-    )
+    sizes = f"{size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}"
+    return f"batch {fit.batch:,} ({sizes}{how}{kernels})"

@@ -33,7 +33,7 @@ def draw_curves(record: TrainRecord) -> Any:
         training_panels.heat_map(_with_numbers(weights, "update_ratio"), "update_ratio"),
     ]
     title = f"{record.run.model.short_name}: {settings_of(training)}"
-    return draw_training(training, title, maps, "no number: zero, or not finite")
+    return draw_training(training, title, maps, "gap: zero, or not finite")
 
 
 def _with_numbers(rows: Sequence[Any], key: str) -> list[Any]:
@@ -63,9 +63,9 @@ def draw_comparison(record: TrainRecord) -> Any:
         label = training.name + (f"  {_MARK}" if training.findings else "")
         step, values = training.loss[0].step, training.losses
         plot_series(loss, step, training_panels.smoothed(values), label=label, **look)
-        known = [i for i, value in enumerate(values) if value is not None]
-        if known and len(known) < len(values):  # a cross at the last finite value
-            loss.plot(step[known[-1]], values[known[-1]], "x", ms=8, mew=2, color=look["color"])
+        places = [i for i, value in enumerate(values) if value is not None]
+        if places and len(places) < len(values):  # a cross at the last finite value
+            loss.plot(step[places[-1]], values[places[-1]], "x", ms=8, mew=2, color=look["color"])
         if shares := _mean_dead(training.layers):
             plot_series(dead, training.layers[0].series.step, shares, **look)
         if row := first_layer(training):

@@ -65,7 +65,7 @@ def verify(call: CommandCall) -> int:
 
     For results that --out stored in blocks: stats, predict, explain and check over many images. Run it in the same
     folder as the command, so that it finds the model and the images. On the same kind of machine all bits have to
-    be equal, otherwise the numbers to within 0.1 %. The totals of the report have to match its blocks.
+    be equal; otherwise numbers may differ by 0.1 %. The totals of the report have to match its blocks.
 
     Examples:
 

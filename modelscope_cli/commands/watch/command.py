@@ -66,8 +66,8 @@ def watch(call: CommandCall) -> int:
     refuse_launcher(argv, script or "", arguments)
     ranks = find_ranks()
     name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
-    given = call["out"] or report
-    with nullcontext(given) if given else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
+    folder = call["out"] or report
+    with nullcontext(folder) if folder else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
         keywords = {**call.keywords(), "out": out, "progress": _WatchProgress(where.html)}
         record = ms.watch(script, arguments=arguments, **keywords)
     exit_code = 0 if report else record.exit_code or 0

@@ -13,8 +13,8 @@ from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRec
 from modelscope_cli.report import training_panels
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, save_figure
 from modelscope_cli.report.formats import render_csv
-from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import POINTS, groups_of, layer_names
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.training_figures import WIDE, codes, draw_heat, draw_maps, draw_training
 
@@ -122,12 +122,12 @@ def chosen(
         [group.stop - 1 for group in groups_of(names)],
         range(n),
     )
-    taken: dict[int, None] = {}
+    places: dict[int, None] = {}
     for kind in kinds:
-        left = [i for i in kind if i not in taken]
-        room = min(_MOST_STRIPS - len(taken), len(left))
-        taken.update(dict.fromkeys(left[(2 * i + 1) * len(left) // (2 * room)] for i in range(room)))
-    return [rows[i] for i in sorted(taken)]
+        left = [i for i in kind if i not in places]
+        room = min(_MOST_STRIPS - len(places), len(left))
+        places.update(dict.fromkeys(left[(2 * i + 1) * len(left) // (2 * room)] for i in range(room)))
+    return [rows[i] for i in sorted(places)]
 
 
 def _shades(row: WatchedLayer, steps: list[int]) -> Any:
@@ -180,16 +180,6 @@ def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[flo
     figure.text(_LEFT / width, 1 - 0.36 / height, words, fontsize=8, color=INK, va="top")
 
 
-def save_figures(
-    record: WatchRecord, folder: Path, attempt: Callable[[str], AbstractContextManager[None]]
-) -> None:
-    """Draw every figure that has data, each inside `attempt`."""
-    for name, draw in FIGURES.items():
-        if training_panels.matrices(record.parameters) if name == "gradients" else record.layers:
-            with attempt(f"{name}.png was not drawn"):
-                save_figure(draw(record), folder / f"{name}.png")
-
-
 # The figures of `record.plot()`; the first is the default.
 FIGURES = {
     "activations": draw_activations,
@@ -215,7 +205,10 @@ def save_watch_report(
     with attempt("layers.csv was not written"):
         write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if has_figures and record.recorded:
-        save_figures(record, stage, attempt)
+        for name, draw in FIGURES.items():
+            if training_panels.matrices(record.parameters) if name == "gradients" else record.layers:
+                with attempt(f"{name}.png was not drawn"):
+                    save_figure(draw(record), stage / f"{name}.png")
     with attempt("report.json or report.html was not written"):
         # On one line: one number per line would make long series many times larger.
         save_result(record, stage, is_indented=False)

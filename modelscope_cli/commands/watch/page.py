@@ -20,7 +20,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     lines = comparison(record.compared)
     found = [
         judged,
-        Section("compared", "Compared with a run that was fine", facts(lines) if lines else NOTHING),
+        Section("compared", "Compared with a good run", facts(lines) if lines else NOTHING),
         curves,
         Section("time", "Where the time went", _time(record)),
         *rows,
@@ -43,7 +43,7 @@ def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
         words += [f"standard deviation {numbers.number(last_of(one.series.std))}", *extent(one.series)]
         lines.append((f"{one.model} {one.name}", ", ".join(words)))
     figure = embedded.figure(
-        "inputs.png", "The first images of the first batch, as the model was given them", class_="pixels"
+        "inputs.png", "The first images of the first batch, as the model received them", class_="pixels"
     )
     return joined([facts(lines), figure]) if lines else NOTHING
 
@@ -57,7 +57,7 @@ def _time(record: WatchRecord) -> Html:
         for part in sorted(time.seconds, key=time.share, reverse=True)
         if time.share(part) >= 0.001
     ]
-    return facts([("in all", time_words(time)), *lines])
+    return facts([("total", time_words(time)), *lines])
 
 
 def _optimizer(record: WatchRecord) -> Html:
@@ -77,11 +77,11 @@ def _optimizer(record: WatchRecord) -> Html:
         ("never stepped", f"{name}" + (f", made at {place}" if place else ""))
         for name, place in record.facts.idle
     ]
-    held = [row for row in record.parameters if not row.optimizer]
-    if held:
-        names = some((row.name for row in held), 12)
-        layers = {layer_of(row.name) for row in held}
-        lines.append(("in no optimizer", f"{len(held)} parameters of {len(layers)} layers: {names}"))
+    outside = [row for row in record.parameters if not row.optimizer]
+    if outside:
+        names = some((row.name for row in outside), 12)
+        layers = {layer_of(row.name) for row in outside}
+        lines.append(("in no optimizer", f"{len(outside)} parameters of {len(layers)} layers: {names}"))
     elif lines:
         lines.append(("in no optimizer", "none: an optimizer holds every parameter"))
     return facts(lines) if lines else NOTHING

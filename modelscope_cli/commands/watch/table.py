@@ -46,7 +46,7 @@ def watch_sheet(record: WatchRecord) -> Sheet:
 def answer(record: WatchRecord) -> str:
     """Return the verdict: the first cause, or how the loss went."""
     course = f"loss {_course(record.loss[0])}" if record.loss else ""
-    so_far = f"Step {record.steps:,} of a run that goes on: " if record.is_running else ""
+    so_far = f"Step {record.steps:,} of a run in progress: " if record.is_running else ""
     return so_far + training_answer(record.findings, record.verdict, record.reason, course)
 
 
@@ -69,8 +69,8 @@ def _columns(
         """Return a column of one value of a series; fractions of 1 are marked."""
 
         def read(row: WatchedLayer) -> float | None:
-            picked: float | None = pick(getattr(row.series, field) or ())
-            return picked
+            chosen: float | None = pick(getattr(row.series, field) or ())
+            return chosen
 
         is_rare = field in ("dead_fraction", "saturated_fraction")  # and hidden where it is 0 everywhere
         traits: dict[str, Any] = {"is_shown": any(map(read, layers))} if is_rare else {}
@@ -175,7 +175,8 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     if record.steps:
         sparse = next((event for event in record.events if event.kind == SPARSE), None)
         few = f"; since step {sparse.step} {sparse.message}" if sparse else ""
-        facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full{few}"))
+        n = "all" if record.recorded == record.steps else record.recorded
+        facts.append(("steps", f"{record.steps}, {n} of them recorded in full{few}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", time_words(record.facts.time)))
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
@@ -186,7 +187,7 @@ PARTS = {
     "device": "waiting for the device",
     "ranks": "waiting for other ranks",
     "watching": "recording",
-    "rest": "the rest",
+    "rest": "other",
 }
 
 

@@ -108,8 +108,8 @@ def answer(record: WeightsRecord | ScanRecord) -> str:
     """Return what a file holds and what is wrong with it; for a scan, the ranks of the files."""
     if isinstance(record, ScanRecord):
         counts = Counter(file.rank for file in record.files)
-        ranks = ", ".join(f"{n} {rank}" for rank, n in counts.items())
-        return f"{counted(len(record.files), 'file')} scanned: {ranks or 'none'}"
+        ranks = ", ".join(f"{counts[rank]} {rank}" for rank in ("dangerous", "unknown", "known"))
+        return f"{counted(len(record.files), 'file')} scanned: {ranks}"
     totals = record.totals
     words = [
         f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}, {numbers.memory(totals.bytes)}"
@@ -171,17 +171,21 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
     return (*facts, *(safety_facts(record.safety) if record.safety else ()))
 
 
-def architecture(found: Identified) -> str:
+def architecture(identified: Identified) -> str:
     """Return the architecture, or why it is unknown."""
-    classes = f", {found.num_classes} classes" if found.num_classes else ""
-    prefix = f", with the prefix '{found.prefix}'" if found.prefix else ""
-    if found.candidates:
-        return " or ".join(found.candidates) + classes + prefix
+    classes = f", {identified.num_classes} classes" if identified.num_classes else ""
+    prefix = f", with the prefix '{identified.prefix}'" if identified.prefix else ""
+    if identified.candidates:
+        return " or ".join(identified.candidates) + classes + prefix
     none = "none of torchvision's or timm's"
-    if not found.nearest or found.score < 0.5:
+    if not identified.nearest or identified.score < 0.5:
         return none
-    parts = [f"{kind} {_listed(list(map(_cut, names)), 3)}" for kind, names in found.differences().items()]
-    return f"{none}; nearest is {found.nearest} ({numbers.percent(found.score)}): {', '.join(parts)}"
+    parts = [
+        f"{kind} {_listed(list(map(_cut, names)), 3)}" for kind, names in identified.differences().items()
+    ]
+    return (
+        f"{none}; nearest is {identified.nearest} ({numbers.percent(identified.score)}): {', '.join(parts)}"
+    )
 
 
 def _listed(texts: list[str], most: int = 8) -> str:

@@ -62,11 +62,11 @@ class GraphLook:
 
     def levels(self, item: Item) -> list[tuple[int, str]]:
         """Return the level and the value as text of a call for each shade."""
-        found = []
+        levels = []
         for shade, span in zip(self.shades, self.ranges, strict=True):
             value = shade.value(item.row) if item.row else None
-            found.append((span.level(value) if span else 0, value_words(item, shade)))
-        return found
+            levels.append((span.level(value) if span else 0, value_words(item, shade)))
+        return levels
 
 
 def arrows(layout: GraphLayout, quiet: str, colour: str) -> Html:
@@ -155,12 +155,12 @@ def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
     rows = [item for item in graph.nodes() if item.kind == "layer" and item.row]
     values = [(shade.value(item.row) or 0.0, item) for item in rows]
     largest = sorted(values, key=lambda pair: -pair[0])[:5]
-    named = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
+    names = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
     n_joints = sum(item.kind == "operation" for item in graph.nodes())
     parts = [
         *words.lines,
         f"{counted(len(rows), 'call')} and {counted(n_joints, 'operation')} in the order of execution",
-        f"largest {shade.name}: {named}" if named else "",
+        f"largest {shade.name}: {names}" if names else "",
         *words.notes,
     ]
     return ". ".join(part for part in parts if part)

@@ -107,11 +107,11 @@ def _blocks(items: Sequence[Item]) -> list[_Block]:
     return blocks
 
 
-def _folded(kept: Sequence[Item], alike: Sequence[_Block]) -> list[Item]:
+def _folded(items: Sequence[Item], alike: Sequence[_Block]) -> list[Item]:
     if not alike:
         return []
     first, last = alike[0][0], alike[-1][0]
-    before = next(item for item in reversed(kept) if item.kind == "box")
+    before = next(item for item in reversed(items) if item.kind == "box")
     names = first.name if first is last else f"{first.name} .. {last.name}"
     words = f"{names}: {'' if first is last else counted(len(alike), 'block') + ' '}like {before.name}"
     inner = [item for block in alike for part in block for item in part.walk()]
@@ -209,11 +209,11 @@ def _nest(items: dict[int, Item], top: Item, flow: Flow) -> None:
         around = items.get(operation.inside)
         if around is not None and around.kind == "box":
             around.inside.append(_operation(operation))
-        elif drawn := _drawn(operation.inside, items, flow):
-            items[drawn].numbers.add(operation.number)
+        elif parent := _drawn(operation.inside, items, flow):
+            items[parent].numbers.add(operation.number)
     for order in range(1, len(flow.around) + 1):
-        if drawn := _drawn(order, items, flow):
-            items[drawn].numbers.add(order)
+        if parent := _drawn(order, items, flow):
+            items[parent].numbers.add(order)
 
 
 def _drawn(order: int, items: dict[int, Item], flow: Flow) -> int:
@@ -258,12 +258,12 @@ def _mark(top: Item, flow: Flow, places: dict[int, Item], failed: str | None) ->
     for number in flow.unfollowed:
         if number in places and _UNFOLLOWED not in places[number].marks:
             places[number].marks.append(_UNFOLLOWED)
-    used = {source for source, _ in flow.edges}
+    sources = {source for source, _ in flow.edges}
     is_all_seen = failed is None and not flow.unfollowed and not flow.left
     for item in top.walk():
         if failed is not None and item.full_name == failed:
             item.marks.append("raised an error")
-        elif is_all_seen and item.kind in ("layer", "operation") and not item.stands_for & used:
+        elif is_all_seen and item.kind in ("layer", "operation") and not item.stands_for & sources:
             item.marks.append("result not used")
 
 

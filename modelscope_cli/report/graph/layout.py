@@ -12,7 +12,7 @@ from unicodedata import combining, east_asian_width
 from modelscope_cli.plain_text import plain
 from modelscope_cli.report import numbers
 from modelscope_cli.report.graph.items import Item, ModelGraph
-from modelscope_cli.report.labels import cut_in_the_middle
+from modelscope_cli.report.numbers import cut_in_the_middle
 from modelscope_cli.report.shades import Shade
 
 ROW, GAP, HEAD, PAD, LANE, RADIUS = 24, 9, 27, 10, 9, 5

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.report import numbers
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
 from modelscope_cli.report.sheet import Column
 
@@ -127,7 +127,7 @@ def line_chart(
     most = 5 if height > 120 else 3
     scale = logarithmic(values, most) if wants_log(values) else linear(values, most)
     across = steps(last if last is not None else max((s for line in lines for s in line.step), default=1))
-    drawn = [
+    paths = [
         *_grid(scale, across, height),
         *_flags(marks, across, height),
         _frame([_path(line, across, scale, height) for line in lines], height),
@@ -142,7 +142,7 @@ def line_chart(
         "width": "100%",
         "height": height + 22,
     }
-    svg = element("svg", *drawn, **look)
+    svg = element("svg", *paths, **look)
     return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
 
 
@@ -240,11 +240,10 @@ def _tick_words(
         if labels and tick >= len(labels):
             continue
         anchor = "start" if n == 0 else "end" if end else "middle"
+        place, kind = _share(100 * across.place(tick)), "between" if labels and n % 3 and not end else None
         word = f"{unit} {tick:g}" if end else f"{tick:g}"
         word = shortened(labels[int(tick)], _LONGEST) if labels else word
-        words.append(
-            element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor)
-        )
+        words.append(element("text", word, x=place, y=height + 16, text_anchor=anchor, class_=kind))
     return words
 
 
@@ -325,7 +324,7 @@ def depth_section(
         return []
     words = "From the first row of the table to the last. The label marks the largest difference."
     body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
-    return [Section("depth", "Along the depth", body)]
+    return [Section("depth", "By layer", body)]
 
 
 def _line(name: str, values: Values, tone: int) -> Line:

@@ -89,21 +89,23 @@ def finding(
 
 
 def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
-    """Return what the rules of findings judge and why; the codes of the findings lead there."""
+    """Return what rules judge, why, and what to do; the codes on the page are links to here."""
     texts = [
         element(
             "div",
             element("h3", f"{rule.code} {rule.name.replace('-', ' ')}"),
-            element("p", rule.sentence),
-            element("p", rule.why) if rule.why else None,
-            element("p", f"Threshold: {rule.measure}; {rule.source}", class_="quiet")
-            if rule.source
-            else None,
+            element(
+                "p",
+                f"{rule.sentence[:1].upper()}{rule.sentence[1:]}."
+                + (f" Why: {rule.why}." if rule.why else ""),
+            ),
+            element("p", f"To fix it: {rule.hint}") if rule.hint else None,
+            element("p", f"Threshold: {rule.measure}; source: {rule.source}", class_="quiet"),
             id=f"rule-{rule.code}",
         )
         for rule in rules
     ]
-    return [Section("rules", "What the rules say", joined(texts))] if texts else []
+    return [Section("rule-texts", "The rules explained", joined(texts))] if texts else []
 
 
 def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
@@ -114,16 +116,16 @@ def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
         return None
     links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
     more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
-    named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
-    return element("p", f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: ", named, more)
+    names = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
+    return element("p", f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: ", names, more)
 
 
 def notes(sheet: Sheet) -> Html:
     """Return the facts of a table without those about its files, definitions folded."""
     lines = [(label, words) for label, words in sheet.facts if label not in PROVENANCE]
-    told = [(label, words) for label, words in lines if label not in sheet.definitions]
+    pairs = [(label, words) for label, words in lines if label not in sheet.definitions]
     defined = [(label, words) for label, words in lines if label in sheet.definitions]
-    return joined([facts([*told]) if told else NOTHING, folded("What the columns mean", [*defined])])
+    return joined([facts([*pairs]) if pairs else NOTHING, folded("What the columns mean", [*defined])])
 
 
 def table_section(
@@ -189,16 +191,21 @@ def _name(key: str) -> str:
 
 
 _SHOWN = {
-    "ablation": "What the target loses without each of them",
+    "ablation": "Change of the target without each layer",
     "classes": "The mean evidence for each class",
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
-    "contact_sheet": "The most important ones, and the prediction without them",
-    "curves": "The loss, the outputs of the layers and the updates of their weights over the steps",
-    "drift": "Drift of the predictions by the pruned share",
+    "contact_sheet": "The most important layers, and the prediction without each",
+    **dict.fromkeys(
+        ("curves", "training"),
+        "The loss, the outputs of the layers and the updates of their weights over the steps",
+    ),
+    **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
     "explanation": "Evidence by position",
-    "gradient_flow": "The gradients of the layers and of their parameters",
-    "lr": "The loss over the learning rate",
+    "divergence": "The relative difference of B from A, by layer",
+    **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
+    "losses": "The loss over the steps of the attack",
+    **dict.fromkeys(("lr", "range test"), "The loss over the learning rate"),
     "reliability": "Accuracy by confidence",
     "worst": "The wrong predictions with the highest scores",
 }
@@ -209,10 +216,10 @@ def images_section(record: Any, embedded: EmbeddedImages, title: str = "Figures"
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
-        drawn = [*_drawn(record), *embedded.without_folder.items()]
-        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in drawn]
-    shown = [image for image in images if image is not None]
-    return [Section("figures", title, element("div", *shown, class_="gallery"))] if shown else []
+        figures = [*_drawn(record), *embedded.without_folder.items()]
+        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in figures]
+    present = [image for image in images if image is not None]
+    return [Section("figures", title, element("div", *present, class_="gallery"))] if present else []
 
 
 def _alt(record: Any, name: str) -> str:

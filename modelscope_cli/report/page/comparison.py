@@ -95,15 +95,15 @@ def _circumstances(record: Any) -> Iterator[tuple[str, str]]:
 
 def _arguments(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield every option of a command line with its values, and the words before the first as `arguments`."""
-    found: dict[str, list[str]] = {"arguments": []}
+    by_kind: dict[str, list[str]] = {"arguments": []}
     name = "arguments"
     for word in words:
         if word.startswith("-") and not word.lstrip("-")[:1].isdigit():
             name, _, value = word.partition("=")
-            found.setdefault(name, []).extend([value] if value else [])
+            by_kind.setdefault(name, []).extend([value] if value else [])
         else:
-            found[name].append(word)
-    for name, values in found.items():
+            by_kind[name].append(word)
+    for name, values in by_kind.items():
         if name not in _WHERE_TO:
             yield name, shlex.join(values) or ("none" if name == "arguments" else "given")
 
@@ -118,12 +118,12 @@ def _differences(changed: Sequence[tuple[str, str, str]]) -> Html:
     titles = enumerate(("what", "A", "B"))
     columns = tuple(Column(one, one, itemgetter(n), is_number=False, wraps=n > 0) for n, one in titles)
     sheet = Sheet("", columns, tuple(changed))
-    return sheet_section(sheet, "differing", "How A and B were made differently.")
+    return sheet_section(sheet, "differing", "Differences in how A and B were made.")
 
 
 def _summed_up(changed: Sequence[tuple[str, str, str]], sheet: Sheet) -> str:
     """Return what was made differently, and how many rows differ."""
-    how = some([name for name, _, _ in changed], 4) if changed else "nothing"
+    how = some([name for name, _, _ in changed], 4) if changed else "none"
     columns = sheet.columns[1:]
     cells = {column.key: column.cells(sheet.rows) for column in columns}
     pairs = [key.removesuffix("_a") for key in cells if key.endswith("_a") and f"{key[:-2]}_b" in cells]
@@ -133,7 +133,7 @@ def _summed_up(changed: Sequence[tuple[str, str, str]], sheet: Sheet) -> str:
         return is_alone or any(cells[f"{key}_a"][n] != cells[f"{key}_b"][n] for key in pairs)
 
     others = sum(is_other(n, row) for n, row in enumerate(sheet.rows))
-    return f"made differently: {how}; {others} of {counted(len(sheet.rows), 'row')} differ"
+    return f"settings that differ: {how}; {others} of {counted(len(sheet.rows), 'row')} differ"
 
 
 def _name(record: Any) -> str:
@@ -208,7 +208,7 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
 
     caption = "All rows of both. Highlighted: rows that are present, or flagged, in only one result."
     if any(opened):
-        caption += " A row opens into the histograms, gradients and updates of both."
+        caption += " Click a row to see the histograms, gradients and updates of both."
     return sheet_section(sheet, "rows", caption, anchor=anchors(sheet), series=series)
 
 
@@ -272,12 +272,12 @@ def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
 
     Rows with equal labels are paired in order.
     """
-    left: dict[str, list[Any]] = {}
+    remaining: dict[str, list[Any]] = {}
     for row in b.rows:
-        left.setdefault(_label(b, row), []).append(row)
+        remaining.setdefault(_label(b, row), []).append(row)
     pairs = []
     for row in a.rows:
-        same = left.get(_label(a, row))
+        same = remaining.get(_label(a, row))
         pairs.append(RowPair(_label(a, row), row, same.pop(0) if same else None))
     of_both = {id(pair.b): pair for pair in pairs if pair.b is not None}
     following: dict[int, list[RowPair]] = {}
@@ -295,8 +295,12 @@ def _label(sheet: Sheet, row: Any) -> str:
 
 
 def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:
-    seen = [images_section(one, EmbeddedImages(file.parent)) for one, file in zip((a, b), files, strict=True)]
-    if not any(seen):
+    sections = [
+        images_section(one, EmbeddedImages(file.parent)) for one, file in zip((a, b), files, strict=True)
+    ]
+    if not any(sections):
         return []
-    both = _side_by_side(lambda sections: joined(section.body for section in sections), seen[0], seen[1])
+    both = _side_by_side(
+        lambda sections: joined(section.body for section in sections), sections[0], sections[1]
+    )
     return [Section("pictures", "Images", both)]

@@ -5,6 +5,7 @@ Any string that is not `Html` is escaped when it enters an element.
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,8 +37,8 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
         attributes: `class_` and `for_` stand for the reserved words, `aria_sort` for `aria-sort`. True is written
             without a value, None and False not at all.
     """
-    opened = f"<{name}{''.join(_attributes(attributes))}>"
-    return Html(opened if name in _VOID else f"{opened}{joined(content)}</{name}>")
+    start = f"<{name}{''.join(_attributes(attributes))}>"
+    return Html(start if name in _VOID else f"{start}{joined(content)}</{name}>")
 
 
 def joined(content: Iterable[str | None]) -> Html:
@@ -111,17 +112,31 @@ def render_page(
             Html(f"<style>{style}</style>"),
         ]
     )
+    header = element("header", element("h1", answer or title, class_=kind or None), lead)
+    nav = element("nav", *contents, aria_label="Contents")
+    shown = joined([header, nav, element("main", *(section.render() for section in sections), id="main")])
     body = joined(
         [
             element("a", "Skip to the result", href="#main", class_="skip"),
-            element("header", element("h1", answer or title, class_=kind or None), lead),
-            element("nav", *contents, aria_label="Contents"),
-            element("main", *(section.render() for section in sections), id="main"),
+            with_linked_codes(shown),
             Html(embed(list(documents))),
             Html(f"<script>{script}</script>"),
         ]
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+_CODE = re.compile(
+    r"<(a|h3|svg)\b.*?</\1>|<[^>]*>|\b(MS\d{3})\b", re.DOTALL
+)  # the last group outside of markup
+
+
+def with_linked_codes(markup: Html) -> Html:
+    """Turn every code of a rule that is explained on the page into a link to the explanation."""
+    explained = set(re.findall(r'id="rule-(MS\d{3})"', markup))
+    return Html(
+        _CODE.sub(lambda m: element("a", m[2], href=f"#rule-{m[2]}") if m[2] in explained else m[0], markup)
+    )
 
 
 def _policy(style: str, script: str) -> str:

@@ -129,8 +129,8 @@ def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progres
 def _results_in(folder: Path) -> list[Path]:
     """Return the subfolders with a result, in natural order: `run9` before `run10`."""
     inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    found = [path for path in inner if in_folder(path) is not None]
-    return sorted(found, key=lambda path: natural_key(path.name))
+    paths = [path for path in inner if in_folder(path) is not None]
+    return sorted(paths, key=lambda path: natural_key(path.name))
 
 
 def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:

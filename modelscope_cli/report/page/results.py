@@ -6,12 +6,20 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import write_text
+from modelscope_cli.records.check import RuleList
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.formats import DOCUMENT, render_csv, render_json, strict
-from modelscope_cli.report.page.common import anchors, environment, images_section, kind_of, table_section
+from modelscope_cli.report.page.common import (
+    anchors,
+    environment,
+    images_section,
+    kind_of,
+    rules_section,
+    table_section,
+)
 from modelscope_cli.report.page.html import Section, element, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.reading import PAGE
@@ -39,6 +47,7 @@ def page_of(record: Shown, folder: Path | None = None, drawn: Mapping[str, bytes
     page_module = views.page_of(record.command)
     embedded = EmbeddedImages(folder or named_folder(record), drawn)
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
+    sections += rules_section(record.rules) if isinstance(record, RuleList) else []
     title = views.sheet_of(record).title
     answer, kind = views.answer_of(record), kind_of(record)
     lead = element("p", f"modelscope {record.command}" + (f": {title}" if title != answer else ""))
@@ -70,7 +79,7 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
     page = page_of(record, folder) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
-        notice = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
+        notice = f"The page would take {size}. To make it anyway: modelscope report FOLDER --large"
         page = render_page(views.sheet_of(record).title, element("p", notice), [environment(record)], [])
     write_text(folder / PAGE, page)
 
@@ -95,7 +104,7 @@ def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
     size = len(page.encode(errors="replace"))
     if size > REFUSED and not large:
         most = numbers.memory(REFUSED)
-        message = f"the page would take {numbers.memory(size)}, and browsers open few that are above {most}"
+        message = f"the page would take {numbers.memory(size)}; many browsers cannot open more than {most}"
         raise UsageError(message, "--large   or fewer layers by --layer")
     write_text(file, page)
     return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None

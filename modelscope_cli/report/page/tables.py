@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
 from modelscope_cli.report.sheet import Column, Sheet
@@ -34,13 +34,13 @@ def table(
         series: returns the index of a row's details in the page's data, shown when the row is opened; for two
             results both indices, separated by a comma.
     """
-    columns, written = _with_content(sheet)
+    columns, texts = _with_content(sheet)
     titles = [(column.title or column.key, "n" if column.is_number else None) for column in columns]
     titles += [(title, None) for title, _ in extras]
     head = joined(element("th", title, scope="col", class_=kind) for title, kind in titles)
     kinds = [None if column.is_number else "w" if column.wraps else "l" for column in columns[1:]]
     body = []
-    for row, (first, *others) in zip(sheet.rows, written, strict=True):
+    for row, (first, *others) in zip(sheet.rows, texts, strict=True):
         marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
         cells = [
             element("th", first, scope="row", class_="long" if len(first) > _LONG else None),
@@ -76,8 +76,8 @@ def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
 
 def tools(name: str, *, has_marks: bool, hint: str = "") -> Html:
     """Return the controls above a longer table: a filter and the number of matching rows."""
-    typed = {"spellcheck": "false", "autocomplete": "off"}
-    box = element("input", type="search", name="filter", class_="filter", data_for=name, **typed)
+    attributes = {"spellcheck": "false", "autocomplete": "off"}
+    box = element("input", type="search", name="filter", class_="filter", data_for=name, **attributes)
     check = element("input", type="checkbox", name="only", class_="only", data_for=name)
     parts = [
         element("label", "filter ", box),
@@ -161,9 +161,9 @@ def _children(node: _Node, look: _BranchLook) -> Iterator[Html]:
         yield element("li", element("details", summary, inside, open=bool(n_bad) or n <= 8))
 
 
-def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:
+def _without_single_steps(entry: tuple[str, _Node]) -> tuple[str, _Node]:
     """Collapse single children: `a.b.c` is one step if there is nothing else in `a` and `b`."""
-    name, node = named
+    name, node = entry
     while not node.rows and len(node.inside) == 1:
         ((part, node),) = node.inside.items()
         name = f"{name}.{part}"

@@ -110,12 +110,12 @@ def _summary(training: Trained, steps: str) -> Html:
 def _curves(training: Trained, anchors: Anchors) -> Html:
     """Return the losses with marked findings, the learning rates and the accuracies, over one axis of steps."""
     last = max((series.step[-1] for series in training.loss if series.step), default=training.steps)
-    shown = curves_of(training)
-    losses = [*shown.loss, *shown.validation]
+    curves = curves_of(training)
+    losses = [*curves.loss, *curves.validation]
     charts = [
         line_chart("Loss", losses, _marks(training, anchors), last=last) if losses else None,
-        line_chart("Learning rate", shown.rates, height=90, last=last) if shown.rates else None,
-        line_chart("Accuracy", shown.accuracy, height=90, last=last) if shown.accuracy else None,
+        line_chart("Learning rate", curves.rates, height=90, last=last) if curves.rates else None,
+        line_chart("Accuracy", curves.accuracy, height=90, last=last) if curves.accuracy else None,
     ]
     return joined(charts)
 
@@ -134,7 +134,7 @@ def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
         return NOTHING
     place = {id(row): n for n, row in enumerate(training.layers)}
     caption = (
-        "Every layer's output: values at the first and at the last recorded step. A row opens into its "
+        "Every layer's output: values at the first and at the last recorded step. Click a row to see its "
         "histograms, gradients and updates."
     )
     return sheet_section(
@@ -148,7 +148,6 @@ def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
 
 
 def _layer_tree(sheet: Sheet, anchors: Anchors) -> Html:
-    """Return the layers as a tree of modules."""
 
     def shade(field: str, words: Callable[[float | None], str]) -> Shade:
         def value(row: WatchedLayer) -> float | None:

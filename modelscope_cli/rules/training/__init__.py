@@ -115,7 +115,7 @@ def _why_unknown(case: Case) -> str | None:
     if case.progress.learns:
         unmeasured = "and there is nothing to compare it with: neither the chance-level loss nor an accuracy"
         return None if case.progress.is_measured else f"{reason}, {unmeasured}"
-    if has_moving_targets(case.facts) and main.n:
+    if has_moving_targets(case.facts, case.progress.chance) and main.n:
         return f"{reason}, and need not fall: the targets seem to come from the model itself, or from a copy of it"
     chance = case.progress.chance
     if chance is not None and main.n:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -82,11 +82,13 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
     share = _size(unheld) / max(_size(trainable), 1)
     state = "is never updated" if first.optimizer else "is in no optimizer"
-    words = f"receives gradients but {state}{case.beside(others)} ({share:.0%} of the trainable parameters)"
+    words = (
+        f"receives gradients but {state}{case.beside(others)} ({percent(share)} of the trainable parameters)"
+    )
     if strangers is not None:
         words += (
-            f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} of no model that "
-            "runs: they were replaced after the optimizer was made, or belong to another model"
+            f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that belong to no "
+            f"running model: they were replaced after the optimizer was made, or are of another model"
         )
         place, severity = strangers.made, ERROR
     else:
@@ -147,7 +149,7 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
         if is_all and case.course.steps >= threshold and not any(not_held.judge(case, threshold)):
             count = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {count}, none of them of a model that runs"
+            words = f"{one.optimizer} holds {count}, none of which belongs to a model that runs"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 

@@ -167,7 +167,7 @@ def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighti
         the model's input; 3 for images without a criterion
     Source: derived: 2 where images are normalised to -1..1 in one place and are 0..1 in the other, 4 with the
         figures of ImageNet
-    Hint: prepare both sets by the same steps: scale, mean, standard deviation and order of channels
+    Hint: preprocess both sets in the same way: scale, mean, standard deviation and order of channels
     Why: the validation does not measure the model in use, and the best checkpoint is chosen by it
     """
     for model in case.facts.models:
@@ -206,7 +206,7 @@ def _end_of(one: WatchedCriterion) -> float:
 
 @training_rule("MS764", "dropout-of-nearly-everything", WARNING, 0.9, Link.INITIALISATION)
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A dropout layer sets nearly all of its input to zero, and the training does not provably learn.
+    """A dropout layer sets nearly all of its input to zero, and the training is not shown to learn.
 
     Measure: p of the layer
     Source: Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; own choice: 0.9

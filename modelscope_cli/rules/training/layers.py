@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.naming import counted, is_rectifier
+from modelscope_cli.records.naming import counted, is_rectifier, percent
 from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
@@ -83,7 +83,7 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         silent.sort(key=lambda one: one[:2])
         step, _, layer = silent[0]
         last = layer.series.zero_fraction[-1] or 0.0
-        words = f"{last:.1%} of its output is zero; more than {threshold:.0%} since step {step}"
+        words = f"{percent(last, 1)} of its output is zero; above {percent(threshold)} since step {step}"
         severity = ERROR if last > _ENTIRELY else None
         hint = _DEAD_AT_FIRST if not step else None
         yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity, hint=hint)
@@ -123,9 +123,7 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if dying:
         step, _, layer, last = max(dying, key=lambda one: one[3])
         others = [one for _, _, one, _ in dying if one is not layer]
-        words = (
-            f"{last:.0%} of its channels are zero for every sample, since step {step}{case.beside(others)}"
-        )
+        words = f"{percent(last)} of its channels are zero for every sample, since step {step}{case.beside(others)}"
         yield TrainingSighting(layer, step, last, words)
 
 
@@ -160,7 +158,7 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows:
         step, _, layer, last = min(rows, key=lambda one: one[:2])
         others = [one for _, _, one, _ in rows if one is not layer]
-        words = f"{last:.0%} of its output is saturated since step {step}{case.beside(others)}"
+        words = f"{percent(last)} of its output is saturated since step {step}{case.beside(others)}"
         yield TrainingSighting(layer, step, last, words)
 
 

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.naming import percent
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import WatchedCriterion
 from modelscope_cli.rules.training.progress import (
@@ -109,7 +110,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
         return
-    threshold *= _MOVING if has_moving_targets(case.facts) else 1
+    threshold *= _MOVING if has_moving_targets(case.facts, case.progress.chance) else 1
     for course in case.progress.losses:
         if course.n < MIN_STEPS or not math.isfinite(course.end):
             continue
@@ -201,7 +202,7 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words += f"; the chance-level loss is {chance:.3g}"
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if accuracy is not None and guessed is not None:
-        words += f"; accuracy {accuracy:.1%} (chance {guessed:.1%})"
+        words += f"; accuracy {percent(accuracy, 1)} (chance {percent(guessed, 1)})"
     yield TrainingSighting(None, None, course.end, words, _place(case))
 
 
@@ -233,8 +234,8 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
             words = (
-                f"{guessed:.1%} of the predictions are the same class, but only {most:.1%} of the labels of "
-                "a batch"
+                f"{percent(guessed, 1)} of the predictions are the same class, but only {percent(most, 1)} "
+                "of the labels of a batch"
             )
             yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
@@ -274,7 +275,8 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         for right, least, rows in accuracies
     ):
         right, least, _ = accuracies[0]
-        words = f"{accuracy:.1%} accuracy in training, but {right:.1%} in validation (chance {least:.1%})"
+        judged_on = f"{percent(right, 1)} in validation (chance {percent(least, 1)})"
+        words = f"{percent(accuracy, 1)} accuracy in training, but {judged_on}"
         yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place)
 
 
@@ -343,7 +345,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
     Source: Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth
     Hint: the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient and
         a predictor, or a term for the variance
-    Why: the loss is lowest when all samples are mapped to one point, which tells none from another
+    Why: the loss is lowest when all samples are mapped to one point, which cannot distinguish them
     """
     main = case.progress.main
     judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
@@ -363,7 +365,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             # Squared distances, and one minus the cosine, shrink as the square of the spread.
             if loss_left < _VANISHED and 1 / _ALIKE < loss_left / (last / first) ** 2 < _ALIKE:
                 words = (
-                    f"what {one.model} gives for the samples of a batch has become one point: its {spread} "
+                    f"what {one.model} gives is nearly the same point for all samples of a batch: its {spread} "
                     f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
                     f"{main.start:.2g} to {main.end:.2g}"
                 )

@@ -93,7 +93,6 @@ class CourseOfTraining:
         losses: one an optimizer.
         chance: cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown.
         accuracy, guessed: over the last third of the records, of the predictions and of the commonest label.
-        rows: predictions that the accuracy is of.
         is_adversarial: several optimizers have losses of their own, so that one may rise as another falls.
         learns: the verdict; None if unknown.
     """
@@ -102,7 +101,6 @@ class CourseOfTraining:
     chance: float | None
     accuracy: float | None
     guessed: float | None
-    rows: int
     is_adversarial: bool
     learns: bool | None
 
@@ -136,9 +134,9 @@ def follow(
         learns = None
     if learns is False and not is_adversarial:
         (course,) = courses
-        is_free = may_wander(facts) or has_moving_targets(facts)
+        is_free = may_wander(facts) or has_moving_targets(facts, chance)
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
-    return CourseOfTraining(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
+    return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, learns)
 
 
 def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
@@ -160,10 +158,15 @@ def may_wander(facts: TrainingFacts) -> bool:
     return is_bare and not any(one.is_training for one in facts.criteria)
 
 
-def has_moving_targets(facts: TrainingFacts) -> bool:
-    """Tell whether a model computes its own targets, such as values of states, so that its loss need not fall."""
-    has_labels = any(one.is_training and one.classes for one in facts.criteria)
-    return not has_labels and any(one.makes_targets for one in facts.models)
+def has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
+    """Tell whether a model computes its own targets, so that its loss need not fall.
+
+    Such as values of states, or how well the boxes of a detector match: probabilities in a loss of several parts.
+    """
+    trained = [one for one in facts.criteria if one.is_training]
+    if chance is None and any(one.classes == 2 and set(one.series.accuracy) == {None} for one in trained):
+        return True
+    return not any(one.classes for one in trained) and any(one.makes_targets for one in facts.models)
 
 
 def _learns(
@@ -215,7 +218,9 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
     warm = _warm_up(series, rates)
     values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
     if not values:
-        return _nothing(series.optimizer) if pairs else None
+        nan = math.nan  # never finite
+        never = LossCourse(series.optimizer, nan, nan, nan, nan, nan, nan, nan, 0, True, False)
+        return never if pairs else None
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
     noise = _noise(values)
     starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
@@ -232,23 +237,6 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
         n=len(values),
         has_broken=has_broken,
         has_been_negative=min(values) < 0,
-    )
-
-
-def _nothing(optimizer: str) -> LossCourse:
-    """Return the course of a loss that was never finite."""
-    return LossCourse(
-        optimizer=optimizer,
-        first=math.nan,
-        start=math.nan,
-        end=math.nan,
-        lowest_end=math.nan,
-        middle=math.nan,
-        least=math.nan,
-        error=math.nan,
-        n=0,
-        has_broken=True,
-        has_been_negative=False,
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import counted, percent, some
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import (
@@ -17,12 +17,13 @@ from modelscope_cli.rules.training.rule_types import (
     share_of_steps,
     training_rule,
 )
-from modelscope_cli.rules.training.updates import SMALL, small_updates
+from modelscope_cli.rules.training.updates import SMALL, still_weights
 
 _GONE = 1.001e-2  # share of the highest learning rate below which hardly anything is learnt
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
-_MOSTLY = 0.9  # of the cycles
+_MOSTLY = 0.9  # of the cycles, or the steps
+_SWINGS = 8  # lengths of a cosine, which rises again after each
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
@@ -61,14 +62,14 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             since = steps[gone.index(True)]
             words = (
                 f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is below 1 % "
-                f"of its peak for {share:.0%} of the run"
+                f"of its peak for {percent(share)} of the run"
             )
             yield TrainingSighting(None, since, share, words, place)
         elif len(rates) == 1 and (zero := _zero_since(groups)) is not None:
             share = (case.course.steps - zero) / case.course.steps
             if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
                 words = (
-                    f"the learning rate of {label} is 0 since step {zero}: {share:.0%} of all steps have no "
+                    f"the learning rate of {label} is 0 since step {zero}: {percent(share)} of all steps have no "
                     "effect"
                 )
                 yield TrainingSighting(None, zero, share, words, place)
@@ -94,14 +95,26 @@ def _has_more_to_learn(case: Case) -> bool:
 
 @training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A schedule with the length of the run is stepped far less often.
+    """A schedule with the length of the run is stepped far less often, or a short cosine at every step.
 
-    Measure: steps of the schedule as a share of those of its optimizer
-    Source: certain: the schedule counts its steps, and its length equals that of the run
+    The latter in a training that does not provably learn.
+
+    Measure: steps of the schedule as a share of those of its optimizer; 8 lengths of a cosine
+    Source: certain: the schedule counts its steps, and its length equals that of the run; own choice: 8
     Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
-    Why: at the end of the run the schedule has hardly changed the learning rate
+    Why: the learning rate hardly changes until the end of the run, or it falls and rises again and again
     """
     for one in case.facts.schedules:
+        is_short = (
+            one.schedule == "CosineAnnealingLR" and _SWINGS * one.total <= one.used >= _MOSTLY * one.steps
+        )
+        if is_short and case.may_fail():
+            words = (
+                f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped "
+                f"{counted(one.used, 'time')}: the learning rate falls and rises again every {2 * one.total} steps"
+            )
+            hint = "call scheduler.step() once an epoch, or make T_max the number of steps"
+            yield TrainingSighting(None, 0, one.used / one.total, words, one.made, hint=hint)
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
             told = f"{counted(one.used, 'time')} in {counted(one.steps, 'step')} of {one.optimizer}"
@@ -119,10 +132,10 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
     Measure: by how much the norm of all gradients together differs between the steps
     Source: derived: norms of gradients vary from batch to batch, those that are always clipped do not
     Hint: clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler
-    Why: each step has the size of the clip and not that of its gradient: where it is next to nothing the run
-        ends where it began, and gradients clipped while they are scaled shrink further as the scale grows
+    Why: every step has the size of the clipping threshold: if that is tiny, the weights hardly change; gradients
+        clipped while they are scaled also shrink as the scale grows
     """
-    is_still = any(small_updates.judge(case, SMALL))
+    _, is_still = still_weights(case, SMALL)
     for label in dict.fromkeys(one.optimizer for one in case.weights()):
         own = [one for one in case.course.parameters if one.optimizer == label]
         optimizer = case.optimizer(label)
@@ -178,6 +191,6 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
         if case.fails and one.weight_decay >= threshold and taken >= _TAKEN:
             words = (
                 f"the weight decay of {one.optimizer} is {one.weight_decay:g}: times the learning rate, that "
-                f"removes {taken:.1%} of a weight in every step"
+                f"removes {percent(taken, 1)} of a weight in every step"
             )
             yield TrainingSighting(None, 0, one.weight_decay, words, one.made)

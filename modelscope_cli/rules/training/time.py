@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.training_facts import MemoryFacts, TimeFacts
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 
@@ -29,20 +29,20 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: share of the time of all steps but the first, at least five seconds in all
     Source: measured; PyTorch, performance tuning guide: asynchronous data loading
-    Hint: more workers, persistent_workers=True, or samples that are made quicker
-    Why: a device that waits does nothing, and the run takes that much longer
+    Hint: more workers, persistent_workers=True, or samples that load faster
+    Why: the device is idle while it waits, and the run takes longer
     """
     time = _time(case)
     if time is None or time.share("data") <= threshold or time.seconds["data"] < _LEAST_S:
         return
-    words = f"{time.share('data'):.0%} of each step waits for "
+    words = f"{percent(time.share('data'))} of each step waits for "
     if time.workers:
         words += f"{time.workers} worker{'s' * (time.workers > 1)}"
         hint = (
             f"DataLoader(num_workers={2 * time.workers}, persistent_workers=True), or make a sample quicker"
         )
     else:
-        words += "data, which the training itself loads"
+        words += "data, which the training process loads itself"
         hint = "DataLoader(num_workers=4, persistent_workers=True), so that it loads while the model computes"
         if time.images:
             words += f": {1000 * time.seconds['data'] / time.images:.3g} ms an image"
@@ -82,25 +82,25 @@ def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSightin
         return
     share = time.first / (time.first + time.total)
     if share > threshold:
-        words = f"the first step takes {time.first:.3g} s, {share:.0%} of all steps"
+        words = f"the first step takes {time.first:.3g} s, {percent(share)} of all steps"
         yield TrainingSighting(None, 0, share, words)
 
 
 @training_rule("MS774", "synchronises-each-step", WARNING, 0.1, Link.SPEED)
 def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An accelerator has nothing to do, as the script waits for its results in each step.
+    """An accelerator is idle because the script waits for its results in each step.
 
     Measure: share of the time of all steps but the first, at least five seconds in all
     Source: measured; PyTorch, performance tuning guide: avoid unnecessary CPU-GPU synchronization
     Hint: read the loss every 50 steps, or that of the step before; keep loss.detach() until then
-    Why: an accelerator is quick only while its queue is filled, and reading a result empties it
+    Why: an accelerator is fast only while operations are queued, and reading a result empties the queue
     """
     time = _time(case)
     if time is None or time.waited < _OFTEN * time.steps or time.idle < _LEAST_S:
         return
     share = time.idle / time.total
     if share > threshold:
-        words = f"an accelerator has nothing to do during {share:.0%} of each step"
+        words = f"an accelerator is idle during {percent(share)} of each step"
         words += ", after the script has waited for its results" + (f" at {time.place}" if time.place else "")
         yield TrainingSighting(None, 1, share, words, place=time.place)
 
@@ -112,7 +112,7 @@ def memory_grows(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: growth after the first quarter of the run over the memory then, at least 32 MiB, in each eighth
     Source: measured; PyTorch, frequently asked questions: do not accumulate history across your training loop
     Hint: look for what is appended in each step: outputs, hooks, a cache; keep numbers or detached tensors
-    Why: a long run ends out of memory, or slows down when the machine begins to swap
+    Why: a long run ends with an out-of-memory error, or slows down when the machine begins to swap
     """
     memory = case.facts.memory
     if memory is None:
@@ -154,7 +154,7 @@ def slow_rank(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Compare what each rank does itself: others wait for the slowest in the backward, or in a collective.
 
-    Measure: what it does itself beyond the median of the others, over its time; at least five seconds
+    Measure: time of its own work above the median of the other ranks, as a share of its time; at least five seconds
     Source: measured; own reasoning
     Hint: compare its data, its disk and its device with those of the others
     Why: all ranks take as long as the slowest, however many there are
@@ -178,7 +178,7 @@ def slow_rank(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     part = max(set(ranks[slow].seconds) - {"backward", "ranks"}, key=more)
     where = _WHERE.get(part, f"in {part}")
     words = f"rank {slow} takes {1000 * lost / ranks[slow].steps:.3g} ms more for each step than the others"
-    words += f", mostly {where}, and they wait for it during {share:.0%} of the time"
+    words += f", mostly {where}, and they wait for it during {percent(share)} of the time"
     yield TrainingSighting(None, 1, share, words)
 
 

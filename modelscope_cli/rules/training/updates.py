@@ -14,6 +14,7 @@ from modelscope_cli.records.grads import (
     VANISHING_SOURCE,
     is_judged,
 )
+from modelscope_cli.records.naming import percent
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
@@ -33,6 +34,8 @@ _ALL_OF_IT = 0.99  # of an output is zero
 _WHOLE = 1.0  # a change as large as the weight itself
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
+_REPLACED = 5.0  # times a weight: what it was before hardly matters
+_FEW, _NEXT = 2, 5  # weights; losses
 _INFINITE_SLOPE = (
     "look in the loss for the square root, norm, logarithm, division or acos of a number that becomes 0: "
     "the derivative is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) "
@@ -143,7 +146,7 @@ def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The gradient of a weight is very large, and the training fails.
 
-    Hint: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate
+    Hint: use torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate
     Why: a single step changes these weights far too much; the loss jumps or becomes NaN
     """
     return _gradients(case, lambda norm: threshold < norm < math.inf, f"over {threshold:g}", 1)
@@ -153,14 +156,15 @@ def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighti
 def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Steps change a weight by a large share of its norm, and the training fails.
 
-    The first weight with large changes; at the same step the one that changes most.
+    The first weight with large changes; at the same step the one that changes most. Also where the training learns,
+    if the first step overwrites nearly all weights and the loss rises.
 
-    Measure: |change| / |weight|, in a quarter of the steps; 1 in any
+    Measure: |change| / |weight|, in a quarter of the steps; 1 in any; 5 of nearly all weights in the first step
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
     Hint: lower the learning rate, or warm it up
     Why: each step overwrites what earlier steps have learnt
     """
-    if not case.fails:
+    if not case.fails and not _overwrites(case):
         return
     jump = case.rate_jump()
     rise = f"the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {jump[0]}" if jump else ""
@@ -169,15 +173,34 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
         words = (
-            f"single steps change it by {-change:.0%} of its norm; more than {threshold:.0%} since step "
+            f"single steps change it by {percent(-change)} of its norm; above {percent(threshold)} since step "
             f"{step}"
         )
+        if not case.fails:
+            words = (
+                f"the first step changes it by {one.series.update_ratio[0] or 0.0:.2g}x its norm, and nearly all "
+                f"weights by more than {_REPLACED:g}x"
+            )
         if jump and jump[0] >= step:
             step = jump[0]
             words += f"; {rise}"
         yield TrainingSighting(one, step, -change, words + case.followed(rows))
     elif jump:
         yield TrainingSighting(None, jump[0], jump[2] / jump[1], rise)
+
+
+def _overwrites(case: Case) -> bool:
+    """Tell whether the first step replaces nearly all weights, and the losses after it are higher than before."""
+    ratios = [one.series.update_ratio[0] or 0.0 for one in case.weights()]
+    main = case.progress.main
+    losses = [
+        one.value[:_NEXT] for one in case.course.loss if main is not None and one.optimizer == main.optimizer
+    ]
+    if len(ratios) < _FEW or not losses or None in losses[0]:
+        return False
+    first, *after = known(losses[0])
+    n = sum(_REPLACED < ratio < math.inf for ratio in ratios)
+    return n >= _NEARLY_ALL * len(ratios) and min(after, default=-math.inf) > max(first, 0.0)
 
 
 def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:
@@ -207,22 +230,26 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: raise the learning rate
     Why: the run ends with almost the weights it began with: its time is wasted
     """
-    if _has_learnt(case):
-        return
-    rows = []
-    weights = [one for one in case.weights() if _is_to_learn(one)]
-    for one in weights:
-        ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
-        is_small = len(ratios) >= MIN_RECORDS and (max(ratios) < threshold or _hardly_moves(case, one))
-        if is_small and _is_reached(one) and (case.fails or not _is_warming_up(case, one.optimizer)):
-            rows.append((max(ratios), one))
-    if rows and (case.fails or len(rows) >= _NEARLY_ALL * len(weights)):
+    rows, are_most = still_weights(case, threshold)
+    if rows and (case.fails or are_most):
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
         words = f"no step changes it by more than {most:.1g} of its norm; about 1e-3 is usual"
         if most == 0:
             words = "receives gradients, but no step changes it: the steps are lost in rounding"
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
+
+
+def still_weights(case: Case, threshold: float) -> tuple[list[tuple[float, WatchedParameter]], bool]:
+    """Return the weights that no step changes noticeably, with its largest change, and whether nearly all are."""
+    rows = []
+    weights = [one for one in case.weights() if _is_to_learn(one)] if not _has_learnt(case) else []
+    for one in weights:
+        ratios = known(one.series.update_ratio)
+        is_small = len(ratios) >= MIN_RECORDS and (max(ratios) < threshold or _hardly_moves(case, one))
+        if is_small and _is_reached(one) and (case.fails or not _is_warming_up(case, one.optimizer)):
+            rows.append((max(ratios), one))
+    return rows, len(rows) >= max(_NEARLY_ALL * len(weights), 1)
 
 
 @training_rule("MS747", "unchanged-by-steps", ERROR, 10, Link.BOOKKEEPING)
@@ -360,8 +387,9 @@ def _hardly_moves(case: Case, one: WatchedParameter) -> bool:
 
 
 def _is_to_learn(one: WatchedParameter) -> bool:
-    """Tell whether a parameter can learn; if not, another rule reports why."""
-    return one.facts is None or (one.facts.requires_grad and one.facts.has_gradient)
+    """Tell whether a parameter can learn; if not, another rule reports why. A script may assign .grad itself."""
+    has_gradient = one.facts is None or one.facts.has_gradient or bool(known(one.series.grad_norm))
+    return has_gradient and (one.facts is None or one.facts.requires_grad)
 
 
 def _is_reached(one: WatchedParameter) -> bool:

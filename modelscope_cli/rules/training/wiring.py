@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import BROADCAST, LEAKS, SUMMED, WRONG_SIGN, WatchedCriterion
+from modelscope_cli.records.watch import BROADCAST, LEAKS, NEGATED, SUMMED, WRONG_SIGN, WatchedCriterion
 from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
 from modelscope_cli.rules.training.rule_types import (
     Case,
@@ -20,6 +20,7 @@ _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an ac
 _NO_VARIANCE = 1e-12
 _NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
 _WITHOUT_END = 20.0  # times its first value: a likelihood may be negative, but does not fall as far
+_FAR_ABOVE = 1.5  # times the cost of guessing, and the first value
 _MANY = 8  # rows of a batch, which have one class by chance at most once in 128 times; steps
 _NEARLY_ALL = 0.9  # of the steps; of the labels
 _LESS = 0.05  # times the criterion's mean over its rows
@@ -134,9 +135,10 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The steps make the criterion larger.
 
-    A minimised negative criterion, an optimizer with maximize=True, or a loss that falls without limit.
+    A minimised negative criterion, alone or as a term, maximize=True, or a loss that falls without limit.
 
-    Measure: recorded steps, all with a loss below zero and a criterion above
+    Measure: recorded steps, all with a loss below zero and a criterion above; or 1.5 times the chance level of a
+        criterion that is subtracted
     Source: certain: the criterion rises as the loss falls
     Hint: remove the minus before the loss, or maximize=True
     Why: each step increases the criterion that it should decrease
@@ -159,12 +161,34 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     told = list(case.told(WRONG_SIGN))
     yield from told
+    yield from _subtracted(case)
     main = case.progress.main
     if not told and main is not None and main.n >= MIN_STEPS and main.has_been_negative:
         scale = max(abs(main.first), abs(main.start), 1.0)
         if main.end < -_WITHOUT_END * scale:
             words = f"the loss falls below zero without limit, from {main.first:.3g} to {main.end:.3g}"
             yield TrainingSighting(None, 0, main.end, words)
+
+
+def _subtracted(case: Case) -> Iterator[TrainingSighting]:
+    """A criterion that is subtracted from the loss, and ends far above the cost of guessing."""
+    if not any(case.told(NEGATED)) or case.course.steps < MIN_STEPS:
+        return
+    for one in _losses(case):
+        values = [value for value in known(one.series.value) if math.isfinite(value)]
+        guesses = known(one.series.guessing)
+        cost = one.label_entropy or (sum(guesses) / len(guesses) if guesses else math.inf)
+        if len(values) >= _MANY and _rises(values) and values[-1] > _FAR_ABOVE * max(cost, values[0]):
+            words = (
+                f"{one.name} is subtracted from the loss, and rises from {values[0]:.3g} to {values[-1]:.3g}"
+            )
+            yield TrainingSighting(
+                None,
+                one.series.step[0],
+                len(values),
+                f"{words}; the chance-level loss is {cost:.3g}",
+                one.place,
+            )
 
 
 def _rises(values: Sequence[float]) -> bool:
@@ -323,10 +347,10 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 
     Measure: outputs that change with what they must not see, in a copy of the model in evaluation mode
-    Source: certain: one pass with the other samples, or the last token, changed; samples are told from the
-        points or frames of one thing by a softmax over them, or by sequences whose places are expected first
+    Source: certain: compared with a pass in which the other samples, or the last token, are changed
     Hint: look at dim in softmax and at batch_first; give attention its mask
-    Why: the model reads what it is to predict, or other samples: in use neither is there, and it fails
+    Why: the model uses the tokens that it should predict, or other samples; at inference neither is available, and
+        it fails
     """
     if not case.progress.is_adversarial:
         yield from case.told(LEAKS)

@@ -41,7 +41,7 @@ def gray_image(generator, side=12):
     return image, weights, (image * weights)[0, 0]
 
 
-def test_the_true_order_of_an_additive_model_is_the_best_of_a_hundred_and_its_deletion_the_least(generator):
+def test_the_true_order_of_an_additive_model_is_the_best_of_forty_and_its_deletion_the_least(generator):
     image, weights, truth = gray_image(generator)
     exam = Faithfulness(additive(weights), image)
 
@@ -50,7 +50,7 @@ def test_the_true_order_of_an_additive_model_is_the_best_of_a_hundred_and_its_de
         return area(curve.shares, curve.inserted), area(curve.shares, curve.deleted)
 
     best, least = mean_colour(ranking(truth, 0))
-    others = [mean_colour(random_ranking((12, 12), seed, image.device)) for seed in range(100)]
+    others = [mean_colour(random_ranking((12, 12), seed, image.device)) for seed in range(40)]
     assert best > max(inserted for inserted, _ in others)
     assert least < min(deleted for _, deleted in others)
     assert best == close(1 - least, scale=1.0)  # what is not inserted is deleted, and the model adds up
@@ -79,9 +79,9 @@ def test_curves_are_those_of_the_definition(generator):
     assert figures["insertion"] == pytest.approx(fmean(both))
 
 
-def test_a_constant_map_lies_at_chance(generator):
+def test_a_constant_map_is_at_chance(generator):
     image, weights, truth = gray_image(generator)
-    found = [Faithfulness(additive(weights), image, seed=seed).of(torch.ones(12, 12)) for seed in range(20)]
+    found = [Faithfulness(additive(weights), image, seed=seed).of(torch.ones(12, 12)) for seed in range(8)]
     assert {one["ties"] for one in found} == {1.0}
     assert 0.25 < fmean(one["percentile"] for one in found) < 0.75
     assert fmean(one["insertion_ratio"] for one in found) == pytest.approx(1, abs=0.05)

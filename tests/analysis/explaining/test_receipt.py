@@ -337,29 +337,18 @@ def test_each_test_can_fail_and_what_was_not_made_is_neither():
     assert all(len(failed) == 1 for failed in said)
     assert changed(completeness=0.11).failed == ("the sum of the map is more than 10 % off",)
     assert [one.test for one in changed(QUICK, completeness=0.1).tests] == [
-        "repeat",
-        "image",
-        "covering",
-        "head",
-        "completeness",
-    ]
+        "repeat", "image", "covering", "head", "completeness",
+    ]  # fmt: skip
     assert changed(QUICK, percentile=0.0).verdict.answer == PASSED  # not a test of the quick receipt
 
 
-@pytest.mark.parametrize(
-    ("fields", "answer", "reason"),
-    [
-        ({"covering": None}, NOT_TESTED, "a reason"),
-        ({"covering": float("nan")}, NOT_TESTED, "a reason"),
-        ({"head_randomisation": None}, NOT_TESTED, "it could not be measured"),
-        ({"repeatability": None}, NOT_TESTED, "it could not be measured"),
-        (
-            {"covering": None, "head_randomisation": 1.0},
-            FAILED,
-            "the map does not change with a random head",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("fields", "answer", "reason"), [
+    ({"covering": None}, NOT_TESTED, "a reason"),
+    ({"covering": float("nan")}, NOT_TESTED, "a reason"),
+    ({"head_randomisation": None}, NOT_TESTED, "it could not be measured"),
+    ({"repeatability": None}, NOT_TESTED, "it could not be measured"),
+    ({"covering": None, "head_randomisation": 1.0}, FAILED, "the map does not change with a random head"),
+])  # fmt: skip
 def test_a_map_that_was_not_tested_is_not_passed(fields, answer, reason):
     receipt = changed(QUICK, **fields)
     assert (receipt.verdict.answer, receipt.verdict.reason) == (answer, reason)

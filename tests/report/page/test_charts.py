@@ -42,14 +42,11 @@ def test_what_is_larger_stands_higher(values):
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize(
-    ("values", "ticks"),
-    [
-        ([0.2, 4.9], (0, 2, 4, 6)),
-        ([1.0, 2.0], (1.0, 1.25, 1.5, 1.75, 2.0)),
-        ([0.3, 0.3], (0.1, 0.2, 0.3, 0.4, 0.5)),
-    ],
-)
+@pytest.mark.parametrize(("values", "ticks"), [
+    ([0.2, 4.9], (0, 2, 4, 6)),
+    ([1.0, 2.0], (1.0, 1.25, 1.5, 1.75, 2.0)),
+    ([0.3, 0.3], (0.1, 0.2, 0.3, 0.4, 0.5)),
+])  # fmt: skip
 def test_an_axis_a_person_would_have_drawn(values, ticks):
     assert charts.linear(values).ticks == pytest.approx(ticks)
 

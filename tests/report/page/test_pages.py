@@ -70,7 +70,7 @@ def pages(documents):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_well_formed_and_asks_nobody_for_anything(name, pages):
+def test_a_page_is_well_formed_and_loads_nothing(name, pages, undrawn):
     parsed = Parsed(pages(name))
     links = parsed.all("href")
     assert all(link.startswith("#") or link == "data:," for link in links)
@@ -92,7 +92,7 @@ def test_a_page_is_well_formed_and_asks_nobody_for_anything(name, pages):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, documents):
+def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, documents, undrawn):
     page = pages(name)
     (document,) = extract(page.encode())
     assert document == documents[name]
@@ -144,7 +144,7 @@ def test_the_worst_verdict_of_a_study_is_that_of_all(documents):
     assert kind_of(replace(record, trainings=(sound, unknown))) == "warning"
 
 
-def test_two_trainings_have_their_losses_on_one_axis(documents):
+def test_two_trainings_have_their_losses_on_one_axis(documents, undrawn):
     records = [restore(documents[name]) for name in ("train", "train")]
     page = compare_page(*records, (Path("old/report.json"), Path("new.json")))
     assert ">A: old<" in page
@@ -154,7 +154,7 @@ def test_two_trainings_have_their_losses_on_one_axis(documents):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_any_result_can_stand_beside_itself(name, documents):
+def test_any_result_can_be_compared_with_itself(name, documents, undrawn):
     record = restore(documents[name])
     page = Parsed(compare_page(record, record, (Path("a.json"), Path("b.json"))))
     assert "How they were made" in page.words
@@ -168,7 +168,7 @@ def test_two_results_of_a_model_have_a_chart_of_every_figure_they_differ_in(docu
     charts = re.findall('<svg class="chart"[^>]*aria-label="([^"]*)"', page)
     assert [label.split(",")[0].split(".")[0] for label in charts] == ["mean"]
     assert '<a href="#row-5" class="flag">' in page
-    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("Along the depth") == 0
+    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("By layer") == 0
 
 
 def test_rows_that_only_one_has_stand_where_it_has_them(documents):
@@ -190,7 +190,16 @@ def test_numbers_of_two_results_are_in_one_notation(documents):
 def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
     for name in ("diff", "diff_run"):
         page = page_of(restore(documents[name]))
-        assert 'aria-label="How far B is from A, relative to A' in page
+        assert 'aria-label="Relative difference of B from A' in page
+
+
+def test_every_code_of_a_rule_is_a_link_to_its_explanation(documents):
+    for name in ("check", "rules", "train_study"):
+        page = page_of(restore(documents[name]))
+        explained = re.findall(r'id="rule-(MS\d{3})"', page)
+        main = re.sub(r"<(script|style|svg|h3|a)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
+        assert explained
+        assert [code for code in explained if code in main or f'href="#rule-{code}"' not in page] == []
 
 
 def test_every_folder_with_images_has_its_page(documents):
@@ -234,7 +243,7 @@ def test_a_page_of_a_deep_network_is_small():
     assert len(page) - data < 450_000
 
 
-def test_a_verdict_comes_first_and_leads_to_the_rows_it_speaks_of():
+def test_a_verdict_comes_first_and_links_to_its_rows(undrawn):
     names = ("conv1", "relu", "fc")
     found = [
         finding("MS705", "relu", 3),
@@ -250,46 +259,18 @@ def test_a_verdict_comes_first_and_leads_to_the_rows_it_speaks_of():
     assert [chart.count(f'href="#finding-{n}"') for n in range(3)] == [1, 1, 1]
 
 
+ELEMENTS = {
+    "html", "head", "meta", "link", "title", "style", "body", "a", "header", "h1", "h2", "h3", "p", "nav",
+    "main", "section", "div", "dl", "dt", "dd", "span", "ul", "li", "figure", "figcaption", "svg", "path",
+    "line", "text", "form", "label", "input", "output", "select", "option", "details", "summary", "code",
+    "script", "table", "caption", "thead", "tbody", "tr", "th", "td",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_words_are_escaped_wherever_they_stand(name):
+def test_hostile_words_are_escaped_everywhere(name, undrawn):
     page = page_of(restore(watch_document([name, "other"])))
     parsed = Parsed(page)
-    assert {tag for tag, _ in parsed.elements} <= {
-        *(
-            "html",
-            "head",
-            "meta",
-            "link",
-            "title",
-            "style",
-            "body",
-            "a",
-            "header",
-            "h1",
-            "h2",
-            "h3",
-            "p",
-            "nav",
-            "main",
-        ),
-        *(
-            "section",
-            "div",
-            "dl",
-            "dt",
-            "dd",
-            "span",
-            "ul",
-            "li",
-            "figure",
-            "figcaption",
-            "svg",
-            "path",
-            "line",
-            "text",
-        ),
-        *("form", "label", "input", "output", "select", "option", "details", "summary", "code", "script"),
-        *("table", "caption", "thead", "tbody", "tr", "th", "td"),
-    }
+    assert {tag for tag, _ in parsed.elements} <= ELEMENTS
     assert plain(name) in parsed.words
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", page)

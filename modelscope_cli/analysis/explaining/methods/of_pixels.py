@@ -9,6 +9,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.explaining.layer import Map, share_of, strongest
 from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.records.naming import percent
 
 _ENOUGH, _FIRST, _MOST = (
     0.02,
@@ -31,7 +32,7 @@ def input_x_gradient(scored: Scored, image: Tensor) -> Map:
     """Return the first-order contribution of each pixel to the logit; Shrikumar et al. 2016, section 3."""
     ((score, gradient),) = scored.gradients(image)
     cells = (image * gradient)[0].float().sum(0).cpu()
-    return Map(cells, "the prepared pixel times its gradient", adds_up=share_of(cells, float(score)))
+    return Map(cells, "the preprocessed pixel times its gradient", adds_up=share_of(cells, float(score)))
 
 
 def integrated_gradients(scored: Scored, image: Tensor) -> Map:
@@ -69,7 +70,7 @@ def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST,
     cells = cells.sum(0).float().cpu()
     return Map(
         cells,
-        f"path from a zero image (logit {start:.4g}) in {intervals - 1} points; error of the sum {error:.2g}",
+        f"path from a zero image (score {start:.4g}) in {intervals - 1} points; completeness error {error:.2g}",
         adds_up=share_of(cells, end) if error <= abs(gap) else None,
         completeness=error / abs(gap) if gap else None,
         steps=intervals - 1,
@@ -107,7 +108,7 @@ def smoothgrad(scored: Scored, image: Tensor) -> Map:
             total += gradient.double().sum(0)
     return Map(
         strongest((total / _COPIES).float()),
-        f"mean gradient over {_COPIES} copies with noise (std {_DEVIATION:.0%} of the value range)",
+        f"mean gradient over {_COPIES} copies with noise (std {percent(_DEVIATION)} of the value range)",
         steps=_COPIES,
     )
 

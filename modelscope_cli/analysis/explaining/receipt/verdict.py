@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.records.bounds import absurdity
 from modelscope_cli.records.explain import (
     FAILED,
     FIGURES,
@@ -29,6 +28,7 @@ from modelscope_cli.records.explain import (
     RequirementMet,
     TestJudgement,
 )
+from modelscope_cli.records.naming import absurdity
 
 REFERENCES = ("chance", "edges")
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}

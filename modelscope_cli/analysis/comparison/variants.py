@@ -1,0 +1,204 @@
+"""Arguments that exporters get wrong: A is computed with another one, until it gives B's values."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+_NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
+_STEPS = 8  # of the search for the number that B has
+_POOLING = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+_OPSETS = {"coordinates": 11, "dim": 13}  # from which an operator has what torch computes
+
+
+def _same_padding(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Pad as the `SAME_UPPER` of ONNX and TensorFlow: the odd row and column at the end."""
+    is_conv = func.__name__ == "conv2d"
+    names = ("weight", "bias", "stride", "padding", "dilation", "groups") if is_conv else _POOLING
+    given = dict(zip(names, args, strict=False)) | kwargs | {"padding": 0}
+    kernel = given["weight"].shape[2:] if is_conv else _pair(given["kernel_size"])
+    strides, dilations = _pair(given.get("stride") or kernel), _pair(given.get("dilation", 1))
+    pads: list[int] = []
+    for size, n, stride, step in reversed(list(zip(x.shape[2:], kernel, strides, dilations, strict=True))):
+        total = max((math.ceil(size / stride) - 1) * stride + (n - 1) * step + 1 - size, 0)
+        pads += [total // 2, total - total // 2]
+    return func(nn.functional.pad(x, pads, value=0.0 if is_conv else -math.inf), **given)
+
+
+def _asymmetric(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Resize with the corners of the first pixels at one place, as before opset 11."""
+    out = func(x, *args, **kwargs)
+    if x.ndim != 4 or (mode := kwargs.get("mode")) not in ("bilinear", "bicubic"):
+        return out
+    sizes = zip(out.shape[2:], x.shape[2:], strict=True)
+    places = (torch.arange(n, device=x.device) * (2 * one / n / max(one - 1, 1)) - 1 for n, one in sizes)
+    grid = torch.stack(torch.meshgrid(*places, indexing="ij")[::-1], -1).to(x.dtype)
+    grid = grid.expand(len(x), -1, -1, -1)
+    return nn.functional.grid_sample(x, grid, mode, "border", align_corners=True)
+
+
+def _flat_softmax(func: Any, x: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
+    return func(x.flatten(dim % x.ndim), dim, *args, **kwargs).reshape(x.shape)
+
+
+def _depth_first(func: Any, x: Tensor, factor: int) -> Any:
+    n, channels, *sizes = x.shape
+    parts = x.reshape(n, factor * factor, channels // factor**2, *sizes)
+    return func(parts.transpose(1, 2).reshape(x.shape), factor)
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    """Return the hard sigmoid with the slope that ONNX takes by default."""
+    return (0.2 * x + 0.5).clamp(0, 1)
+
+
+def _pair(value: Any) -> tuple[int, ...]:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+# What a function may be told otherwise: its name, the argument and its place, and the values to try, or None for a
+# number, which is searched for. A value may be a name with a function that computes what B would.
+_VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
+    *((name, "eps", place, None, "epsilon") for name, place in zip(_NORMS, (7, 4, 4, 7, 3), strict=True)),
+    ("interpolate", "mode", 3, ("nearest", "nearest-exact", "bilinear", "bicubic"), "resize_mode"),
+    ("interpolate", "align_corners", 4, (True, False), "resize_mode"),
+    ("interpolate", "coordinates", -1, (("asymmetric", _asymmetric),), "resize_mode"),
+    ("interpolate", "antialias", 6, (True, False), "resize_mode"),
+    ("grid_sample", "align_corners", 4, (True, False), "resize_mode"),
+    ("grid_sample", "mode", 2, ("bilinear", "nearest", "bicubic"), "resize_mode"),
+    ("grid_sample", "padding_mode", 3, ("zeros", "border", "reflection"), "padding"),
+    ("pad", "mode", 2, ("constant", "reflect", "replicate", "circular"), "padding"),
+    ("conv2d", "padding", 4, (("SAME_UPPER", _same_padding),), "padding"),
+    ("max_pool2d", "padding", 2, (("SAME_UPPER", _same_padding),), "padding"),
+    ("gelu", "approximate", -1, ("none", "tanh"), "attribute"),
+    ("leaky_relu", "negative_slope", 1, None, "attribute"),
+    ("elu", "alpha", 1, None, "attribute"),
+    ("hardtanh", "max_val", 2, None, "attribute"),
+    ("hardtanh", "min_val", 1, None, "attribute"),
+    ("hardsigmoid", "alpha", -1, ((0.2, lambda _, x, *__, **___: _sigmoid(x)),), "attribute"),
+    ("hardswish", "alpha", -1, ((0.2, lambda _, x, *__, **___: x * _sigmoid(x)),), "attribute"),
+    ("softmax", "dim", 1, (1, -1, -2, 0), "attribute"),
+    ("softmax", "dim", 1, (("all that follow", _flat_softmax),), "attribute"),
+    ("pixel_shuffle", "order", -1, (("DCR", _depth_first),), "attribute"),
+    ("local_response_norm", "alpha", 2, None, "attribute"),
+    ("avg_pool2d", "count_include_pad", 5, (True, False), "padding"),
+    ("avg_pool2d", "ceil_mode", 4, (True, False), "attribute"),
+    ("max_pool2d", "ceil_mode", 5, (True, False), "attribute"),
+)
+
+
+@dataclass
+class Changed(TorchFunctionMode):
+    """Changes one argument of one function wherever it is called; `called` are the names of all functions."""
+
+    function: str
+    argument: str
+    place: int
+    value: Any
+    seen: list[Any] = field(default_factory=list)
+    is_on: bool = True
+    called: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if self.is_on:
+            self.called.add(getattr(func, "__name__", ""))
+        if not self.is_on or getattr(func, "__name__", "") != self.function:
+            return func(*args, **kwargs)
+        is_placed = 0 <= self.place < len(args)
+        ours = args[self.place] if is_placed else kwargs.get(self.argument)
+        self.seen.append(ours)
+        if isinstance(self.value, tuple):
+            return self.value[1](func, *args, **kwargs)
+        if is_placed:
+            args = (*args[: self.place], self.value, *args[self.place + 1 :])
+        else:
+            kwargs[self.argument] = self.value
+        if self.argument == "mode" and self.value in ("nearest", "nearest-exact"):
+            kwargs["align_corners"] = None
+        return func(*args, **kwargs)
+
+    def __str__(self) -> str:
+        value = self.value[0] if isinstance(self.value, tuple) else self.value
+        theirs, ours = (
+            f"{one:.4g}" if isinstance(one, float) else repr(one) for one in (value, self.seen[0])
+        )
+        values = f"{theirs} in B and {'the default' if self.seen[0] is None else ours} in A"
+        return f"{self.argument} of {self.function} is {values}: with the value of B, A has the output of B"
+
+    @property
+    def opset(self) -> int:
+        """The opset from which ONNX can say what A computes; 0 where each of them can."""
+        return _OPSETS.get(self.argument, 0) if isinstance(self.value, tuple) else 0
+
+
+def apart(a: Tensor, b: Tensor) -> float:
+    """Return |a - b| / |b|; infinite for other shapes."""
+    if a.shape != b.shape:
+        return math.inf
+    a, b = a.detach().cpu().double().nan_to_num(), b.detach().cpu().double().nan_to_num()
+    size = b.norm().item()
+    return (a - b).norm().item() / size if size else (0.0 if not a.norm().item() else math.inf)
+
+
+def explains(found: Tensor | None, a: Tensor | None, b: Sequence[Tensor], tolerance: float) -> bool:
+    """Tell whether a value of a changed A is one of B's, and much nearer to it than that of the unchanged A."""
+    if found is None or a is None or not b:
+        return False
+    distance = min(apart(found, one) for one in b)
+    return distance <= max(tolerance, 1e-6) and distance < 0.1 * min(apart(a, one) for one in b)
+
+
+def find_change(
+    compute: Callable[[Changed], Tensor | None], a: Tensor, b: Sequence[Tensor], tolerance: float
+) -> tuple[Changed, str] | None:
+    """Return the argument of a function with which A gives a value of B, and the kind of cause it is.
+
+    Args:
+        compute: gives A's value under a change, None where A does not take it; `a` is that without one.
+    """
+    compute(unchanged := Changed("", "", -1, None))
+    for function, argument, place, values, kind in _VARIANTS:
+        if function not in unchanged.called:
+            continue
+        for value in values or (1e-3,):
+            changed = Changed(function, argument, place, value)
+            nearest = _searched(compute, a, b, changed) if values is None else changed
+            if nearest is not None and explains(compute(nearest), a, b, tolerance):
+                return nearest, kind
+    return None
+
+
+def _searched(
+    compute: Callable[[Changed], Tensor | None], a: Tensor, b: Sequence[Tensor], changed: Changed
+) -> Changed | None:
+    """Search for the number with which A comes nearest to B: by secants, on the line between two of A's values."""
+    target = next((one.detach().cpu().double() for one in b if one.shape == a.shape), None)
+    found = compute(changed) if target is not None else None
+    if target is None or found is None or not changed.seen:
+        return None
+    before, value = float(changed.seen[0] or 0.0), float(changed.value)
+    old = a.detach().cpu().double()
+    for _ in range(_STEPS):
+        new = found.detach().cpu().double()
+        slope = new - old
+        size = slope.square().sum().item()
+        if not 0 < size < math.inf:
+            break
+        share = ((target - old) * slope).sum().item() / size
+        before, value = value, before + share * (value - before)
+        if changed.argument == "eps":
+            value = max(value, 1e-3 * before)
+        if abs(value - before) <= 1e-6 * abs(value):
+            break
+        old, changed = new, replace(changed, value=value, seen=[])
+        if (found := compute(changed)) is None or found.shape != target.shape:
+            return None
+    return changed
