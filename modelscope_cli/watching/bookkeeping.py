@@ -195,7 +195,7 @@ class Cycle:
 
     def _count_evaluations(self) -> int:
         """Return the number of closure calls of LBFGS so far, which it keeps with its first parameter."""
-        first = next(iter(getattr(self.optimizer(), "state", {}).values()), {})
+        first: Any = next(iter(getattr(self.optimizer(), "state", {}).values()), {})
         return int(first.get("func_evals", 0)) if isinstance(first, dict) else 0
 
 

@@ -45,8 +45,6 @@ from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
 _PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
-_SPARSE = "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
-_BRIEF = "the steps are so short that some are only counted; --every 1 records all"
 
 
 class Recorder:
@@ -204,7 +202,7 @@ class Recorder:
             clock.is_owed |= clock.is_planned
             is_afforded = self._every is not None or not clock.is_owed or self._budget.allows(clock.step)
             if clock.is_owed and not is_afforded:
-                self._guard.tell_once(SPARSE, _SPARSE)
+                self._guard.tell_once(SPARSE, Budget.NOTE)
             clock.decided = clock.step, clock.is_owed and is_afforded
             clock.is_owed &= not is_afforded
         return clock.is_due or clock.decided[1]
@@ -298,7 +296,7 @@ class Recorder:
         if is_awaited or has_compiled():
             self.stretches.is_open = False
             return
-        self._guard.tell_once(SPARSE, _BRIEF)
+        self._guard.tell_once(SPARSE, Stretches.NOTE)
         self._passes.unhook()
         self.step_time.rest()
         self._n_missed = 0

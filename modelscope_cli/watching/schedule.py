@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
+from typing import ClassVar
 
 _OPENING = 20  # steps of all optimizers that are recorded at any cost
 _FIRST = 4  # the same of each optimizer
@@ -67,6 +68,9 @@ class Budget:
         was_plain: whether the last step was neither recorded nor followed.
     """
 
+    NOTE: ClassVar[str] = (
+        "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
+    )
     clock: Callable[[], float] = time.process_time
     n: int = 0
     was_plain: bool = False
@@ -115,6 +119,7 @@ class Stretches:
         clock: returns CPU seconds of this process.
     """
 
+    NOTE: ClassVar[str] = "the steps are so short that some are only counted; --every 1 records all"
     clock: Callable[[], float] = time.process_time
     is_open: bool = False
     is_barred: bool = False
