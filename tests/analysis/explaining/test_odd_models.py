@@ -76,7 +76,7 @@ def test_where_no_gradient_goes_through_is_said(last, said) -> None:
     model = Plain()
     model.body.insert(0, nn.Identity())
     model.body[0].forward = last
-    with pytest.raises(CannotRunError, match=f"{said} on the way passes no gradient"):
+    with pytest.raises(CannotRunError, match=f"{said} passes no gradient back"):
         cells(model, method="gradcam")
 
 
