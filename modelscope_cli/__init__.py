@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # `home_of` reads these lines
     from modelscope_cli.analysis.explaining.explain import explain
     from modelscope_cli.analysis.gradients.grads import grads
     from modelscope_cli.analysis.health.check import check
-    from modelscope_cli.analysis.hook import hook
+    from modelscope_cli.analysis.interventions import hook
     from modelscope_cli.analysis.load import load
     from modelscope_cli.analysis.predictions.predict import predict
     from modelscope_cli.analysis.predictions.preprocessing_check import doctor

@@ -28,33 +28,6 @@ from modelscope_cli.records.run import Arguments, InputInfo
 __all__ = ["Batch", "Inputs", "open_inputs"]
 
 
-def _open_request(
-    request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
-) -> Inputs:
-    """Open the requested images, tensor file or shapes; else noise of the natural size."""
-    if request.batch is not None and request.batch < 1:
-        raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
-    if request.files and request.shapes:
-        raise UsageError(
-            f"'{request.files[0]}' and '--input-shape {request.shapes[0]}' are two different inputs",
-            f"leave out --input-shape {request.shapes[0]}",
-        )
-    if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
-        refuse(request.size_options() + request.value_options(), "a tensor file")
-        return repeated(open_tensors(request, target, module), request.repeat)
-    if request.files and (named := natural_named(module, 1)) is not None and IMAGES in named:
-        return _open_beside_text(named, request, target, transforms, module)
-    if request.files:
-        return repeated(open_images(request, target, transforms, module), request.repeat)
-    if request.shapes:
-        refuse(request.size_options(), "'--input-shape'")
-    refuse(request.value_options(), "noise")
-    named = None if request.shapes else natural_named(module, request.batch or 1)
-    if named is not None:
-        return open_named(named, request, target, transforms, module)
-    return open_noise(request, target, transforms, module)
-
-
 def _open_beside_text(
     named: Mapping[str, Any],
     request: InputRequest,
@@ -226,7 +199,27 @@ def open_inputs(
         return repeated(open_batch(list(given.tensors), request.batch, target, "the tensor"), request.repeat)
     if given.loader is not None:
         return repeated(_open_loader(given.loader, target, module, request.seed), request.repeat)
-    return _open_request(request, target, transforms, module)
+    if request.batch is not None and request.batch < 1:
+        raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
+    if request.files and request.shapes:
+        raise UsageError(
+            f"'{request.files[0]}' and '--input-shape {request.shapes[0]}' are two different inputs",
+            f"leave out --input-shape {request.shapes[0]}",
+        )
+    if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
+        refuse(request.size_options() + request.value_options(), "a tensor file")
+        return repeated(open_tensors(request, target, module), request.repeat)
+    if request.files and (named := natural_named(module, 1)) is not None and IMAGES in named:
+        return _open_beside_text(named, request, target, transforms, module)
+    if request.files:
+        return repeated(open_images(request, target, transforms, module), request.repeat)
+    if request.shapes:
+        refuse(request.size_options(), "'--input-shape'")
+    refuse(request.value_options(), "noise")
+    named = None if request.shapes else natural_named(module, request.batch or 1)
+    if named is not None:
+        return open_named(named, request, target, transforms, module)
+    return open_noise(request, target, transforms, module)
 
 
 def _open_loader(loader: Iterable[Any], target: ModelSide, module: nn.Module | None, seed: int) -> Inputs:

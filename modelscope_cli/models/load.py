@@ -43,7 +43,11 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     `auto` is the first available of cuda, mps, xpu, else cpu; under torchrun each process takes its own GPU. `0`
     means `cuda:0`.
     """
-    here = _devices_here()
+    devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    devices += ["mps"] * torch.backends.mps.is_available()
+    if hasattr(torch, "xpu"):
+        devices += [f"xpu:{index}" for index in range(torch.xpu.device_count())]
+    here = [*devices, "cpu"]
     if requested.lower() == "auto":
         return _choose(here)
     name = f"cuda:{requested}" if requested.isdecimal() else requested.lower()
@@ -76,14 +80,6 @@ def _choose(here: list[str]) -> tuple[torch.device, str]:
 
 def _listed(words: list[str]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
-
-
-def _devices_here() -> list[str]:
-    devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    devices += ["mps"] * torch.backends.mps.is_available()
-    if hasattr(torch, "xpu"):
-        devices += [f"xpu:{index}" for index in range(torch.xpu.device_count())]
-    return [*devices, "cpu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +122,23 @@ class LoadedModel:
 def load_model(request: ModelRequest) -> LoadedModel:
     """Build the requested model and give it its weights."""
     with hubs_closed(request.is_offline):
-        return _load_model(request)
-
-
-def _load_model(request: ModelRequest) -> LoadedModel:
-    if is_onnx(request.model):
-        return _load_onnx(check_request(request))
-    request, recognised = recognise(check_request(request))
-    dtype = resolve_dtype(request.dtype)
-    architecture, weights = _find(request)
-    device, device_note = _device_for(request, weights)
-    prefix, name = split_hub(request.model)
-    if request.checkpoint is not None:
-        filled = _fill_from_file(architecture, request, request.checkpoint)
-    elif prefix and request.weights.lower() != "none":
-        filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
-    elif weights is not None:
-        filled = fill_pretrained(architecture, request, weights)
-    else:
-        filled = fill_randomly(architecture, request)
-    notes = (*recognised, *filled.notes, *([device_note] if device_note else []))
-    return _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
+        if is_onnx(request.model):
+            return _load_onnx(check_request(request))
+        request, recognised = recognise(check_request(request))
+        dtype = resolve_dtype(request.dtype)
+        architecture, weights = _find(request)
+        device, device_note = _device_for(request, weights)
+        prefix, name = split_hub(request.model)
+        if request.checkpoint is not None:
+            filled = _fill_from_file(architecture, request, request.checkpoint)
+        elif prefix and request.weights.lower() != "none":
+            filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
+        elif weights is not None:
+            filled = fill_pretrained(architecture, request, weights)
+        else:
+            filled = fill_randomly(architecture, request)
+        notes = (*recognised, *filled.notes, *([device_note] if device_note else []))
+        return _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
 
 
 def load_skeleton(request: ModelRequest) -> LoadedModel:
@@ -156,38 +148,34 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     be built on meta is built on the CPU, with a warning `meta_fallback`.
     """
     with hubs_closed(request.is_offline):
-        return _load_skeleton(request)
-
-
-def _load_skeleton(request: ModelRequest) -> LoadedModel:
-    if is_onnx(request.model):
-        return _load_onnx(check_request(request), has_values=False)
-    request, recognised = recognise(check_request(request))
-    if request.device.lower() != "auto":
-        resolve_device(request.device)
-    dtype = resolve_dtype(request.dtype)
-    architecture, weights = _find(request)
-    if not architecture.is_instance:
-        try:
-            filled = _fill_skeleton(architecture.on_meta(), request)
-            resolved = request.checkpoint.name if request.checkpoint else "random"
-            info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
-            filled = replace(
-                filled, weights=info, notes=(*recognised, *(filled.notes if request.checkpoint else ()))
-            )
-            return _placed(architecture, filled, torch.device("meta"), dtype, weights)
-        except UsageError:
-            raise
-        except Exception as error:  # constructors may raise anything on meta tensors
-            reason = (
-                error.message if isinstance(error, CannotRunError) else f"{type(error).__name__}: {error}"
-            )
-    else:
-        reason = f"'{request.model}' is a module already built"
-    filled = _fill_skeleton(architecture, request)
-    notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
-    filled = replace(filled, notes=(*recognised, *filled.notes), warnings=(notice, *filled.warnings))
-    return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
+        if is_onnx(request.model):
+            return _load_onnx(check_request(request), has_values=False)
+        request, recognised = recognise(check_request(request))
+        if request.device.lower() != "auto":
+            resolve_device(request.device)
+        dtype = resolve_dtype(request.dtype)
+        architecture, weights = _find(request)
+        if not architecture.is_instance:
+            try:
+                filled = _fill_skeleton(architecture.on_meta(), request)
+                resolved = request.checkpoint.name if request.checkpoint else "random"
+                info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
+                filled = replace(
+                    filled, weights=info, notes=(*recognised, *(filled.notes if request.checkpoint else ()))
+                )
+                return _placed(architecture, filled, torch.device("meta"), dtype, weights)
+            except UsageError:
+                raise
+            except Exception as error:  # constructors may raise anything on meta tensors
+                reason = (
+                    error.message if isinstance(error, CannotRunError) else f"{type(error).__name__}: {error}"
+                )
+        else:
+            reason = f"'{request.model}' is a module already built"
+        filled = _fill_skeleton(architecture, request)
+        notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
+        filled = replace(filled, notes=(*recognised, *filled.notes), warnings=(notice, *filled.warnings))
+        return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 
 def _load_onnx(request: ModelRequest, *, has_values: bool = True) -> LoadedModel:

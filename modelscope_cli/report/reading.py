@@ -41,8 +41,7 @@ def read(path: str | PathLike[str]) -> Shown:
     if len(records) > 1:
         names = " and ".join(_typed(one) for one in records)
         raise UsageError(
-            f"'{path}' compares two results: {names}",
-            "read one of the pages or folders it was made from",
+            f"'{path}' compares two results: {names}", "read one of the pages or folders it was made from"
         )
     return records[0]
 

@@ -62,7 +62,7 @@ _LOADS = {
     "yes": "torch.load accepts it with weights_only=True",
     "with names": "torch.load accepts it with weights_only=True once these names are allowed",
     "no": "torch.load does not accept it with weights_only=True",
-    "unasked": "it holds no pickle that torch.load would read",
+    "unasked": "contains no pickle that torch.load would read",
 }
 
 

@@ -197,7 +197,7 @@ def _odd_sizes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     data = _data(evidence)
     sides = [(w * h) ** 0.5 for w, h in zip(data.width, data.height, strict=True)]
-    return _odd(data, _ratios(sides), threshold, "larger or smaller than usual")
+    return _odd(data, _ratios(sides), threshold, "larger or smaller than the median image")
 
 
 @rule("MS807", "odd-aspect-ratios", WARNING, 3, needs=_NEEDS, excuse=_nothing_read)
@@ -211,7 +211,7 @@ def _odd_aspects(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     data = _data(evidence)
     aspects = [w / h for w, h in zip(data.width, data.height, strict=True)]
-    return _odd(data, _ratios(aspects), threshold, "wider or taller than usual")
+    return _odd(data, _ratios(aspects), threshold, "wider or taller than the median image")
 
 
 @rule("MS808", "dark-images", WARNING, 0.2, most=1, needs=_NEEDS, excuse=_nothing_read)

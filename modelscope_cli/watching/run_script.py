@@ -1,5 +1,6 @@
 """Run a script under a recorder, alone or as one of several ranks, and report on it."""
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
     process = os.getpid()
     is_new = folder is not None and not (folder.exists() and any(folder.iterdir()))
     refusal: UsageError | None = None
-    with alone(), gentle_sigterm() as hold_off:
+    with alone(), gentle_sigterm() as hold_off, unsearched_modules():
         path = None if folder is None else _open_folder(folder, ranks, request.force)
         is_remembered = path is None or request.abort_on == "findings"
         log = Log(path, memory.take if is_remembered else None)
@@ -108,6 +109,22 @@ def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
     else:
         wait_for_first(folder, ranks, force)
     return log_file(folder, ranks.rank)
+
+
+@contextmanager
+def unsearched_modules() -> Iterator[None]:
+    """Keep the garbage collector from searching what is imported already, torch above all, while open.
+
+    Objects of the recorder make it run more often, each time for some tenths of a second.
+    """
+    is_ours = not gc.get_freeze_count()
+    if is_ours:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if is_ours:
+            gc.unfreeze()
 
 
 @contextmanager

@@ -128,8 +128,22 @@ class Resized(nn.Module):
         return self.fc(x.abs().mean((2, 3)))
 
 
-def test_the_image_size_of_the_export_that_became_a_constant_is_named(tmp_path):
-    model = Resized().eval()
+class Gated(Resized):
+    """The first value of its own shape has one number for each channel, which any scale and shift would fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        height = int(x.shape[2])
+        x = self.conv(nn.functional.interpolate(x, size=(height // 2, height // 2), mode="bilinear"))
+        return self.fc((x * self.gate(x.mean((2, 3), keepdim=True))).abs().mean((2, 3)))
+
+
+@pytest.mark.parametrize("kind", [Resized, Gated])
+def test_the_image_size_of_the_export_that_became_a_constant_is_named(kind, tmp_path):
+    model = kind().eval()
     sizes = {"input_names": ["x"], "dynamic_axes": {"x": {2: "height", 3: "width"}}}
     faults.export(model, torch.randn(1, 3, 32, 32), tmp_path / "net.onnx", dynamo=False, **sizes)
     assert ms.diff(model, tmp_path / "net.onnx", torch.randn(1, 3, 32, 32)).is_same
@@ -246,3 +260,34 @@ def test_the_weight_of_a_norm_with_further_axes_is_found(tmp_path):
     faults.export(other, X, None, dynamo=True).save(tmp_path / "net.onnx")
     (cause,) = ms.diff(model, tmp_path / "net.onnx", X).causes
     assert (cause.kind, cause.layer) == ("weights", "1")
+
+
+def test_one_of_several_inputs_of_a_layer_is_traced_back_to_its_branch(tmp_path):
+    class Sum(nn.Module):
+        def forward(self, values):
+            return sum(values)
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1)
+            self.sum = Sum()
+
+        def forward(self, x):
+            resize = nn.functional.interpolate
+            return self.c(
+                self.sum([resize(one(x), scale_factor=2.0, mode="bilinear") for one in (self.a, self.b)])
+            )
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Branches().eval()
+    faults.export(model, X, None, dynamo=True).save(tmp_path / "net.onnx")
+    for which in range(2):
+        file = onnx.load(tmp_path / "net.onnx")
+        resize = [node for node in file.graph.node if node.op_type == "Resize"][which]
+        faults.attribute(resize, "coordinate_transformation_mode").s = b"align_corners"
+        onnx.save(file, tmp_path / "fault.onnx")
+        record = ms.diff(model, tmp_path / "fault.onnx", X)
+        (cause,) = record.causes
+        assert (cause.kind, cause.layer, "ab"[which] in cause.message.split()) == ("resize_mode", "sum", True)

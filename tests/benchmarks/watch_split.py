@@ -2,8 +2,10 @@
 
     python tests/benchmarks/watch_split.py [--pairs N] SCRIPT [ARGUMENTS]...
 
-Runs the script bare and watched in turn, in the current folder, and prints CPU seconds, never wall time. A step is
-a call of an optimizer of `torch.optim`. The first 20, which are all recorded, are told apart (`opening`).
+Runs the script bare and watched at once on one core, in the current folder, and prints CPU seconds, never wall
+time. Both wait for each other after 20 steps, so that whatever else the machine does slows down both alike: two
+bare runs differ by half a per cent on a busy machine. A step is a call of an optimizer of `torch.optim`. The first
+20, which are all recorded, are told apart (`opening`).
 """
 
 import itertools
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -32,8 +35,11 @@ class Split:
     peak: float
 
 
-def run(script: Sequence[str], *, is_watched: bool) -> Split:
+def run(script: Sequence[str], *, is_watched: bool, meeting: str | None = None) -> Split:
     """Run a script once; what it prints is thrown away.
+
+    Args:
+        meeting: an empty folder that is also given to the other run; None for a single run.
 
     Raises:
         RuntimeError: it failed, or took 20 steps or fewer.
@@ -44,7 +50,9 @@ def run(script: Sequence[str], *, is_watched: bool) -> Split:
         path = os.pathsep.join(filter(None, (str(_CLOCK), os.environ.get("PYTHONPATH"))))
         done = subprocess.run(
             [sys.executable, *watch * is_watched, *script],
-            env=os.environ | {"PYTHONPATH": path, "COST_CLOCK": str(clock)},
+            env=os.environ
+            | {"PYTHONPATH": path, "COST_CLOCK": str(clock)}
+            | ({} if meeting is None else {"COST_MEETING": meeting}),
             capture_output=True,
             text=True,
             check=False,
@@ -58,13 +66,32 @@ def run(script: Sequence[str], *, is_watched: bool) -> Split:
     return Split(seen["steps"], *(b - a for a, b in itertools.pairwise(times)), seen["peak"])
 
 
+def pair(script: Sequence[str], *, is_null: bool = False) -> tuple[Split, Split]:
+    """Run a script bare and watched at once on one core.
+
+    Args:
+        is_null: run it bare twice.
+    """
+    core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    before = os.sched_getaffinity(0) if core is not None else set()
+    with tempfile.TemporaryDirectory() as meeting, ThreadPoolExecutor(2) as pool:
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        try:
+            both = [
+                pool.submit(run, script, is_watched=is_watched, meeting=meeting)
+                for is_watched in (False, not is_null)
+            ]
+            bare, watched = (one.result() for one in both)
+        finally:
+            if core is not None:
+                os.sched_setaffinity(0, before)
+    return bare, watched
+
+
 def compare(script: Sequence[str], pairs: int) -> dict[str, float]:
     """Return medians over the pairs: the ratio of the steps, extra seconds of the rest, memory, the bare run."""
-    rounds = []
-    for pair in range(pairs):
-        order = (False, True) if pair % 2 else (True, False)
-        found = {is_watched: run(script, is_watched=is_watched) for is_watched in order}
-        rounds.append((found[False], found[True]))
+    rounds = [pair(script) for _ in range(pairs)]
     return {
         "n": rounds[0][0].n,
         "bare_s": median(a.start + a.opening + a.steps + a.end for a, _ in rounds),

@@ -7,7 +7,7 @@ import pytest
 from block_runs import TINY
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.blocks.verifying import gap_between
+from modelscope_cli.analysis.blocks.blocks import gap_between
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.shell.app import run
 

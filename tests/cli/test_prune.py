@@ -81,7 +81,7 @@ def test_channels_by_their_activation(run):
 def test_an_attention_keeps_what_is_not_seen(run):
     line = "prune {star} -m vit_b_16 -w none --num-classes 4 --method activation --by-channel --sweep ''"
     outcome = run(f"{line} --layer 'encoder.layers.encoder_layer_0' --json")
-    assert "not pruned, as their layers' output was not seen: 2 (" in outcome.err
+    assert "not pruned, because the output of their layers was not observed: 2 (" in outcome.err
     rows = {f"{row['name'].rpartition('_0.')[2]}.{row['parameter']}": row for row in outcome.json["layers"]}
     assert (
         rows["self_attention.in_proj_weight"]["zeros"] == rows["self_attention.out_proj.weight"]["zeros"] == 0

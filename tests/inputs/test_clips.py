@@ -11,7 +11,7 @@ from tolerance import assert_close
 from torch import Tensor, nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import from_sheet, to_sheet
 from modelscope_cli.inputs.tensor_files import read_tensors
 
@@ -162,3 +162,8 @@ def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
     (row,) = ms.featuremaps(model, x, save_tensors=file).maps
     assert row.note == "16 of 20 frames, in rows"
     assert torch.equal(load_file(file)["0"], model(x)[0])
+
+
+def test_a_signal_is_not_an_image() -> None:
+    with pytest.raises(CannotRunError, match="explain needs a model of single images"):
+        ms.explain(nn.Sequential(nn.Conv1d(3, 2, 3), nn.Flatten()), torch.rand(1, 3, 16), receipt="none")

@@ -265,6 +265,13 @@ def test_a_rule_fires_where_all_its_conditions_hold(code, record) -> None:
     assert code in codes(record)
 
 
+def test_a_first_step_that_replaces_the_weights_is_measured() -> None:
+    (finding,) = judged(overwritten()).findings
+    assert finding.message.startswith(
+        "the first step changes it by 30x its norm, and nearly all weights by more"
+    )
+
+
 @pytest.mark.parametrize(("code", "record"), cases(QUIET))
 def test_a_rule_is_quiet_where_one_condition_is_missing(code, record) -> None:
     assert code not in codes(record)

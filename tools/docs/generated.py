@@ -31,9 +31,28 @@ def generated() -> dict[Path, str]:
         DOCS / "schemas.md": ("documents", documents.overview()),
     }
     made |= {page: _filled(page, name, text) for page, (name, text) in overviews.items()}
+    made = {page: _with_links(page, text) for page, text in made.items()}
     site = ROOT / "zensical.toml"
     made |= {DOCS / "ci.md": _with_recipes(DOCS / "ci.md"), site: _with_commands(site)}
     return made | {DOCS / "modelscope.1": manual.manual()}
+
+
+# Code, links and headings, which stay, or the code of a rule.
+_CODE = re.compile(
+    r"```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|^#.*?$|\\?\[[^\]]*\]|\b(MS\d{3})\b", re.DOTALL | re.MULTILINE
+)
+
+
+def _with_links(page: Path, text: str) -> str:
+    """Link the codes of rules to their pages, except on their own."""
+    folder = (
+        "" if page.parent.name == "rules" else "../rules/" if page.parent.name == "commands" else "rules/"
+    )
+
+    def link(code: re.Match[str]) -> str:
+        return f"[{code[1]}]({folder}{code[1]}.md)" if code[1] and code[1] != page.stem else code[0]
+
+    return _CODE.sub(link, text)
 
 
 def _with_commands(site: Path) -> str:

@@ -20,7 +20,7 @@ from modelscope_cli.analysis.activations.maps import (
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.spatial.arrange import with_frames
+from modelscope_cli.analysis.spatial.positions import with_frames
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION
-from modelscope_cli.analysis.spatial.arrange import by_cells, by_shape
-from modelscope_cli.analysis.spatial.positions import Cells
+from modelscope_cli.analysis.spatial.positions import Cells, by_cells, by_shape
 from modelscope_cli.analysis.spatial.tracker import Tracker
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in

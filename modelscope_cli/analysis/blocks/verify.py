@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelscope_cli.analysis.blocks.blocks import TOLERANCE, Verifying, verifying
 from modelscope_cli.analysis.blocks.folder import (
     TIMING,
     BlockFolder,
@@ -15,7 +16,6 @@ from modelscope_cli.analysis.blocks.folder import (
     keywords_of,
     model_request,
 )
-from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.certificate import VerifyRecord
 from modelscope_cli.records.keywords import spelled_out

@@ -6,6 +6,7 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -213,9 +214,10 @@ def _entering(
             message = f"{label} ({kind}) is missing in B: without it, {where} has the same input in A"
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
-    start = evidence.before[-1][0] if evidence.before else ""
-    if change := find_change(lambda one: under(a, evidence, one, start=start), ours, theirs, tolerance):
-        yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
+    for start in (*(label for label, *_ in reversed(evidence.before)), ""):
+        if change := find_change(partial(under, a, evidence, start=start), ours, theirs, tolerance):
+            yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
+            return
 
 
 # What leaves

@@ -11,6 +11,7 @@ from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause
 from modelscope_cli.records.naming import dtype_name
 
+_FEWEST = 16  # values of a channel, below which a scale and a shift fit anything
 _ALIKE = 1e-3  # residual, relative to B, below which a change explains what is there
 
 
@@ -26,7 +27,7 @@ def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause
     if a.ndim == 4 and b.shape == a.mT.shape and apart(a.mT, b) < _ALIKE < apart(a, b):
         message = "the inputs already differ: B takes them with height and width exchanged"
         return Cause("axis_order", None, message, "give both images of N, C, H, W")
-    if a.shape != b.shape or a.ndim < 3:
+    if a.shape != b.shape or a.ndim < 3 or a[:, 0].numel() < _FEWEST:
         return None
     n = a.shape[1]
     orders = (

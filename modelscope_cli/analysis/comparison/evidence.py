@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.programs import MOVING, Key, LayerNames, Matching, OnnxProgram, Seen
-from modelscope_cli.analysis.comparison.variants import Changed
+from modelscope_cli.analysis.comparison.variants import Changed, apart
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
@@ -20,6 +20,7 @@ from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observ
 from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments
 
+_ALIKE = 1e-5  # relative L2 within which a value that enters on both sides is the same
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
 _N_DIGITS = 8  # units in the last place by which the kernels of two runtimes may differ
 _N_ROUNDED = 4096  # values sampled of an output
@@ -32,6 +33,7 @@ class Divergence:
     Attributes:
         modules: the layer; with the one folded into it before it.
         name: of the layer whose row diverges; empty for the whole model.
+        a_in, b_in: the value that enters it in A and not in B, the `place`-th; those that enter it in B alone.
         before: the outputs of the calls before it in A, by label, the latest last.
         untested: the labels of layers that have no value in B.
         between: values of B from those that are as in A to those that enter the layer.
@@ -42,6 +44,7 @@ class Divergence:
     name: str
     modules: tuple[tuple[str, nn.Module], ...]
     a_in: Tensor | None
+    place: int
     a_out: Tensor | None
     b_in: tuple[Tensor, ...]
     b_out: Tensor | None
@@ -63,20 +66,19 @@ class _Tap(Observer):
 
     def __init__(self, first: tuple[str, int], last: tuple[str, int]) -> None:
         self._first, self._last = first, last
-        self.entering: Tensor | None = None
+        self.entering: list[Tensor] = []
         self.leaving: Tensor | None = None
         self.before: deque[tuple[str, str, Tensor]] = deque(maxlen=N_BEFORE)
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if (call.name, call.index) == self._first and self.entering is None:
-            tensors = [tensor for _, tensor in tensors_in((args, kwargs))]
-            self.entering = tensors[0].detach().clone() if tensors else None
+        if (call.name, call.index) == self._first and not self.entering:
+            self.entering = [tensor.detach().clone() for _, tensor in tensors_in((args, kwargs))]
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         tensors = [tensor for _, tensor in tensors_in(output)]
         if tensors and (call.name, call.index) == self._last:
             self.leaving = tensors[0].detach().clone()
-        elif tensors and is_innermost and self.entering is None:
+        elif tensors and is_innermost and not self.entering:
             self.before.append((call.label, call.type, tensors[0].detach().clone()))
 
 
@@ -101,17 +103,23 @@ def gathered(
     between: tuple[Tensor, ...] = ()
     if b.program is None or matching is None:
         other = _run(b, args, start, (first.name, first.call))
-        b_in = tuple(one for one in (other.entering,) if one is not None)
+        b_in = tuple(other.entering)
         b_out = other.leaving
     else:
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
         b_in, b_out, between = _values_of(b, matching, key, {*names} - {""}, args, same)
+    # Of several values that enter, the one that is not among those of B.
+    alone = [n for n, one in enumerate(tap.entering) if all(apart(one, other) > _ALIKE for other in b_in)]
+    place = alone[0] if alone else 0
+    if alone:
+        b_in = tuple(one for one in b_in if all(apart(other, one) > _ALIKE for other in tap.entering)) or b_in
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
     return Divergence(
         a=a,
         name=first.name,
         modules=modules,
-        a_in=tap.entering,
+        a_in=tap.entering[place] if tap.entering else None,
+        place=place,
         a_out=tap.leaving,
         b_in=b_in,
         b_out=b_out,
@@ -259,7 +267,7 @@ def rounding(a: Side, keys: Set[Key], args: Arguments) -> dict[Key, float]:
 
 
 class _Window(_Tap, Intervention):
-    """Has a change act between the end of one call and the begin of another, or leaves one call out."""
+    """Has a change act between the end of one call and the begin of the next, or leaves one call out."""
 
     def __init__(
         self, layer: tuple[str, int], last: tuple[str, int], changed: Changed | None, start: str, skipped: str
@@ -277,7 +285,7 @@ class _Window(_Tap, Intervention):
         super().enter(call, module, args, kwargs)
         if call.label == self._skipped and args and isinstance(args[0], Tensor):
             self._given = args[0].clone()  # which a layer may change in place
-        if call.name and (call.name, call.index) == self._layer:
+        if call.name and ((call.name, call.index) == self._layer or not any(module.children())):
             self._turn(is_on=False)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -314,4 +322,6 @@ def under(
             session.run(a.place(evidence.args))
     except CannotRunError:
         return None
-    return window.entering if name and not is_inside else window.leaving
+    if not name or is_inside:
+        return window.leaving
+    return window.entering[evidence.place] if evidence.place < len(window.entering) else None

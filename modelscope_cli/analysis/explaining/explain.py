@@ -481,7 +481,8 @@ def _frames(loaded: "LoadedModel", args: Arguments) -> tuple[int, int]:
 def _images(args: Arguments) -> Iterator[Tensor]:
     """Return the images of a batch, each `(1, C, H, W)`, or clips and volumes of five dimensions."""
     tensors = [tensor for _, tensor in tensors_in(args)]
-    if all(tensor.ndim == 3 for tensor in tensors):  # a list of them
+    is_list = isinstance(args, tuple) and len(args) > 0 and isinstance(args[0], list)
+    if is_list and all(tensor.ndim == 3 for tensor in tensors):
         each = [tensor[None] for tensor in tensors]
     else:
         each = list(tensors[0].split(1)) if len(tensors) == 1 else []

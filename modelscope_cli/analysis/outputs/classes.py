@@ -129,7 +129,7 @@ class PixelScores(_Logits):
         if not pixels.flatten(1).any(1).all():
             there = ", ".join(name_class(each, categories) for each in predicted.unique().tolist()[:5])
             raise UsageError(
-                f"'--target {aim.typed}': no pixel is predicted to be {name}; predicted are {there}",
+                f"'--target {aim.typed}': no pixel is predicted as {name}; predicted classes: {there}",
                 f"--target '{aim.name}'   takes it in all pixels",
             )
         return _follow_pixels(words, targets, pixels, (index,) * len(self))

@@ -75,8 +75,8 @@ def predict(
             label, in any case, or an index; for several labels a list of them, for pixels the path of a mask. The
             record then has no predictions.
         hook: changes to values during the pass, in the syntax of `--hook`.
-        each: called with the record of each batch as it is predicted. The returned record then has no predictions,
-            so that memory does not grow with the number of images.
+        each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
+            predictions, so that memory does not grow with the number of images.
         out: folder for the report, the figures of a truth, the depths or classes of the pixels of the first images,
             and over image files every finished block; `force` allows one that is not empty.
 

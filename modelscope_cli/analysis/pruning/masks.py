@@ -178,6 +178,8 @@ def unranked(prunables: Sequence[Prunable], importance: Mapping[nn.Parameter, Te
         f"{prunable.layer}.{prunable.name}" for prunable in prunables if prunable.weight not in importance
     ]
     if len(unseen) == len(prunables):
-        raise CannotRunError(f"no output of the chosen layers was seen: {listed(unseen)}", "--method l1")
-    message = f"not pruned, as their layers' output was not seen: {listed(unseen)}"
+        raise CannotRunError(
+            f"no output of the selected layers was observed: {listed(unseen)}", "--method l1"
+        )
+    message = f"not pruned, because the output of their layers was not observed: {listed(unseen)}"
     return (Notice("unranked_weights", message),) if unseen else ()

@@ -144,7 +144,7 @@ def draw_losses(record: AttackRecord) -> Any:
     final = record.losses[record.restart][record.iterations]
     verdict = "fooled" if record.success else "best, but not fooled"
     axes.plot(record.iterations, final, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
-    axes.set_ylabel(f"{loss_words(record)}, {'falling' if record.targeted else 'rising'} is progress")
+    axes.set_ylabel(f"{loss_words(record)} (has to {'fall' if record.targeted else 'rise'})")
     axes.set_xlabel(f"gradient steps made, of at most {record.steps}")
     n_steps = max(len(losses) for losses in record.losses) - 1
     axes.set_xlim(-0.02 * n_steps - 0.1, n_steps * 1.02 + 0.1)

@@ -66,8 +66,8 @@ def _losses(record: AttackRecord) -> Html:
         steps = [n for step, _ in runs for n in (*step, 0)]
         values = [value for _, losses in runs for value in (*losses, None)]
         lines.insert(0, Line("the other runs", steps, values, 1))
-    towards = "falling" if record.targeted else "rising"
-    title = f"{loss_words(record)}, {towards} is progress; {numbers.number(record.loss_before)} of the image itself"
+    towards = "fall" if record.targeted else "rise"
+    title = f"{loss_words(record)} (has to {towards}); {numbers.number(record.loss_before)} for the original image"
     return line_chart(title, lines)
 
 

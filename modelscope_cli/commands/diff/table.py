@@ -154,7 +154,7 @@ def _title(record: DiffRecord) -> str:
     elif weights[0] != weights[1]:
         names = f"{a.name}, {weights[0]} compared with {weights[1]}"
     else:
-        names = f"{a.name} compared with itself"
+        names = f"{a.name} compared with itself" if record.figures is None else f"two results of {a.name}"
     if record.figures is not None:
         return f"{names}, number by number"
     if input_info is None:
@@ -190,7 +190,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
                 "not found; checked were training mode, batch, inputs, order, precision, arguments and weights",
             )
         )
-    if record.labels_changed is not None and (record.labels_changed or record.matched_by is not None):
+    if record.labels_changed is not None:
         facts.append(("labels", f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"))
     facts.append(("tolerance", _tolerance(record)))
     within = [row for row in record.rows if row.status == "same" and row.differing]

@@ -175,7 +175,8 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     if record.steps:
         sparse = next((event for event in record.events if event.kind == SPARSE), None)
         few = f"; since step {sparse.step} {sparse.message}" if sparse else ""
-        facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full{few}"))
+        n = "all" if record.recorded == record.steps else record.recorded
+        facts.append(("steps", f"{record.steps}, {n} of them recorded in full{few}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", time_words(record.facts.time)))
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))

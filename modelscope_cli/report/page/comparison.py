@@ -118,12 +118,12 @@ def _differences(changed: Sequence[tuple[str, str, str]]) -> Html:
     titles = enumerate(("what", "A", "B"))
     columns = tuple(Column(one, one, itemgetter(n), is_number=False, wraps=n > 0) for n, one in titles)
     sheet = Sheet("", columns, tuple(changed))
-    return sheet_section(sheet, "differing", "How A and B were made differently.")
+    return sheet_section(sheet, "differing", "Differences in how A and B were made.")
 
 
 def _summed_up(changed: Sequence[tuple[str, str, str]], sheet: Sheet) -> str:
     """Return what was made differently, and how many rows differ."""
-    how = some([name for name, _, _ in changed], 4) if changed else "nothing"
+    how = some([name for name, _, _ in changed], 4) if changed else "none"
     columns = sheet.columns[1:]
     cells = {column.key: column.cells(sheet.rows) for column in columns}
     pairs = [key.removesuffix("_a") for key in cells if key.endswith("_a") and f"{key[:-2]}_b" in cells]
@@ -133,7 +133,7 @@ def _summed_up(changed: Sequence[tuple[str, str, str]], sheet: Sheet) -> str:
         return is_alone or any(cells[f"{key}_a"][n] != cells[f"{key}_b"][n] for key in pairs)
 
     others = sum(is_other(n, row) for n, row in enumerate(sheet.rows))
-    return f"made differently: {how}; {others} of {counted(len(sheet.rows), 'row')} differ"
+    return f"settings that differ: {how}; {others} of {counted(len(sheet.rows), 'row')} differ"
 
 
 def _name(record: Any) -> str:

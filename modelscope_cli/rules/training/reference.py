@@ -60,14 +60,14 @@ def compare_with(run: WatchRecord, good: WatchRecord, name: str) -> Comparison:
     Args:
         name: of the reference run, as typed.
     """
-    begins = _Beginning(run, good)
-    found = [*_typed_and_called(run, good), *begins.deviations()]
+    is_alike = _begins_alike(run, good)
+    found = [*_typed_and_called(run, good), *(_first_outputs(run, good) if is_alike else ())]
     ours, theirs = _stated(run), _stated(good)
     for key, value in ours.items():
         if value != theirs.get(key, value):
             found.append(Deviation(*key, None, value, theirs[key]))
-    curves = _curves(good, begins.is_alike)
-    for key, curve in _curves(run, begins.is_alike).items():
+    curves = _curves(good, is_alike)
+    for key, curve in _curves(run, is_alike).items():
         if key in curves and (differs := curve.leaves(curves[key])) is not None:
             step, here, there = differs
             found.append(Deviation(*key, step, here, there))
@@ -140,50 +140,37 @@ def _calls(record: WatchRecord) -> list[str]:
     return [f"{label(one.name or one.model, one.call)} ({one.type})" for one in record.layers]
 
 
-class _Beginning:
-    """The first step of two runs.
-
-    Attributes:
-        is_alike: whether inputs and weights are equal, as with one seed; then outputs must be, too.
-    """
-
-    def __init__(self, run: WatchRecord, good: WatchRecord) -> None:
-        self._run, self._good = run, good
-        inputs = {(one.model, one.name): one.series for one in good.facts.inputs}
-        weights = {(one.model, one.name): one.series for one in good.parameters}
-        self.is_alike = bool(run.facts.inputs) and all(
-            (
-                *(
-                    _begins_like(x.series, inputs.get((x.model, x.name)), "mean", "std")
-                    for x in run.facts.inputs
-                ),
-                *(
-                    _begins_like(x.series, weights.get((x.model, x.name)), "weight_norm")
-                    for x in run.parameters
-                    if x.series.step
-                ),
-            )
+def _begins_alike(run: WatchRecord, good: WatchRecord) -> bool:
+    """Tell whether inputs and weights are equal at first, as with one seed; then outputs must be, too."""
+    inputs = {(one.model, one.name): one.series for one in good.facts.inputs}
+    weights = {(one.model, one.name): one.series for one in good.parameters}
+    trained = [x for x in run.parameters if x.series.step]
+    return (
+        bool(run.facts.inputs)
+        and all(
+            _begins_like(x.series, inputs.get((x.model, x.name)), "mean", "std") for x in run.facts.inputs
         )
+        and all(_begins_like(x.series, weights.get((x.model, x.name)), "weight_norm") for x in trained)
+    )
 
-    def deviations(self) -> Iterator[Deviation]:
-        """Yield the first output that differs although inputs and weights do not; without one, the first loss."""
-        if not self.is_alike:
-            return
-        name_of = labelling(self._run.layers, self._run.parameters)
-        there = {_call_of(one): one.series for one in self._good.layers}
-        for one in self._run.layers:
-            other = there.get(_call_of(one))
-            if other is None or _begins_like(one.series, other, "mean", "std"):
-                continue
-            if not one.type.startswith(_RANDOM):
-                where = f"{name_of(one)}, first output of equal inputs and weights"
-                words = (f"mean {_written(x.mean[0])}, std {_written(x.std[0])}" for x in (one.series, other))
-                yield Deviation("model", where, one.series.step[0], *words)
-            return
-        for a, b in zip(self._run.loss, self._good.loss, strict=False):
-            if a.step and b.step and not _is_close(a.value[0], b.value[0], _BEGIN):
-                where = "first loss of equal outputs: the targets or the loss differ"
-                yield Deviation("criterion", where, a.step[0], _written(a.value[0]), _written(b.value[0]))
+
+def _first_outputs(run: WatchRecord, good: WatchRecord) -> Iterator[Deviation]:
+    """Yield the first output that differs although inputs and weights do not; without one, the first loss."""
+    name_of = labelling(run.layers, run.parameters)
+    there = {_call_of(one): one.series for one in good.layers}
+    for one in run.layers:
+        other = there.get(_call_of(one))
+        if other is None or _begins_like(one.series, other, "mean", "std"):
+            continue
+        if not one.type.startswith(_RANDOM):
+            where = f"{name_of(one)}, first output of equal inputs and weights"
+            words = (f"mean {_written(x.mean[0])}, std {_written(x.std[0])}" for x in (one.series, other))
+            yield Deviation("model", where, one.series.step[0], *words)
+        return
+    for a, b in zip(run.loss, good.loss, strict=False):
+        if a.step and b.step and not _is_close(a.value[0], b.value[0], _BEGIN):
+            where = "first loss of equal outputs: the targets or the loss differ"
+            yield Deviation("criterion", where, a.step[0], _written(a.value[0]), _written(b.value[0]))
 
 
 def _call_of(one: WatchedLayer) -> tuple[str, str, int]:

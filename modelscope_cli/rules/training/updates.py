@@ -173,9 +173,14 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
         words = (
-            f"single steps change it by {percent(-change)} of its norm; more than {percent(threshold)} since step "
+            f"single steps change it by {percent(-change)} of its norm; above {percent(threshold)} since step "
             f"{step}"
         )
+        if not case.fails:
+            words = (
+                f"the first step changes it by {one.series.update_ratio[0] or 0.0:.2g}x its norm, and nearly all "
+                f"weights by more than {_REPLACED:g}x"
+            )
         if jump and jump[0] >= step:
             step = jump[0]
             words += f"; {rise}"

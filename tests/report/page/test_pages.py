@@ -168,7 +168,7 @@ def test_two_results_of_a_model_have_a_chart_of_every_figure_they_differ_in(docu
     charts = re.findall('<svg class="chart"[^>]*aria-label="([^"]*)"', page)
     assert [label.split(",")[0].split(".")[0] for label in charts] == ["mean"]
     assert '<a href="#row-5" class="flag">' in page
-    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("Along the depth") == 0
+    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("By layer") == 0
 
 
 def test_rows_that_only_one_has_stand_where_it_has_them(documents):
@@ -191,6 +191,15 @@ def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
     for name in ("diff", "diff_run"):
         page = page_of(restore(documents[name]))
         assert 'aria-label="Relative difference of B from A' in page
+
+
+def test_every_code_of_a_rule_is_a_link_to_its_explanation(documents):
+    for name in ("check", "rules", "train_study"):
+        page = page_of(restore(documents[name]))
+        explained = re.findall(r'id="rule-(MS\d{3})"', page)
+        main = re.sub(r"<(script|style|svg|h3|a)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
+        assert explained
+        assert [code for code in explained if code in main or f'href="#rule-{code}"' not in page] == []
 
 
 def test_every_folder_with_images_has_its_page(documents):
