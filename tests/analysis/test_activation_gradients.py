@@ -99,15 +99,12 @@ class First(nn.Module):
         return self.doubled(parts["left"] if isinstance(parts, dict) else parts[0])
 
 
-@pytest.mark.parametrize(
-    ("kind", "paths"),
-    [
-        ("tuple", ["0", "1"]),
-        ("list", ["0", "1.0"]),
-        ("dict", ["left", "right"]),
-        ("named", ["left", "right"]),
-    ],
-)
+@pytest.mark.parametrize(("kind", "paths"), [
+    ("tuple", ["0", "1"]),
+    ("list", ["0", "1.0"]),
+    ("dict", ["left", "right"]),
+    ("named", ["left", "right"]),
+])  # fmt: skip
 def test_every_tensor_of_an_output_is_a_row_and_one_without_use_says_so(measure, kept, kind, paths):
     used, unused, _ = measure(First(kind), X, loss=MEAN).activations
     assert [used.output, unused.output] == paths

@@ -136,27 +136,24 @@ def test_an_older_exporter_is_matched_by_the_names_of_nodes_and_without_these_by
     assert any(row.matched and row.matched.startswith("by shape and value") for row in record.layers)
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind", "layer"),
-    [
-        (faults.one_weight, "weights", "conv3"),
-        (faults.one_folded_weight, "weights", "conv2"),
-        (faults.half_weights, "cast", "conv3"),
-        (faults.half, "cast", "conv3"),
-        (faults.epsilon, "epsilon", "norm"),
-        (faults.odd_epsilon, "epsilon", "norm"),
-        (faults.same_padding, "padding", "bn2"),
-        (faults.turned, "axis_order", None),
-        (faults.asymmetric, "resize_mode", "conv3"),
-        (faults.nearest, "resize_mode", "conv3"),
-        (faults.corners, "resize_mode", "conv3"),
-        (faults.no_activation, "missing_node", "act#1"),
-        (faults.swapped_classes, "class_order", "fc"),
-        (faults.swapped_channels, "channel_order", None),
-        (faults.other_mean, "preprocessing", None),
-        (faults.other_range, "input_range", None),
-    ],
-)
+@pytest.mark.parametrize(("fault", "kind", "layer"), [
+    (faults.one_weight, "weights", "conv3"),
+    (faults.one_folded_weight, "weights", "conv2"),
+    (faults.half_weights, "cast", "conv3"),
+    (faults.half, "cast", "conv3"),
+    (faults.epsilon, "epsilon", "norm"),
+    (faults.odd_epsilon, "epsilon", "norm"),
+    (faults.same_padding, "padding", "bn2"),
+    (faults.turned, "axis_order", None),
+    (faults.asymmetric, "resize_mode", "conv3"),
+    (faults.nearest, "resize_mode", "conv3"),
+    (faults.corners, "resize_mode", "conv3"),
+    (faults.no_activation, "missing_node", "act#1"),
+    (faults.swapped_classes, "class_order", "fc"),
+    (faults.swapped_channels, "channel_order", None),
+    (faults.other_mean, "preprocessing", None),
+    (faults.other_range, "input_range", None),
+])  # fmt: skip
 def test_a_planted_fault_is_named_with_its_layer(planted, fault, kind, layer):
     before = copy.deepcopy(NET.state_dict())
     record = planted(fault)
@@ -192,16 +189,13 @@ def test_objects_of_python(file, tmp_path):
     assert (found.first_divergence, found.causes[0].kind) == ("conv3", "weights")
 
 
-@pytest.mark.parametrize(
-    ("b", "keywords", "words"),
-    [
-        ("nowhere.onnx", {}, "no ONNX file"),
-        ("net.onnx", {"b_dtype": "bfloat16"}, "run as it is"),
-        ("net.onnx", {"b_mode": "train"}, "run as a whole"),
-        ("net.onnx", {"rank_layers": True}, "lower precision"),
-        ("cut.onnx", {}, "damaged or cut short"),
-    ],
-)
+@pytest.mark.parametrize(("b", "keywords", "words"), [
+    ("nowhere.onnx", {}, "no ONNX file"),
+    ("net.onnx", {"b_dtype": "bfloat16"}, "run as it is"),
+    ("net.onnx", {"b_mode": "train"}, "run as a whole"),
+    ("net.onnx", {"rank_layers": True}, "lower precision"),
+    ("cut.onnx", {}, "damaged or cut short"),
+])  # fmt: skip
 def test_what_cannot_be_compared_is_said(file, b, keywords, words):
     (file.parent / "cut.onnx").write_bytes(file.read_bytes()[:2000])
     with pytest.raises((CannotRunError, UsageError), match=words):

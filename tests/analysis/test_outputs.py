@@ -50,33 +50,30 @@ SCORES, MAPS, TOKENS = numbers(2, 3), numbers(2, 3, 8, 8), numbers(2, 5, 3)
 WIDE = numbers(2, 4, 8, 8)
 
 
-@pytest.mark.parametrize(
-    ("output", "family", "kind", "path"),
-    [
-        (SCORES, "classification", "classes", ""),
-        ((SCORES, MAPS), "custom", "classes", "0"),
-        ((MAPS, SCORES), "custom", "classes", "1"),
-        ({"features": numbers(2, 7), "logits": SCORES}, "custom", "classes", "logits"),
-        ({"deep": {"key": SCORES}, "maps": [MAPS]}, "custom", "classes", "deep.key"),
-        ({"colour": SCORES, "kind": numbers(2, 4)}, "custom", "heads", "colour"),
-        ((SCORES, numbers(2, 4)), "custom", "classes", "0"),
-        (OrderedDict(out=MAPS, aux=MAPS), "segmentation", "pixels", "out"),
-        ({"logits": numbers(2, 4, 2, 2)}, "custom", "pixels", "logits"),
-        (WIDE, "custom", "pixels", ""),
-        (MAPS, "custom", "pixels", ""),  # as many channels as the image, and as class names
-        (numbers(2, 4, 4, 4), "custom", "vectors", ""),  # feature maps
-        (numbers(2, 1, 8, 8), "custom", "depth", ""),
-        (numbers(2, 8, 8), "custom", "depth", ""),
-        ({"predicted_depth": numbers(2, 6, 6)}, "custom", "depth", "predicted_depth"),
-        ([MAPS, MAPS], "optical_flow", "vectors", "1"),
-        (TOKENS, "custom", "vectors", ""),
-        (Encoded(TOKENS, SCORES), "custom", "vectors", "pooler_output"),
-        ({"image_embeds": SCORES}, "custom", "vectors", "image_embeds"),
-        (numbers(2, 1), "custom", "vectors", ""),
-        (numbers(2), "custom", "vectors", ""),
-        (Detected(TOKENS, numbers(2, 5, 4).sigmoid()), "custom", "boxes", "logits"),
-    ],
-)
+@pytest.mark.parametrize(("output", "family", "kind", "path"), [
+    (SCORES, "classification", "classes", ""),
+    ((SCORES, MAPS), "custom", "classes", "0"),
+    ((MAPS, SCORES), "custom", "classes", "1"),
+    ({"features": numbers(2, 7), "logits": SCORES}, "custom", "classes", "logits"),
+    ({"deep": {"key": SCORES}, "maps": [MAPS]}, "custom", "classes", "deep.key"),
+    ({"colour": SCORES, "kind": numbers(2, 4)}, "custom", "heads", "colour"),
+    ((SCORES, numbers(2, 4)), "custom", "classes", "0"),
+    (OrderedDict(out=MAPS, aux=MAPS), "segmentation", "pixels", "out"),
+    ({"logits": numbers(2, 4, 2, 2)}, "custom", "pixels", "logits"),
+    (WIDE, "custom", "pixels", ""),
+    (MAPS, "custom", "pixels", ""),  # as many channels as the image, and as class names
+    (numbers(2, 4, 4, 4), "custom", "vectors", ""),  # feature maps
+    (numbers(2, 1, 8, 8), "custom", "depth", ""),
+    (numbers(2, 8, 8), "custom", "depth", ""),
+    ({"predicted_depth": numbers(2, 6, 6)}, "custom", "depth", "predicted_depth"),
+    ([MAPS, MAPS], "optical_flow", "vectors", "1"),
+    (TOKENS, "custom", "vectors", ""),
+    (Encoded(TOKENS, SCORES), "custom", "vectors", "pooler_output"),
+    ({"image_embeds": SCORES}, "custom", "vectors", "image_embeds"),
+    (numbers(2, 1), "custom", "vectors", ""),
+    (numbers(2), "custom", "vectors", ""),
+    (Detected(TOKENS, numbers(2, 5, 4).sigmoid()), "custom", "boxes", "logits"),
+])  # fmt: skip
 def test_what_an_output_is(output, family, kind, path):
     answer = read(output, family)
     assert (answer.kind, answer.parts[0][0]) == (kind, path)
@@ -85,16 +82,13 @@ def test_what_an_output_is(output, family, kind, path):
     assert not answer.distance(answer).any()
 
 
-@pytest.mark.parametrize(
-    ("output", "said"),
-    [
-        (None, "a NoneType without tensors"),
-        ("text", "a str without tensors"),
-        (torch.ones(2, 3).long(), "tensors of int64"),
-        (torch.ones(0, 3), "cannot be"),
-        (numbers(6, 3), "6x3, and it was given 2 images"),
-    ],
-)
+@pytest.mark.parametrize(("output", "said"), [
+    (None, "a NoneType without tensors"),
+    ("text", "a str without tensors"),
+    (torch.ones(2, 3).long(), "tensors of int64"),
+    (torch.ones(0, 3), "cannot be"),
+    (numbers(6, 3), "6x3, and it was given 2 images"),
+])  # fmt: skip
 def test_what_says_nothing_of_the_images(output, said):
     with pytest.raises(CannotRunError) as caught:
         read(output)
@@ -105,22 +99,14 @@ class Unet(nn.Module):
     __module__ = "segmentation_models_pytorch.decoders.unet.model"
 
 
-@pytest.mark.parametrize(
-    ("module", "output", "kind", "why"),
-    [
-        (Unet(), MAPS, "pixels", "Unet is a model for segmentation"),
-        (Unet(), numbers(2, 1, 8, 8), "pixels", "Unet is a model for segmentation"),
-        (nn.Sequential(nn.Sigmoid()), numbers(2, 1, 8, 8).sigmoid(), "pixels", "after a sigmoid"),
-        (
-            nn.Sequential(nn.Sigmoid()),
-            numbers(2, 1, 8, 8),
-            "depth",
-            "one channel",
-        ),  # something comes after it
-        (nn.Identity(), WIDE, "pixels", "4 channels"),
-        (nn.Identity(), numbers(2, 3, 8, 8), "vectors", None),  # as many channels as the image: an image
-    ],
-)
+@pytest.mark.parametrize(("module", "output", "kind", "why"), [
+    (Unet(), MAPS, "pixels", "Unet is a model for segmentation"),
+    (Unet(), numbers(2, 1, 8, 8), "pixels", "Unet is a model for segmentation"),
+    (nn.Sequential(nn.Sigmoid()), numbers(2, 1, 8, 8).sigmoid(), "pixels", "after a sigmoid"),
+    (nn.Sequential(nn.Sigmoid()), numbers(2, 1, 8, 8), "depth", "one channel"),  # something comes after it
+    (nn.Identity(), WIDE, "pixels", "4 channels"),
+    (nn.Identity(), numbers(2, 3, 8, 8), "vectors", None),  # as many channels as the image: an image
+])  # fmt: skip
 def test_why_an_output_is_read_as_what_it_is(module, output, kind, why):
     answer = OutputReader("custom", None, module).read(output, (torch.zeros(2, 3, 8, 8),), 2)
     assert answer.kind == kind
@@ -128,16 +114,13 @@ def test_why_an_output_is_read_as_what_it_is(module, output, kind, why):
     assert ("--output-kind" in answer.note) == bool(why)
 
 
-@pytest.mark.parametrize(
-    ("output", "wanted", "kind", "path"),
-    [
-        (MAPS, "segmentation", "pixels", ""),
-        (SCORES, "embedding", "vectors", ""),
-        ({"logits": SCORES, "map": MAPS}, "segmentation", "pixels", "map"),
-        ({"logits": SCORES, "deep": numbers(2, 1, 4, 4)}, "depth", "depth", "deep"),
-        ({"pooled": SCORES, "map": MAPS}, "classes", "classes", "pooled"),
-    ],
-)
+@pytest.mark.parametrize(("output", "wanted", "kind", "path"), [
+    (MAPS, "segmentation", "pixels", ""),
+    (SCORES, "embedding", "vectors", ""),
+    ({"logits": SCORES, "map": MAPS}, "segmentation", "pixels", "map"),
+    ({"logits": SCORES, "deep": numbers(2, 1, 4, 4)}, "depth", "depth", "deep"),
+    ({"pooled": SCORES, "map": MAPS}, "classes", "classes", "pooled"),
+])  # fmt: skip
 def test_a_kind_that_is_asked_for(output, wanted, kind, path):
     answer = OutputReader("custom", None, nn.Identity(), wanted).read(output, (torch.zeros(2, 3, 8, 8),), 2)
     assert (answer.kind, answer.parts[0][0]) == (kind, path)

@@ -15,19 +15,16 @@ def rows(structure: MeasuredStructure) -> dict[tuple[str, int], LayerShape]:
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(
-    ("module", "shape", "macs", "output"),
-    [
-        (nn.Conv2d(3, 8, 3), (2, 3, 10, 12), 2 * 8 * 8 * 10 * 3 * 9, (2, 8, 8, 10)),
-        (nn.Conv2d(4, 8, 3, groups=4, padding=1), (1, 4, 6, 6), 8 * 36 * 9, (1, 8, 6, 6)),
-        (nn.Conv2d(3, 5, (3, 1), stride=2), (1, 3, 9, 9), 5 * 4 * 5 * 3 * 3, (1, 5, 4, 5)),
-        (nn.ConvTranspose2d(4, 2, 2, stride=2), (1, 4, 5, 5), 4 * 25 * 2 * 4, (1, 2, 10, 10)),
-        (nn.Conv1d(2, 3, 5), (1, 2, 20), 3 * 16 * 2 * 5, (1, 3, 16)),
-        (nn.Conv3d(2, 3, 2), (1, 2, 4, 4, 4), 3 * 27 * 2 * 8, (1, 3, 3, 3, 3)),
-        (nn.Linear(7, 5), (3, 4, 7), 3 * 4 * 7 * 5, (3, 4, 5)),
-        (nn.ReLU(), (3, 4), 0, (3, 4)),
-    ],
-)
+@pytest.mark.parametrize(("module", "shape", "macs", "output"), [
+    (nn.Conv2d(3, 8, 3), (2, 3, 10, 12), 2 * 8 * 8 * 10 * 3 * 9, (2, 8, 8, 10)),
+    (nn.Conv2d(4, 8, 3, groups=4, padding=1), (1, 4, 6, 6), 8 * 36 * 9, (1, 8, 6, 6)),
+    (nn.Conv2d(3, 5, (3, 1), stride=2), (1, 3, 9, 9), 5 * 4 * 5 * 3 * 3, (1, 5, 4, 5)),
+    (nn.ConvTranspose2d(4, 2, 2, stride=2), (1, 4, 5, 5), 4 * 25 * 2 * 4, (1, 2, 10, 10)),
+    (nn.Conv1d(2, 3, 5), (1, 2, 20), 3 * 16 * 2 * 5, (1, 3, 16)),
+    (nn.Conv3d(2, 3, 2), (1, 2, 4, 4, 4), 3 * 27 * 2 * 8, (1, 3, 3, 3, 3)),
+    (nn.Linear(7, 5), (3, 4, 7), 3 * 4 * 7 * 5, (3, 4, 5)),
+    (nn.ReLU(), (3, 4), 0, (3, 4)),
+])  # fmt: skip
 def test_multiply_adds_by_hand(
     module: nn.Module, shape: tuple[int, ...], macs: int, output: tuple[int, ...], device: str
 ) -> None:

@@ -198,22 +198,19 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
     assert record.plot().axes
 
 
-@pytest.mark.parametrize(
-    ("truth", "error", "message"),
-    [
-        ([0, 1], CannotRunError, "has 2 images, and there are 3"),
-        (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
-        ([0, 1, -1], CannotRunError, "'-1' is not among"),
-        ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
-        ({"0": 1, "2": 1}, CannotRunError, "has no entry for '1'"),
-        ("folders", UsageError, "is in no folder"),
-        (7, UsageError, "type int is not accepted"),
-        ([0, 1, 2.5], UsageError, "2.5 is not a class"),
-        ([[0, 1, 0], [1, 1, 0], [0, 0, 0]], UsageError, "names a class twice"),
-        (torch.eye(3), UsageError, "two dimensions"),
-        ("no such file.csv", CannotRunError, "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("truth", "error", "message"), [
+    ([0, 1], CannotRunError, "has 2 images, and there are 3"),
+    (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
+    ([0, 1, -1], CannotRunError, "'-1' is not among"),
+    ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
+    ({"0": 1, "2": 1}, CannotRunError, "has no entry for '1'"),
+    ("folders", UsageError, "is in no folder"),
+    (7, UsageError, "type int is not accepted"),
+    ([0, 1, 2.5], UsageError, "2.5 is not a class"),
+    ([[0, 1, 0], [1, 1, 0], [0, 0, 0]], UsageError, "names a class twice"),
+    (torch.eye(3), UsageError, "two dimensions"),
+    ("no such file.csv", CannotRunError, "cannot be read"),
+])  # fmt: skip
 def test_what_is_unknown_is_named(logits: Tensor, truth: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ms.predict(Says(), logits[:3], truth=truth)

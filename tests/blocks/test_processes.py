@@ -171,15 +171,12 @@ def test_several_machines_need_a_folder(place):
     assert "several machines need a shared folder" in err
 
 
-@pytest.mark.parametrize(
-    ("argv", "why"),
-    [
-        (("--input-shape", "2,3,32,32"), "noise is not a list of image files"),
-        (("images", "--size", "32", "--mode", "train"), "train mode"),
-        (("images", "--size", "32", "--hook", "zero@conv"), "--hook"),
-        (("images", "--size", "32", "--correlation", "-l", "conv"), "correlation"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "why"), [
+    (("--input-shape", "2,3,32,32"), "noise is not a list of image files"),
+    (("images", "--size", "32", "--mode", "train"), "train mode"),
+    (("images", "--size", "32", "--hook", "zero@conv"), "--hook"),
+    (("images", "--size", "32", "--correlation", "-l", "conv"), "correlation"),
+])  # fmt: skip
 def test_what_cannot_be_shared_is_refused(place, argv, why):
     _, err = run(2, "stats", *argv, *TINY, cwd=place, code=2)
     assert why in err

@@ -37,16 +37,13 @@ def test_another_model_is_refused(capsys):
     assert "differs in the model\n" in refused(capsys, *argv)
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        (("--near-zero", "0.1"), "near_zero (0.05 there, 0.1 here)"),
-        (("--layer", "conv"), 'layer ([] there, ["conv"] here)'),
-        (("--batch", "5"), "batch (4 there, 5 here)"),
-        (("--columns", "mean"), "figures"),
-        (("--mean", "0.5,0.5,0.5"), "preprocessing"),
-    ],
-)
+@pytest.mark.parametrize(("option", "said"), [
+    (("--near-zero", "0.1"), "near_zero (0.05 there, 0.1 here)"),
+    (("--layer", "conv"), 'layer ([] there, ["conv"] here)'),
+    (("--batch", "5"), "batch (4 there, 5 here)"),
+    (("--columns", "mean"), "figures"),
+    (("--mean", "0.5,0.5,0.5"), "preprocessing"),
+])  # fmt: skip
 def test_another_option_is_refused_by_name(capsys, option, said):
     assert said in refused(capsys, *again("--resume", *option))
 

@@ -29,18 +29,15 @@ def values_of(path: Path) -> dict[str, Tensor]:
     return {entry.name: read_values(entry) for entry in read_contents(path).tensors}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda z: z.conj(),
-        lambda z: z.conj().imag,
-        lambda z: z.imag,
-        lambda z: z.conj().T,
-        lambda z: torch._neg_view(z.real),
-        lambda z: nn.Parameter(z).conj(),
-        lambda z: torch._neg_view(z.conj()),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda z: z.conj(),
+    lambda z: z.conj().imag,
+    lambda z: z.imag,
+    lambda z: z.conj().T,
+    lambda z: torch._neg_view(z.real),
+    lambda z: nn.Parameter(z).conj(),
+    lambda z: torch._neg_view(z.conj()),
+])  # fmt: skip
 @pytest.mark.parametrize("zip_format", [True, False])
 def test_the_bits_that_conjugate_and_negate(
     tmp_path: Path, change: Callable[[Tensor], Tensor], zip_format: bool

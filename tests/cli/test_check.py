@@ -35,24 +35,21 @@ def test_nothing_is_found_in_the_healthy_sample(run, pictures):
     assert unjudged.keys() == ({"MS601"} if pictures else {"MS207", "MS601"})
 
 
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ("", 0),
-        ("--fail-on error", 0),
-        ("--fail-on warning", 1),
-        ("--fail-on warning --ignore MS2", None),
-        ("--max-params 70k", 1),
-        ("--max-params 90k", 0),
-        ("--max-macs 0.1G --fail-on error", 0),
-        ("--max-macs 10M", 1),
-        ("--max-memory 1MB", 1),
-        ("--expect-output 1,1000", 1),
-        ("--expect-output 1x10", 0),
-        ("--set MS202=0.9 --fail-on warning --ignore MS207", 0),
-        ("--set dead-channels=0.8 --fail-on warning --ignore batch-norm-drift", 1),
-    ],
-)
+@pytest.mark.parametrize(("options", "code"), [
+    ("", 0),
+    ("--fail-on error", 0),
+    ("--fail-on warning", 1),
+    ("--fail-on warning --ignore MS2", None),
+    ("--max-params 70k", 1),
+    ("--max-params 90k", 0),
+    ("--max-macs 0.1G --fail-on error", 0),
+    ("--max-macs 10M", 1),
+    ("--max-memory 1MB", 1),
+    ("--expect-output 1,1000", 1),
+    ("--expect-output 1x10", 0),
+    ("--set MS202=0.9 --fail-on warning --ignore MS207", 0),
+    ("--set dead-channels=0.8 --fail-on warning --ignore batch-norm-drift", 1),
+])  # fmt: skip
 def test_the_exit_code_follows_the_findings(run, options, code):
     if code is None:
         run(f"{QUICK} {options}", expect=2)
@@ -127,16 +124,13 @@ def built():
 """
 
 
-@pytest.mark.parametrize(
-    ("attribute", "layer", "line"),
-    [
-        ("Net", "block1.relu", 8),
-        ("Net", None, 12),
-        ("Net", "later", 16),
-        ("built", None, 20),
-        ("built", "0", 20),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "layer", "line"), [
+    ("Net", "block1.relu", 8),
+    ("Net", None, 12),
+    ("Net", "later", 16),
+    ("built", None, 20),
+    ("built", "0", 20),
+])  # fmt: skip
 def test_findings_name_the_line_of_the_repository_that_makes_the_layer(
     cwd, monkeypatch, attribute, layer, line
 ):
@@ -306,30 +300,22 @@ def test_the_project_names_model_checkpoint_and_images(run, project, monkeypatch
     assert about(run("check --json")) == ("../tiny_resnet.py:TinyResNet", "sick.safetensors", "image")
 
 
-@pytest.mark.parametrize(
-    ("typed", "judged"),
-    [
-        ("-c tiny_resnet.safetensors", ("tiny_resnet.py:TinyResNet", "tiny_resnet.safetensors", "image")),
-        ("--weights none", ("tiny_resnet.py:TinyResNet", "random", "image")),
-        ("{harbour}", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "image")),
-        ("--input-shape 1,3,64,64", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "noise")),
-        # The checkpoint is of the project's model, not of one that is typed instead.
-        ("squeezenet1_1 -w none --size 96", ("squeezenet1_1", "random", "image")),
-        ("-m squeezenet1_1 -w none --size 96", ("squeezenet1_1", "random", "image")),
-    ],
-)
+@pytest.mark.parametrize(("typed", "judged"), [
+    ("-c tiny_resnet.safetensors", ("tiny_resnet.py:TinyResNet", "tiny_resnet.safetensors", "image")),
+    ("--weights none", ("tiny_resnet.py:TinyResNet", "random", "image")),
+    ("{harbour}", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "image")),
+    ("--input-shape 1,3,64,64", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "noise")),
+    # The checkpoint is of the project's model, not of one that is typed instead.
+    ("squeezenet1_1 -w none --size 96", ("squeezenet1_1", "random", "image")),
+    ("-m squeezenet1_1 -w none --size 96", ("squeezenet1_1", "random", "image")),
+])  # fmt: skip
 def test_what_is_typed_wins(run, project, typed, judged):
     assert about(run(f"check {typed} --json")) == judged
 
 
 BAD = [
     ("--select MS999", 2, "unknown rule 'MS999' in --select", "modelscope rules"),
-    (
-        "--select dead-chanels",
-        2,
-        "'dead-chanels' in --select: did you mean dead-channels",
-        "modelscope rules",
-    ),
+    ("--select dead-chanels", 2, "'dead-chanels' in --select: did you mean dead-channels", "modelscope rules"),
     ("--ignore nonsense", 2, "unknown rule 'nonsense' in --ignore", "modelscope rules"),
     ("--ignore MS", 2, "'--ignore MS' leaves no rule", "leave out --ignore"),
     ("--set MS202", 2, "'--set MS202' is not of the form", "--set MS202=0.5"),
@@ -366,13 +352,8 @@ BAD = [
         "--baseline later-known.json --update-baseline",
     ),
     ("--update-baseline", 2, "'--update-baseline' needs a file", "--baseline known.json"),
-    (
-        "--baseline nowhere/known.json --update-baseline",
-        4,
-        "there is no folder 'nowhere'",
-        "mkdir -p nowhere",
-    ),
-]
+    ("--baseline nowhere/known.json --update-baseline", 4, "there is no folder 'nowhere'", "mkdir -p nowhere"),
+]  # fmt: skip
 PROJECTS = [
     ("[tool.modelscope\n", "cannot be read", "python -c"),
     ("[tool.modelscope]\nselct = []\n", "unknown key 'selct' in [tool.modelscope]", "write one of model"),

@@ -65,15 +65,12 @@ def test_a_column_of_statistics_reads_the_values(run, checkpoint):
     ]
 
 
-@pytest.mark.parametrize(
-    ("patterns", "names"),
-    [
-        ("-l encoder", ["encoder.embed", "encoder.bias"]),
-        ("-l '*.embed'", ["encoder.embed", "decoder.embed"]),
-        ("-l nothing -l encoder.bias", ["encoder.bias", "nothing"]),
-        ("-l 're:half$'", ["decoder.half"]),
-    ],
-)
+@pytest.mark.parametrize(("patterns", "names"), [
+    ("-l encoder", ["encoder.embed", "encoder.bias"]),
+    ("-l '*.embed'", ["encoder.embed", "decoder.embed"]),
+    ("-l nothing -l encoder.bias", ["encoder.bias", "nothing"]),
+    ("-l 're:half$'", ["decoder.half"]),
+])  # fmt: skip
 def test_patterns(run, checkpoint, patterns, names):
     assert run(f"weights {checkpoint} {patterns}").column("name") == names
 

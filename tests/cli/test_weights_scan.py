@@ -36,39 +36,33 @@ def files(cwd):
     return cwd
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "code"),
-    [
-        ("good.pt", "", 0),
-        ("good.pt", "--fail-on unknown", 0),
-        ("odd.pt", "", 0),
-        ("odd.pt", "--fail-on unknown", 1),
-        ("called.pt", "", 1),
-        ("called.pt", "--fail-on dangerous", 0),
-        ("evil.pt", "--fail-on dangerous", 1),
-        ("evil.pt", "", 1),
-        ("evil.pt", "--fail-on never", 0),
-        ("text.pkl", "", 1),
-        ("text.pkl", "--fail-on never", 4),
-        ("good.pt", "--fail-on always", 2),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "code"), [
+    ("good.pt", "", 0),
+    ("good.pt", "--fail-on unknown", 0),
+    ("odd.pt", "", 0),
+    ("odd.pt", "--fail-on unknown", 1),
+    ("called.pt", "", 1),
+    ("called.pt", "--fail-on dangerous", 0),
+    ("evil.pt", "--fail-on dangerous", 1),
+    ("evil.pt", "", 1),
+    ("evil.pt", "--fail-on never", 0),
+    ("text.pkl", "", 1),
+    ("text.pkl", "--fail-on never", 4),
+    ("good.pt", "--fail-on always", 2),
+])  # fmt: skip
 def test_exit_codes(run, files, name, options, code):
     run(f"weights {name} {options}", expect=code)
     if code != 4:
         run(f"weights {name} {options} --scan", expect=code)
 
 
-@pytest.mark.parametrize(
-    ("allow", "code"),
-    [
-        ('["test_weights_scan.*"]', 0),
-        ('["*"]', 0),
-        ('["other.*"]', 1),
-        ("7", 2),
-        ('["test_weights_scan"]', 1),
-    ],
-)
+@pytest.mark.parametrize(("allow", "code"), [
+    ('["test_weights_scan.*"]', 0),
+    ('["*"]', 0),
+    ('["other.*"]', 1),
+    ("7", 2),
+    ('["test_weights_scan"]', 1),
+])  # fmt: skip
 def test_a_project_allows_names_and_their_use_is_reported(run, files, samples, allow, code):
     (files / "pyproject.toml").write_text(f"[tool.modelscope]\nallow = {allow}\n")
     for options in ("", "--scan", "--fail-on unknown"):

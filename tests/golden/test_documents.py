@@ -32,7 +32,7 @@ from modelscope_cli.shell.overview import COMMANDS
 pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.numeric]
 
 HERE = Path(__file__).parent
-TWICE = ("stats",)  # computes what it prints, and more for a document
+TWICE = ("stats", "report")  # computes more for a document; the page is of another result
 OWN = ("tiny_resnet", "dataset", "short", "own", "tiny_vit", "two_inputs")
 
 

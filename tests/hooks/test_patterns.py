@@ -40,31 +40,28 @@ def picked(text: str) -> list[tuple[str, int]]:
     return pick_calls(parse_pattern(text), layers(), calls())
 
 
-@pytest.mark.parametrize(
-    ("pattern", "n", "types"),
-    [
-        ("conv", 36, {"Conv2d"}),
-        ("CONV", 36, {"Conv2d"}),
-        ("type:ReLU", 17, {"ReLU"}),
-        ("relu", 1, {"ReLU"}),  # resnets have a layer of that name
-        ("max", 1, {"MaxPool2d"}),
-        ("linear", 1, {"Linear"}),
-        ("batch", 36, {"BatchNorm2d"}),
-        ("layer1.0.conv1", 1, {"Conv2d"}),
-        ("layer3", 1, {"Sequential"}),
-        ("conv1", 1, {"Conv2d"}),  # a name wins over a class name that starts with it
-        ("layer1.*", 18, {"BasicBlock", "Conv2d", "BatchNorm2d", "ReLU"}),
-        ("*.bn?", 32, {"BatchNorm2d"}),
-        ("*.bn[1]", 16, {"BatchNorm2d"}),
-        ("type:Conv2d", 36, {"Conv2d"}),
-        ("type:Basic*", 16, {"BasicBlock"}),
-        ("type:*Norm2d", 36, {"BatchNorm2d"}),
-        (r"re:^layer[12]\.\d$", 7, {"BasicBlock"}),
-        (r"re:downsample\.0", 3, {"Conv2d"}),
-        ("re:^[[c]onv1$", 1, {"Conv2d"}),  # python warns of nested sets; that is no one's concern here
-        ("conv@16", 36, {"Conv2d"}),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "n", "types"), [
+    ("conv", 36, {"Conv2d"}),
+    ("CONV", 36, {"Conv2d"}),
+    ("type:ReLU", 17, {"ReLU"}),
+    ("relu", 1, {"ReLU"}),  # resnets have a layer of that name
+    ("max", 1, {"MaxPool2d"}),
+    ("linear", 1, {"Linear"}),
+    ("batch", 36, {"BatchNorm2d"}),
+    ("layer1.0.conv1", 1, {"Conv2d"}),
+    ("layer3", 1, {"Sequential"}),
+    ("conv1", 1, {"Conv2d"}),  # a name wins over a class name that starts with it
+    ("layer1.*", 18, {"BasicBlock", "Conv2d", "BatchNorm2d", "ReLU"}),
+    ("*.bn?", 32, {"BatchNorm2d"}),
+    ("*.bn[1]", 16, {"BatchNorm2d"}),
+    ("type:Conv2d", 36, {"Conv2d"}),
+    ("type:Basic*", 16, {"BasicBlock"}),
+    ("type:*Norm2d", 36, {"BatchNorm2d"}),
+    (r"re:^layer[12]\.\d$", 7, {"BasicBlock"}),
+    (r"re:downsample\.0", 3, {"Conv2d"}),
+    ("re:^[[c]onv1$", 1, {"Conv2d"}),  # python warns of nested sets; that is no one's concern here
+    ("conv@16", 36, {"Conv2d"}),
+])  # fmt: skip
 def test_each_form_matches_what_the_design_says(pattern: str, n: int, types: set[str]) -> None:
     found = matched(pattern)
     assert len(found) == n
@@ -77,17 +74,14 @@ def test_a_bare_word_never_means_a_container() -> None:
     assert match_layers(parse_pattern("conv"), [container, leaf]) == [leaf]
 
 
-@pytest.mark.parametrize(
-    ("typed", "hint"),
-    [
-        ("1", "try @1"),
-        ("1,16", "--layer conv@1 --layer conv@16"),
-        ("1,99", "--layer @1 --layer @99"),
-        ("conv@1,16", "--layer 'conv@1' --layer 'conv@16'"),
-        ("conv,linear", "--layer 'conv' --layer 'linear'"),
-        ("conv@4..1", "try conv@1..4"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "hint"), [
+    ("1", "try @1"),
+    ("1,16", "--layer conv@1 --layer conv@16"),
+    ("1,99", "--layer @1 --layer @99"),
+    ("conv@1,16", "--layer 'conv@1' --layer 'conv@16'"),
+    ("conv,linear", "--layer 'conv' --layer 'linear'"),
+    ("conv@4..1", "try conv@1..4"),
+])  # fmt: skip
 def test_the_hint_is_the_pattern_that_was_meant(typed: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         picked(typed)
@@ -142,27 +136,24 @@ def test_an_alias_is_as_good_as_the_first_name() -> None:
         assert match_layers(parse_pattern(text), [shared]) == [shared]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("conv@1", [("conv1", 0)]),
-        ("conv@16", [("layer2.3.conv2", 0)]),
-        ("conv@-1", [("layer4.2.conv2", 0)]),
-        ("type:ReLU@1..3", [("relu", 0), ("layer1.0.relu", 0), ("layer1.0.relu", 1)]),
-        ("type:ReLU@-2..-1", [("layer4.2.relu", 0), ("layer4.2.relu", 1)]),
-        ("layer1.0.relu#1", [("layer1.0.relu", 1)]),
-        ("layer1.0.relu", [("layer1.0.relu", 0), ("layer1.0.relu", 1)]),
-        ("type:ReLU#1@1", [("layer1.0.relu", 1)]),
-        ("layer1.?.relu#1@-1", [("layer1.2.relu", 1)]),
-        ("layer3", [("layer3", 0)]),
-        ("@1", [("conv1", 0)]),
-        ("@3", [("relu", 0)]),
-        ("@-1", [("fc", 0)]),
-        ("linear@1..9", [("fc", 0)]),
-        ("linear@-9..-1", [("fc", 0)]),
-        ("conv@35..50", [("layer4.2.conv1", 0), ("layer4.2.conv2", 0)]),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "expected"), [
+    ("conv@1", [("conv1", 0)]),
+    ("conv@16", [("layer2.3.conv2", 0)]),
+    ("conv@-1", [("layer4.2.conv2", 0)]),
+    ("type:ReLU@1..3", [("relu", 0), ("layer1.0.relu", 0), ("layer1.0.relu", 1)]),
+    ("type:ReLU@-2..-1", [("layer4.2.relu", 0), ("layer4.2.relu", 1)]),
+    ("layer1.0.relu#1", [("layer1.0.relu", 1)]),
+    ("layer1.0.relu", [("layer1.0.relu", 0), ("layer1.0.relu", 1)]),
+    ("type:ReLU#1@1", [("layer1.0.relu", 1)]),
+    ("layer1.?.relu#1@-1", [("layer1.2.relu", 1)]),
+    ("layer3", [("layer3", 0)]),
+    ("@1", [("conv1", 0)]),
+    ("@3", [("relu", 0)]),
+    ("@-1", [("fc", 0)]),
+    ("linear@1..9", [("fc", 0)]),
+    ("linear@-9..-1", [("fc", 0)]),
+    ("conv@35..50", [("layer4.2.conv1", 0), ("layer4.2.conv2", 0)]),
+])  # fmt: skip
 def test_positions_count_calls_in_execution_order(pattern: str, expected: list[tuple[str, int]]) -> None:
     assert picked(pattern) == expected
 
@@ -173,28 +164,12 @@ def test_every_position_together_is_the_whole() -> None:
     assert Counter(index for _, index in picked("type:ReLU")) == {0: 17, 1: 16}
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *(
-            "",
-            "type:",
-            "re:",
-            "@0",
-            "#1",
-            "@999",
-            "conv@",
-            "conv@x",
-            "conv@0",
-            "conv@1..0",
-            "conv@00",
-            "conv@1..",
-        ),
-        *("re:(", "re:*", "re:a{99999999999999999999}", "conv@37", "conv@-37", "conv@3..2", "relu#2"),
-        *("conv@37..40", "conv@-40..-37", "1", "conv@1,16", "conv,linear", "conv@1,x"),
-        "conv@" + "9" * 5000,
-    ],
-)
+@pytest.mark.parametrize("pattern", [
+    *("", "type:", "re:", "@0", "#1", "@999", "conv@", "conv@x", "conv@0", "conv@1..0", "conv@00", "conv@1.."),
+    *("re:(", "re:*", "re:a{99999999999999999999}", "conv@37", "conv@-37", "conv@3..2", "relu#2"),
+    *("conv@37..40", "conv@-40..-37", "1", "conv@1,16", "conv,linear", "conv@1,x"),
+    "conv@" + "9" * 5000,
+])  # fmt: skip
 def test_what_means_nothing_is_a_usage_error_that_quotes_it(pattern: str) -> None:
     with pytest.raises(UsageError) as caught:
         picked(pattern)

@@ -86,13 +86,10 @@ def test_models_of_torchvision_in_a_factory_take_clips(tmp_path: Path) -> None:
     assert ms.load(f"{tmp_path / 'net.py'}:net").family == "video"
 
 
-@pytest.mark.parametrize(
-    ("suffix", "shape"),
-    [
-        *(("npy", shape) for shape in ((5, 6, 7), (1, 5, 6, 7), (1, 1, 5, 6, 7))),
-        *(("npz", (1, 5, 6, 7)), ("nii", (5, 6, 7)), ("nii.gz", (5, 6, 7))),
-    ],
-)
+@pytest.mark.parametrize(("suffix", "shape"), [
+    *(("npy", shape) for shape in ((5, 6, 7), (1, 5, 6, 7), (1, 1, 5, 6, 7))),
+    *(("npz", (1, 5, 6, 7)), ("nii", (5, 6, 7)), ("nii.gz", (5, 6, 7))),
+])  # fmt: skip
 def test_volumes_of_arrays(tmp_path: Path, suffix: str, shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     file = tmp_path / f"volume.{suffix}"

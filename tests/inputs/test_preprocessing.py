@@ -128,15 +128,12 @@ def test_optical_flow_is_the_preset_on_two_frames(opened, make_picture):
     assert inputs.info.shape == ((1, 3, 136, 160),) * 2
 
 
-@pytest.mark.parametrize(
-    ("size", "shape"),
-    [
-        ((30, 30), (128, 128)),
-        ((2000, 1000), (496, 992)),
-        ((161, 139), (136, 160)),
-        ((20_000, 20), (128, 3896)),
-    ],
-)
+@pytest.mark.parametrize(("size", "shape"), [
+    ((30, 30), (128, 128)),
+    ((2000, 1000), (496, 992)),
+    ((161, 139), (136, 160)),
+    ((20_000, 20), (128, 3896)),
+])  # fmt: skip
 def test_optical_flow_sides_are_multiples_of_8_and_bounded(opened, make_picture, size, shape):
     paths = [make_picture(f"{i}.png", size=size) for i in range(2)]
     height, width = first_batch(opened(*paths, family="optical_flow")).args[0].shape[-2:]
@@ -219,19 +216,16 @@ def test_a_model_of_five_channels_wants_a_tensor(opened, make_picture):
     assert "--input-shape 1,5,224,224" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("family", "options", "quoted"),
-    [
-        ("detection", {"size": "320"}, "--size 320"),
-        ("detection", {"mean": "0.5"}, "--mean 0.5"),
-        ("optical_flow", {"std": "0.5"}, "--std 0.5"),
-        ("optical_flow", {"normalize": False}, "--no-normalize"),
-        ("optical_flow", {"size": "100"}, "--size 100"),
-        ("classification", {"mean": "0.5", "normalize": False}, "--mean 0.5"),
-        ("classification", {"mean": "1,2"}, "--mean 1,2"),
-        ("classification", {"size": "0"}, "--size 0"),
-    ],
-)
+@pytest.mark.parametrize(("family", "options", "quoted"), [
+    ("detection", {"size": "320"}, "--size 320"),
+    ("detection", {"mean": "0.5"}, "--mean 0.5"),
+    ("optical_flow", {"std": "0.5"}, "--std 0.5"),
+    ("optical_flow", {"normalize": False}, "--no-normalize"),
+    ("optical_flow", {"size": "100"}, "--size 100"),
+    ("classification", {"mean": "0.5", "normalize": False}, "--mean 0.5"),
+    ("classification", {"mean": "1,2"}, "--mean 1,2"),
+    ("classification", {"size": "0"}, "--size 0"),
+])  # fmt: skip
 def test_an_option_without_a_place_is_an_error(opened, make_picture, family, options, quoted):
     with pytest.raises(UsageError) as caught:
         opened(make_picture("a.png"), make_picture("b.png"), family=family, **options)
@@ -255,13 +249,10 @@ def test_cutting_to_the_middle_is_what_the_preset_sees(opened, make_picture, siz
     assert difference.max() <= 4  # of 255, on noise, the sharpest picture there is
 
 
-@pytest.mark.parametrize(
-    ("family", "preset"),
-    [
-        ("classification", ResNet34_Weights.DEFAULT.transforms(crop_size=32)),
-        ("video", R3D_18_Weights.DEFAULT.transforms()),
-    ],
-)
+@pytest.mark.parametrize(("family", "preset"), [
+    ("classification", ResNet34_Weights.DEFAULT.transforms(crop_size=32)),
+    ("video", R3D_18_Weights.DEFAULT.transforms()),
+])  # fmt: skip
 def test_a_long_picture_that_is_resized_to_two_sides_is_seen_whole(opened, make_picture, family, preset):
     if family == "classification":
         preset.resize_size = [40, 50]

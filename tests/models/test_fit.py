@@ -74,14 +74,11 @@ def test_the_number_of_classes_is_recognised(tmp_path: Path, state: State) -> No
     assert not skeleton.warnings
 
 
-@pytest.mark.parametrize(
-    ("name", "kwargs", "num_classes"),
-    [
-        ("fasterrcnn_mobilenet_v3_large_320_fpn", {"weights_backbone": None}, 6),
-        ("ssdlite320_mobilenet_v3_large", {"weights_backbone": None}, 7),
-        ("lraspp_mobilenet_v3_large", {"weights_backbone": None}, 4),
-    ],
-)
+@pytest.mark.parametrize(("name", "kwargs", "num_classes"), [
+    ("fasterrcnn_mobilenet_v3_large_320_fpn", {"weights_backbone": None}, 6),
+    ("ssdlite320_mobilenet_v3_large", {"weights_backbone": None}, 7),
+    ("lraspp_mobilenet_v3_large", {"weights_backbone": None}, 4),
+])  # fmt: skip
 def test_heads_of_every_kind_are_recognised(tmp_path: Path, name: str, kwargs: Any, num_classes: int) -> None:
     builder = models.get_model_builder(name)
     state = builder(weights=None, num_classes=num_classes, **kwargs).state_dict()

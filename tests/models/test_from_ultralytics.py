@@ -84,16 +84,13 @@ def test_a_model_saved_by_itself(saved, tmp_path):
         assert torch.equal(made(torch.ones(1, 3, 64, 64))[0], net(torch.ones(1, 3, 64, 64))[0])
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("activation", "__import__('os').system('true')", "is not an activation"),
-        ("backbone", [[-1, 1, "torch_safe_load", ["other.pt"]]], "is not a layer"),
-        ("backbone", [[-1, 1, "nn.init.ones_", []]], "is not a layer"),
-        ("backbone", [1], "another form"),
-        ("head", None, "another form"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "words"), [
+    ("activation", "__import__('os').system('true')", "is not an activation"),
+    ("backbone", [[-1, 1, "torch_safe_load", ["other.pt"]]], "is not a layer"),
+    ("backbone", [[-1, 1, "nn.init.ones_", []]], "is not a layer"),
+    ("backbone", [1], "another form"),
+    ("head", None, "another form"),
+])  # fmt: skip
 def test_settings_that_name_anything_but_layers_are_refused(saved, key, value, words):
     net, path = saved
     net.yaml = {**net.yaml, key: value}
@@ -116,15 +113,12 @@ def test_boxes_are_those_of_the_library(saved):
         assert torch.allclose(torch.tensor(ours), torch.tensor(expected), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "cfg"),
-    [
-        ("DetectionModel", "yolo11n.yaml"),
-        ("SegmentationModel", "yolo11n-seg.yaml"),
-        ("PoseModel", "yolo11n-pose.yaml"),
-        ("OBBModel", "yolo11n-obb.yaml"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "cfg"), [
+    ("DetectionModel", "yolo11n.yaml"),
+    ("SegmentationModel", "yolo11n-seg.yaml"),
+    ("PoseModel", "yolo11n-pose.yaml"),
+    ("OBBModel", "yolo11n-obb.yaml"),
+])  # fmt: skip
 def test_masks_points_and_rotated_boxes_are_those_of_its_predict(kind, cfg, tmp_path):
     """Of an image of the model's size, so that nothing is scaled back."""
     import numpy as np

@@ -6,22 +6,19 @@ from modelscope_cli.report.layer_axis import LayerGroup, block_of, groups_of, la
 from modelscope_cli.report.numbers import shortened
 
 
-@pytest.mark.parametrize(
-    ("layer", "block"),
-    [
-        ("conv1", ""),
-        ("layer1.0.conv1", "layer1.0"),
-        ("layer1.0.downsample.0", "layer1.0"),
-        ("features.2.0.block.1.0", "features.2.0"),
-        ("features.0", "features"),
-        ("features.denseblock1.denselayer6.conv2", "features.denseblock1.denselayer6"),
-        ("encoder.layers.encoder_layer_11.self_attention.out_proj", "encoder.layers.encoder_layer_11"),
-        ("classifier.1", "classifier"),
-        ("encoder.ln", "encoder"),
-        ("blocks.3.attn.qkv", "blocks.3"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("layer", "block"), [
+    ("conv1", ""),
+    ("layer1.0.conv1", "layer1.0"),
+    ("layer1.0.downsample.0", "layer1.0"),
+    ("features.2.0.block.1.0", "features.2.0"),
+    ("features.0", "features"),
+    ("features.denseblock1.denselayer6.conv2", "features.denseblock1.denselayer6"),
+    ("encoder.layers.encoder_layer_11.self_attention.out_proj", "encoder.layers.encoder_layer_11"),
+    ("classifier.1", "classifier"),
+    ("encoder.ln", "encoder"),
+    ("blocks.3.attn.qkv", "blocks.3"),
+    ("", ""),
+])  # fmt: skip
 def test_the_block_of_a_layer_ends_with_the_first_numbers(layer, block):
     assert block_of(layer) == block
 

@@ -71,9 +71,7 @@ HEALTHY: dict[str, WatchRecord] = {
         lr=(loss((0.1,) * N), replace(loss(from_step(0.0, 0.1)), group=1))
     ),
     "the same output in the first pass": training(models=(model(outputs=(9, 1, 0.0, 1.0)),)),
-    "a schedule by epochs": training(
-        schedules=(ScheduleFacts("CosineAnnealingLR", "SGD", "a.py:6", 3, 3, N),)
-    ),
+    "a schedule by epochs": training(schedules=(ScheduleFacts("CosineAnnealingLR", "SGD", "a.py:6", 3, 3, N),)),
     "background nearly everywhere, as in detection": training(
         criteria=(
             criterion(
@@ -179,9 +177,7 @@ HEALTHY: dict[str, WatchRecord] = {
         inputs=(entering(mean=(120.0,) * N, max=(255.0,) * N), entering("fc", "Linear"))
     ),
     "what another model gives": training(inputs=(entering(std=(0.0,) * N, is_computed=True),)),
-    "NaN that another model gives": training(
-        inputs=(entering(non_finite=from_step(0, 5), is_computed=True),)
-    ),
+    "NaN that another model gives": training(inputs=(entering(non_finite=from_step(0, 5), is_computed=True),)),
     "float16 with a scaler": training(
         models=(model(dtypes=("float16",)),), events=(event("skipped", "a step was skipped", 0),)
     ),
@@ -203,7 +199,7 @@ HEALTHY: dict[str, WatchRecord] = {
     "a sum that the script divides by itself": training(
         loss=(loss(FLAT),), criteria=(criterion(is_summed=True, value=FLAT),)
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", HEALTHY)

@@ -93,13 +93,10 @@ def test_two_independent_mistakes_are_both_reported_as_causes() -> None:
     assert ("MS720", None) in findings
 
 
-@pytest.mark.parametrize(
-    ("harmless", "facts"),
-    [
-        ("MS718", {"models": (model(evaluation_since=0, frozen_modes=("Dropout",)),)}),
-        ("MS732", {"models": (model(norm_values=(1, 2)),)}),
-    ],
-)
+@pytest.mark.parametrize(("harmless", "facts"), [
+    ("MS718", {"models": (model(evaluation_since=0, frozen_modes=("Dropout",)),)}),
+    ("MS732", {"models": (model(norm_values=(1, 2)),)}),
+])  # fmt: skip
 def test_a_harmless_finding_is_not_a_cause(harmless: str, facts) -> None:
     findings = told(training(**SYMPTOMS, **facts))
     assert (harmless, None) in findings
@@ -188,10 +185,7 @@ def test_certain_findings_are_reported_in_a_short_run_too() -> None:
 NOISY = tuple(2.0 + 0.5 * (-1) ** i - 0.002 * i for i in range(N))
 CANNOT_TELL = {
     "no step": ({"steps": 0, "loss": (), "lr": (), "optimizers": ()}, "no step was seen"),
-    "a falling loss that nothing is known to be held against": (
-        {"criteria": ()},
-        "nothing to compare it with",
-    ),
+    "a falling loss that nothing is known to be held against": ({"criteria": ()}, "nothing to compare it with"),
     "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
     "no layer": ({"layers": ()}, "no layer could be seen"),
     "a loss at what guessing costs": (
@@ -203,7 +197,7 @@ CANNOT_TELL = {
         {"criteria": (criterion(accuracy=(0.1,) * N),)},
         "the mean loss is 1.97",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CANNOT_TELL)

@@ -11,15 +11,12 @@ from modelscope_cli.rules.registry import RULES, choose_rules
 from modelscope_cli.rules.rule import judge, needs_of, read_threshold, verdict_of, write_threshold
 
 
-@pytest.mark.parametrize(
-    ("typed", "kind", "value"),
-    [
-        *[("0.5", "number", 0.5), (3, "number", 3.0), ("1e-6", "number", 1e-6)],
-        *[("25M", "count", 25e6), ("5g", "count", 5e9), ("1.5k", "count", 1500.0), (1000, "count", 1000.0)],
-        *[("500MB", "bytes", 5e8), ("500MiB", "bytes", 500 * 2**20), ("1 GB", "bytes", 1e9)],
-        *[("1,1000", "shape", "1,1000"), ("1x3x8x8", "shape", "1,3,8,8"), ([1, 10], "shape", "1,10")],
-    ],
-)
+@pytest.mark.parametrize(("typed", "kind", "value"), [
+    *[("0.5", "number", 0.5), (3, "number", 3.0), ("1e-6", "number", 1e-6)],
+    *[("25M", "count", 25e6), ("5g", "count", 5e9), ("1.5k", "count", 1500.0), (1000, "count", 1000.0)],
+    *[("500MB", "bytes", 5e8), ("500MiB", "bytes", 500 * 2**20), ("1 GB", "bytes", 1e9)],
+    *[("1,1000", "shape", "1,1000"), ("1x3x8x8", "shape", "1,3,8,8"), ([1, 10], "shape", "1,10")],
+])  # fmt: skip
 def test_thresholds_are_read(typed, kind, value):
     assert read_threshold(typed, kind, "--set X=") == value
 

@@ -126,11 +126,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         0,
         None,
     ),
-    "MS724": (
-        training(criteria=(criterion("mse_loss", classes=None, shapes=((32, 1), (32,))),)),
-        0,
-        None,
-    ),
+    "MS724": (training(criteria=(criterion("mse_loss", classes=None, shapes=((32, 1), (32,))),)), 0, None),
     "MS725": (
         training(criteria=(criterion(label_entropy=0.0, commonest_label=1.0, commonest_labels=(1.0,) * N),)),
         0,
@@ -233,7 +229,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         1,
         None,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("code", SICK)

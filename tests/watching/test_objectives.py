@@ -111,13 +111,10 @@ def test_a_schedule_that_is_stepped_once_an_epoch(recorded, is_per_epoch) -> Non
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"),
-        "binary_cross_entropy",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"),
+    "binary_cross_entropy",
+])  # fmt: skip
 def test_the_best_constant_costs_what_torch_says(watching, name, reduction) -> None:
     """Of a batch that is large, by the criterion itself."""
     targets = 2 * torch.randn(4000, 1) if name.endswith("_loss") else torch.randn(4000, 3).softmax(1)
