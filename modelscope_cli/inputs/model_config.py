@@ -235,7 +235,10 @@ def clip_of(module: nn.Module | None, family: str) -> tuple[str, int] | None:
         return None
     if shape is not None:
         return ("frames", shape[0]) if len(shape) == 4 else None
-    return "video", 0 if first is not None and first.in_channels == 1 else CLIP_FRAMES
+    n_channels = first.in_channels if isinstance(first, nn.Conv3d) else 1
+    if n_channels > 1 and first is not None and _takes(module, first, (1, n_channels, 64, 64)):
+        return None  # it makes a clip of one frame of an image
+    return "video", 0 if n_channels == 1 else CLIP_FRAMES
 
 
 def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:

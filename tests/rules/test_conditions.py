@@ -93,11 +93,14 @@ def overwritten(ratio=30.0, losses=(2.3, 4.1, 3.9, 4.0, 3.5), others=30.0):
     return training(loss=(loss((*losses, *FALLING[5:])),), parameters=weights)
 
 
-def matched(soft=True, losses=(*(2.0 + i for i in range(20)), *(22.0,) * (N - 20))):
+def matched(soft=True, losses=(*(2.0 + i for i in range(20)), *(22.0,) * (N - 20)), grown=0.02):
     """A detector: probabilities that it computes from its own predictions, in a loss of several parts."""
+    costs = tuple(0.001 + (grown - 0.001) * i / N for i in range(N))
     values = tuple(0.001 * (i % 7 + 1) for i in range(N))
     accuracy = (None,) * N if soft else (0.5,) * N
-    seen = criterion("binary_cross_entropy_with_logits", classes=2, value=values, accuracy=accuracy)
+    seen = criterion(
+        "binary_cross_entropy_with_logits", classes=2, value=values, accuracy=accuracy, guessing=costs
+    )
     return training(loss=(loss(losses),), criteria=(seen,))
 
 
@@ -150,6 +153,7 @@ SPEAKS = {
     },
     "MS735": {
         "many labels": guessing(),
+        "images as targets": matched(losses=tuple(2.3 + 0.9 * (i / N) for i in range(N)), grown=0.001),
         "labels of a loss of several parts": matched(False, tuple(2.3 + 0.9 * (i / N) for i in range(N))),
         "few labels, and a loss that rises": guessing(tuple(2.3 + 1.6 * i / N for i in range(N)), rows=16),
         "few labels, and a cause": guessing(rows=16, optimizers=(stepping(emptied=16),)),

@@ -99,7 +99,7 @@ def tokens() -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize(("model", "is_foretelling", "leaks"), [
     (Attention(is_causal=True), True, None),
-    (Attention(), True, "after it"),
+    (Attention(), True, "later inputs"),
     (Attention(), False, None),  # a tagger may look ahead
     (Attention(dim=0, is_causal=True), True, "depends"),
     (Pooled(), False, None),

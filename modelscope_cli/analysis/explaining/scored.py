@@ -144,7 +144,7 @@ class Scored:
             total = score.sum()
             if not total.requires_grad:
                 raise not_connected()
-            (gradient,) = torch.autograd.grad(total, pixels, allow_unused=True)
+            gradient = _gradient(total, pixels)
             if gradient is None:
                 raise not_connected()
             yield score.detach(), gradient
@@ -161,9 +161,20 @@ class Scored:
         score = self._score(output, layer.layout.maps(leaf))
         gradient = torch.zeros_like(leaf)
         if score.requires_grad:
-            (gradient_at_leaf,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
+            gradient_at_leaf = _gradient(score.sum(), leaf)
             gradient = gradient if gradient_at_leaf is None else gradient_at_leaf
         return LayerGradient(leaf.detach().float(), gradient.float(), score.detach())
+
+
+def _gradient(score: Tensor, value: Tensor) -> Tensor | None:
+    """Return the gradient of a score; None if it does not depend on the value."""
+    try:
+        return torch.autograd.grad(score, value, allow_unused=True)[0]
+    except (CannotRunError, RuntimeError):
+        raise
+    except Exception as error:  # an autograd function of the model may raise anything
+        message = f"backward raised {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise UnfitError(message, "--method occlusion   needs no gradient") from error
 
 
 def not_connected() -> UnfitError:

@@ -109,6 +109,9 @@ class OutputReader:
     def _main(self, leaves: Leaves) -> tuple[str, Tensor]:
         """Return the main output: of the wanted kind the first with its dimensions."""
         first = main_leaf(leaves)
+        yolo: Any = yolo_of(self.module)
+        if len(leaves) > 1 and type(yolo.model[-1] if yolo is not None else None).__name__ == "Classify":
+            first = leaves[1]  # the logits, after their softmax
         if self.wanted in ("auto", "detection"):
             return first
         fitting = (leaf for leaf in (first, *leaves) if leaf[1].ndim in _DIMENSIONS[self.wanted])

@@ -18,7 +18,7 @@ from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.summary import BatchFit, LayerShape, MemorySaving, TrainingMemory
 
 _MOST_RUNS = 24  # to find the largest batch
-_MOST_MEMORY, _MOST_MACS = 3 * 2**30, 4e11  # of the larger step in which scratch memory is measured
+_MOST_MEMORY, _MOST_MACS = 3 * 2**30, 2e11  # of the larger step in which scratch memory is measured
 
 
 class TrainingSteps:
@@ -119,10 +119,13 @@ class TrainingSteps:
         Without a step that runs without values, the answer is that line itself.
         """
         smallest, peak = self.smallest()
-        small = self.of(4 * smallest) if "fake" in self._ways else None
-        if small and small.peak.bytes < _MOST_MEMORY and 4 * smallest * macs < _MOST_MACS * self.batch:
-            self._measure_scratch(2 * smallest)
-            peak = self.peak(smallest)
+        # As large as is quick, since kernels choose other algorithms for a few images than for many.
+        for few in (16 * smallest, 8 * smallest, 4 * smallest, 2 * smallest) if "fake" in self._ways else ():
+            is_quick = 2 * few * macs < _MOST_MACS * self.batch
+            if is_quick and self.of(2 * few).peak.bytes < _MOST_MEMORY:
+                self._measure_scratch(few)
+                peak = self.peak(smallest)
+                break
         if peak > limit:
             return BatchFit(limit, 0, peak, None, smallest, is_computed=True, is_whole=bool(self._scratch))
         fits, too_large = {smallest: peak}, dict[int, int]()
@@ -152,7 +155,8 @@ class TrainingSteps:
         for name, n_bytes in self.of(batch).operators:
             few, many = (scratch.get((name, runs[name]), 0) for scratch in self._scratch or ({}, {}))
             n_more = batch / self._few - 1 if self._scratch else 0.0
-            most = max(most, n_bytes + max(few, round(few + n_more * (many - few))))
+            growth = many - few if n_more < 0 else max(many - few, 0)
+            most = max(most, n_bytes + max(0, round(few + n_more * growth)))
             runs[name] += 1
         return most
 

@@ -196,10 +196,7 @@ _SHOWN = {
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
     "contact_sheet": "The most important layers, and the prediction without each",
-    **dict.fromkeys(
-        ("curves", "training"),
-        "The loss, the outputs of the layers and the updates of their weights over the steps",
-    ),
+    **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
     "explanation": "Evidence by position",
     "divergence": "The relative difference of B from A, by layer",

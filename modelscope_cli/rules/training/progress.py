@@ -28,6 +28,7 @@ _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
 _IMBALANCED = 0.8  # share of the commonest label: guessing it is right so often that accuracy says little
+_GROWN = 2.0  # times the cost of guessing at first
 _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not fall
 
 
@@ -161,11 +162,17 @@ def may_wander(facts: TrainingFacts) -> bool:
 def has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
     """Tell whether a model computes its own targets, so that its loss need not fall.
 
-    Such as values of states, or how well the boxes of a detector match: probabilities in a loss of several parts.
+    Such as values of states, or how well boxes match: probabilities that grow, in a loss of several parts.
     """
     trained = [one for one in facts.criteria if one.is_training]
-    if chance is None and any(one.classes == 2 and set(one.series.accuracy) == {None} for one in trained):
-        return True
+    for one in trained:
+        guesses = [cost for cost in one.series.guessing if cost is not None]
+        third = len(guesses) // 3
+        is_soft = one.classes == 2 and set(one.series.accuracy) == {None}
+        if chance is None and is_soft and third:
+            early, late = statistics.median(guesses[:third]), statistics.median(guesses[-third:])
+            if late > _GROWN * early:
+                return True
     return not any(one.classes for one in trained) and any(one.makes_targets for one in facts.models)
 
 

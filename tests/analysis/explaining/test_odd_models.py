@@ -76,7 +76,7 @@ def test_where_no_gradient_goes_through_is_said(last, said) -> None:
     model = Plain()
     model.body.insert(0, nn.Identity())
     model.body[0].forward = last
-    with pytest.raises(CannotRunError, match=f"{said} on the way passes no gradient"):
+    with pytest.raises(CannotRunError, match=f"{said} passes no gradient back"):
         cells(model, method="gradcam")
 
 
@@ -96,3 +96,21 @@ def test_a_quantized_layer_is_named() -> None:
     with pytest.raises(CannotRunError, match=r"layer 'fc' \(Linear\) is quantized"):
         cells(model)
     assert ms.explain(model, X, method="occlusion", receipt=False).rows
+
+
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise TypeError("no state of random numbers")
+
+
+def test_an_error_of_the_models_own_backward_is_said() -> None:
+    model = Plain()
+    model.body.append(nn.Identity())
+    model.body[-1].forward = Failing.apply
+    with pytest.raises(CannotRunError, match="backward raised TypeError: no state of random numbers"):
+        cells(model, method="saliency")
