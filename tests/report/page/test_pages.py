@@ -70,7 +70,7 @@ def pages(documents):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_well_formed_and_loads_nothing(name, pages, undrawn):
+def test_a_page_is_well_formed_and_loads_nothing(name, pages):
     parsed = Parsed(pages(name))
     links = parsed.all("href")
     assert all(link.startswith("#") or link == "data:," for link in links)
@@ -92,7 +92,7 @@ def test_a_page_is_well_formed_and_loads_nothing(name, pages, undrawn):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, documents, undrawn):
+def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, documents):
     page = pages(name)
     (document,) = extract(page.encode())
     assert document == documents[name]
