@@ -116,7 +116,7 @@ def test_a_test_that_imports_torch_first_is_said_not_to_be_looked_at(run, pytest
         import torch
     """
     result = run(body, "--modelscope", head="", process=True)
-    assert findings(result)[1].endswith("not looked at: test_suite.py::test_late, which imported torch first")
+    assert findings(result)[1].endswith("not checked: test_suite.py::test_late, which imported torch first")
 
 
 def test_without_the_option_nothing_is_looked_at(run):
@@ -339,7 +339,7 @@ def test_what_a_worker_of_xdist_saw_is_reported(run, pytester):
     """
     result = run(body, "-p", "xdist", "-n1", "--modelscope", head="", process=True)
     result.assert_outcomes(passed=1)
-    assert findings(result)[1].endswith("not looked at: test_suite.py::test_late, which imported torch first")
+    assert findings(result)[1].endswith("not checked: test_suite.py::test_late, which imported torch first")
 
 
 def test_what_several_workers_saw_is_put_together():

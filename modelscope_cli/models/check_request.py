@@ -73,7 +73,7 @@ def _check_onnx(request: ModelRequest) -> None:
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
     if path.suffix == ".py" and not path.exists():
-        raise CannotRunError(f"no model file '{model}'", f"ls {shlex.quote(str(path.parent))}")
+        raise CannotRunError(f"no model file '{model}'", look_for(path))
     if path.suffix == ".py":
         names = models_in(path)
         message = f"model file '{model}' needs the name of what to build"

@@ -49,7 +49,7 @@ def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
     is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)
-    return None if is_seen else "no layer of the model ran"
+    return None if is_seen else "no layer inside the model could be observed"
 
 
 def _too_few_values(evidence: Evidence, threshold: float) -> str | None:

@@ -129,4 +129,4 @@ def _refuse_weights(words: Sequence[str]) -> None:
         if is_weights and "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
             line += ["--checkpoint", word]
         kind = "weights" if is_weights else "a model"
-        raise UsageError(f"'{word}' holds {kind}, not an image", shlex.join(["modelscope", *line]))
+        raise UsageError(f"'{word}' contains {kind}, not an image", shlex.join(["modelscope", *line]))

@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import os
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,6 @@ from torch import Tensor
 from modelscope_cli.hooks.layers import tensors_in
 
 _MOST = 64  # samples; with more, every other one is dropped
-_READS, _SHARE = 4, 0.03  # for each sample; of the time of the steps that reading may take
 _RECENT = 2  # steps whose loss may still be in a variable
 _KEY = "modelscope"
 
@@ -34,7 +32,6 @@ class MemoryGrowth:
         self._read = read or bytes_in_use
         self._stride = 1
         self._n_steps = self._due = 0
-        self._due_at = 0.0  # seconds
         self._samples: list[tuple[int, int]] = []
         self._marks: list[tuple[int, weakref.ref[_StepMark]]] = []
         self._marked = self._kept = 0
@@ -48,11 +45,9 @@ class MemoryGrowth:
         self._before = None
         step = self._n_steps
         self._n_steps += 1
-        begun = time.perf_counter()
-        if step < self._due or begun < self._due_at:
+        if step < self._due:
             return
         self._due, self._before = step + self._stride, self._read()
-        self._due_at = begun + (time.perf_counter() - begun) * _READS / _SHARE
         if self._before is None:
             return
         self._samples.append((step, self._before))
@@ -71,8 +66,7 @@ class MemoryGrowth:
 
     def see_loss(self, loss: Any, _: Any = None) -> None:
         """Mark the graph of a loss of some steps."""
-        is_early = self._n_steps < self._due or time.perf_counter() < self._due_at
-        if is_early or (self._marks and self._marks[-1][0] == self._n_steps):
+        if self._n_steps < self._due or (self._marks and self._marks[-1][0] == self._n_steps):
             return
         metadata = getattr(loss.grad_fn, "metadata", None) if isinstance(loss, Tensor) else None
         if metadata is not None:

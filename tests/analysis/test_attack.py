@@ -222,7 +222,7 @@ class Refusing(torch.autograd.Function):
 
 
 @pytest.mark.parametrize(("scores_of", "said"), [
-    (lambda x: torch.stack([x.detach().sum(), x.detach().sum() * 0])[None], "send no gradient to the image"),
+    (lambda x: torch.stack([x.detach().sum(), x.detach().sum() * 0])[None], "no gradient flows from"),
     (lambda x: torch.stack([x.sum() * torch.nan, x.sum()])[None], "the loss is nan after 0 steps"),
     (lambda x: torch.stack([(x - x).sqrt().sum(), x.sum() * 0])[None], "has NaN or infinite values"),
     (Refusing.apply, "backward raised ValueError: not today"),
@@ -250,7 +250,7 @@ def test_what_is_left_out_is_filled_in():
     ({"epsilon": "eight"}, "'--epsilon eight' is neither", "--epsilon 8/255"),
     ({"epsilon": "8/255/2"}, "'--epsilon 8/255/2' is neither", "--epsilon 8/255"),
     ({"epsilon": "nan"}, "'--epsilon nan' is neither", "--epsilon 8/255"),
-    ({"epsilon": "1e6", "norm": "l2"}, "'--epsilon 1e6' is longer than any", "--epsilon 3"),
+    ({"epsilon": "1e6", "norm": "l2"}, "'--epsilon 1e6' is above the largest possible change", "--epsilon 3"),
     ({"step_size": "0"}, "'--step-size 0' has no effect", "--step-size 2/255"),
     ({"step_size": "-1"}, "'--step-size -1' is negative", "--step-size 2/255"),
     ({"method": "fgsm", "steps": 5}, "'--steps 5' does not apply", "--method ifgsm"),

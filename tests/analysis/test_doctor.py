@@ -285,11 +285,11 @@ def test_what_gives_nan_in_a_variation_is_the_worst_and_never_most_sure(hues: Pa
 
 
 def test_what_is_not_a_classifier_of_images_is_refused(shapes: Path) -> None:
-    with pytest.raises(UsageError, match="noise is not prepared"):
+    with pytest.raises(UsageError, match="noise is not preprocessed"):
         ms.doctor(WithBatchNorm())
     with pytest.raises(UsageError, match="'x' is a named input"):
         ms.doctor(WithBatchNorm(), {"x": torch.rand(1, 3, 8, 8)})
-    with pytest.raises(UsageError, match="not prepared"):
+    with pytest.raises(UsageError, match="not preprocessed"):
         ms.doctor(WithBatchNorm(), torch.rand(1, 3, 8, 8))
     with pytest.raises(CannotRunError, match="it is not a classifier"):
         diagnosed(nn.Conv2d(3, 2, 3), shapes)

@@ -54,5 +54,5 @@ def test_a_folder_that_is_called_after_no_class_is_named(both):
     error, hint = both.failed(f"predict {STAR} -m {TINY} -c {HEALTHY} --truth folders", 4)
     assert "the names of the folders: 'samples' is not among the 10 classes" in error
     assert "--labels" in hint
-    with pytest.raises(UsageError, match="is in no folder"):
+    with pytest.raises(UsageError, match="is not in a folder"):
         ms.predict(TINY, Image.open(STAR), checkpoint=HEALTHY, truth="folders")

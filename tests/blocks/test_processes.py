@@ -134,7 +134,11 @@ def test_a_killed_process_or_store_ends_the_others(place, alone, victim):
         store.kill()
         store.communicate()
     assert [process.returncode for process in left] == [4] * len(left), said
-    why = "the rendezvous store is gone" if victim == "store" else f"process {victim} of 2 has ended"
+    why = (
+        "the rendezvous store is gone"
+        if victim == "store"
+        else f"process {victim} of 2 ended before its work was done"
+    )
     assert all(f"error: {why}" in text for text in said)
     for process in ranks:
         process.communicate()
@@ -204,7 +208,7 @@ def test_threads_are_those_of_any_number_of_processes_and_others_are_reported(pl
     (place / "threads/blocks/activations-000003.json").unlink()
     done = cold(*STATS, "--out", "threads", "--resume", cwd=place, OMP_NUM_THREADS="2")
     assert [machine["threads"] for machine in document(done.stdout)["certificate"]["machines"]] == [1, 2]
-    assert re.search("warning: the blocks were computed in 2 ways", done.stderr)
+    assert re.search("warning: the blocks come from 2 kinds of machines", done.stderr)
 
 
 def test_predictions_and_their_truth_have_the_same_bits(place):

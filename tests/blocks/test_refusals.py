@@ -62,7 +62,7 @@ def test_a_folder_is_gone_on_with_only_where_that_is_said(finished_copy, capsys)
 
 def test_there_has_to_be_something_to_go_on_with(finished_copy, capsys):
     assert "needs the folder" in refused(capsys, *STATS, "--resume")
-    assert "holds no run" in refused(capsys, *STATS, "--resume", "--out", "nowhere")
+    assert "contains no run" in refused(capsys, *STATS, "--resume", "--out", "nowhere")
     assert not (finished_copy / "nowhere").exists()
 
 

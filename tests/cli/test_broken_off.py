@@ -127,7 +127,7 @@ def test_a_check_of_images_keeps_what_it_has_read(tmp_path, monkeypatch):
     assert [one.message for one in record.run.warnings] == ["Ctrl-C: 13 of 16 images were not tested"]
     assert not {"MS804", "MS811"} & {one.code for one in record.findings}
     words = answer(record)
-    assert words.startswith("Neither passed nor failed; Ctrl-C: 13 of 16 images were not tested")
+    assert words.startswith("Not judged: neither passed nor failed; Ctrl-C: 13 of 16 images were not tested")
 
 
 def test_the_command_ends_with_130(run, cwd):

@@ -205,8 +205,8 @@ def test_attention_is_a_map_a_head(run, cwd):
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("{tiny} --attention", "no attention was seen in the selected layers: no softmax"),
-    ("-m own.py:vit -w none --size 64 --attention -l conv_proj", "no attention was seen"),
+    ("{tiny} --attention", "no attention in the selected layers"),
+    ("-m own.py:vit -w none --size 64 --attention -l conv_proj", "no attention in the selected layers"),
     ("-m own.py:vit -w none --size 64 -l *.out_proj", "no selected layer ran: encoder.layers.encoder_layer_0."),
     ("-m own.py:Nothing -w none", "no layer of the model outputs a tensor, so there is nothing to draw"),
 ])  # fmt: skip

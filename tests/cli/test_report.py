@@ -103,7 +103,8 @@ def test_a_folder_of_results_gets_an_index_that_leads_to_their_pages(watched, ca
         "runs/old/report.html",
     ]
     assert "MS705" in pages[1]["verdict"]  # the heading of its page
-    assert f'<h1 class="error">{pages[1]["verdict"]}</h1>' in Path("runs/new/report.html").read_text()
+    verdict = pages[1]["verdict"].replace("MS705", '<a href="#rule-MS705">MS705</a>')
+    assert f'<h1 class="error">{verdict}</h1>' in Path("runs/new/report.html").read_text()
     index = Path("runs/index.html").read_text(encoding="utf-8")
     assert 'href="new/report.html"' in index
     assert 'href="old/report.html"' in index

@@ -44,9 +44,8 @@ def test_an_undocumented_option_is_found(monkeypatch):
 
 @pytest.mark.parametrize("rule", ms.list_rules().rules, ids=lambda rule: rule.code)
 def test_every_rule_has_a_page_with_all_there_is_to_say(rule):
-    page = (
-        (DOCS / "rules" / f"{rule.code}.md").read_text("utf-8").translate({ord("\\"): None, ord("`"): None})
-    )
+    page = (DOCS / "rules" / f"{rule.code}.md").read_text("utf-8")
+    page = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page).translate({ord("\\"): None, ord("`"): None})
     for text in (rule.name, rule.measure, rule.source, rule.hint[1:], rule.why[1:], rule.silence[1:]):
         assert " ".join(text.split()).replace("`", "") in page
 

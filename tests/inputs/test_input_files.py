@@ -73,7 +73,7 @@ def test_a_missing_file_names_the_nearest(folder):
     assert "a.jpg" in caught.value.hint
     with pytest.raises(CannotRunError) as caught:
         names("no such folder/x.jpg")
-    assert caught.value.hint == "ls 'no such folder'"
+    assert caught.value.hint == "ls ."
 
 
 def test_a_folder_without_pictures(tmp_path):

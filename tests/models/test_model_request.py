@@ -64,8 +64,15 @@ def test_a_checkpoint_is_given_once() -> None:
     assert "'b.pt'" in error.message
 
 
-def test_model_file_without_attribute() -> None:
+def test_model_file_without_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CannotRunError, match=r"no model file 'net\.py'") as caught:
+        check_request(ModelRequest("net.py"))
+    assert caught.value.hint == "ls ."
+    Path("net.py").touch()
     assert rejected(ModelRequest("net.py")).hint == "--model net.py:NAME"
+    Path("net.py").write_text("from torch import nn\nclass Net(nn.Module): pass\n")
+    assert rejected(ModelRequest("net.py")).hint == "--model net.py:Net"
 
 
 def test_dotted_name_without_colon() -> None:

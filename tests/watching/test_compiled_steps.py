@@ -69,7 +69,7 @@ def test_it_is_seen_and_not_disturbed(recorded, caplog, kind):
         record = recorded(lambda: seen.extend(train(kind)))
     assert torch.equal(bare[0], seen[0])
     assert all(map(torch.equal, bare[1], seen[1]))
-    assert all(now <= before for before, now in zip(bare[2], seen[2], strict=True))
+    assert all(now <= before for before, now in zip(bare[2], seen[2], strict=True)), (bare[2], seen[2])
     assert [one for one in caplog.messages if "modelscope_cli" in one] == []
     assert record.steps in (23, 24)  # of a step that is told by what has changed, the last is seen at the end
     assert {row.name for row in record.parameters} == {"0.weight", "0.bias", "3.weight", "3.bias"}

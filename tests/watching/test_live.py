@@ -51,7 +51,7 @@ def test_the_page_is_renewed_while_the_script_runs_and_closed_afterwards(
     assert bare == watched  # the trained weights are the same
     page = (tmp_path / "live.html").read_text()
     assert 'http-equiv="refresh"' not in page
-    assert "goes on" not in page
+    assert "in progress" not in page
     assert not ms.read(tmp_path / "live.html").is_running
 
 
@@ -86,10 +86,10 @@ def notebook(monkeypatch):
 def test_a_notebook_has_one_panel_that_is_redrawn(at_once, notebook, tmp_path):
     watched, weights = train(out=tmp_path / "run")
     assert len(notebook.shown) == 25
-    assert "Step 20 of a run that goes on" in notebook.shown[19]
+    assert "Step 20 of a run in progress" in notebook.shown[19]
     assert "MS713" in notebook.shown[19]
     assert "<svg" in notebook.shown[19]
-    assert "goes on" not in notebook.shown[-1]
+    assert "in progress" not in notebook.shown[-1]
     assert ("<svg" in notebook.shown[0]) is False  # one point is not a line
     assert len(watched.record().layers[0].series.step) == len(train()[0].record().layers[0].series.step)
     notebook.update = None

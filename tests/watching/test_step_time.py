@@ -378,13 +378,6 @@ def losses_of(n, keep):
     return growth.to_dict()
 
 
-@pytest.fixture
-def _any_time(monkeypatch):
-    """Reading the memory may take as long as it likes."""
-    monkeypatch.setattr("modelscope_cli.watching.memory_growth._SHARE", float("inf"))
-
-
-@pytest.mark.usefixtures("_any_time")
 def test_losses_that_are_kept_with_their_graph_are_counted():
     kept, total = [], [0.0]
 
@@ -404,7 +397,6 @@ def test_losses_that_are_kept_with_their_graph_are_counted():
     assert found["kept"] <= 3 < found["marked"]
 
 
-@pytest.mark.usefixtures("_any_time")
 def test_a_long_run_has_few_samples_all_over_it():
     growth = MemoryGrowth(lambda: growth._n_steps)
     for _ in range(1000):

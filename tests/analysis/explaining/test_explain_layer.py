@@ -93,7 +93,7 @@ def test_of_a_class_token_it_is_the_last_norm_that_a_gradient_comes_to(vit):
 def test_a_map_of_zeros_is_an_error_that_says_why(vit):
     with (
         scored(vit, layer=("encoder.ln",)) as question,
-        pytest.raises(UnfitError, match="only the class token"),
+        pytest.raises(UnfitError, match="only on the class token"),
     ):
         METHODS["hirescam"].explain(question, image(side=96))
 
