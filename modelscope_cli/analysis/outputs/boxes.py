@@ -188,18 +188,19 @@ def boxes_of_yolo(
     Args:
         found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class. Of
             detectors without suppression, `(N, boxes, 6 + others)`, corners, score, label. Of RT-DETR,
-            `(N, queries, 4 + classes)` in shares of the image. The others are weights of masks, key points or an
-            angle.
+            `(N, queries, 6)`, score and label behind a box in shares of the image; before ultralytics 8.4
+            `(N, queries, 4 + classes)`. The others are weights of masks, key points or an angle.
         head: the last layer of the model.
         size: height and width of the image.
         protos: `(N, weights, h, w)`, whose weighted sums are the masks.
     """
     kinds = {kind.__name__ for kind in type(head).__mro__}
     has_queries, is_final = "RTDETRDecoder" in kinds, bool(getattr(head, "end2end", False))
+    has_labels = is_final or (has_queries and hasattr(head, "postprocess"))
     images = []
     for number, one in enumerate(found):
         rows = one if has_queries or is_final else one.T
-        if is_final:
+        if has_labels:
             scores, labels, others = rows[:, 4], rows[:, 5].long(), rows[:, 6:]
         else:
             (scores, labels), others = rows[:, 4 : 4 + n_classes].max(1), rows[:, 4 + n_classes :]
