@@ -17,7 +17,7 @@ from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.inputs.from_files import is_shape, open_images, open_named, refuse_other_inputs
 from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.inputs.named_noise import IMAGES, natural_named
+from modelscope_cli.inputs.named_noise import IMAGES, image_argument, natural_named
 from modelscope_cli.inputs.noise import open_noise
 from modelscope_cli.inputs.request import InputRequest, refuse
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
@@ -35,17 +35,20 @@ def _open_beside_text(
     transforms: Any | None,
     module: nn.Module | None,
 ) -> Inputs:
-    """Open image files for a model that wants text, too, which is noise."""
+    """Open image files for a model that wants text or a time, too, which are noise."""
     n_images = len(find_images(request.files).files)
     wanted = natural_named(module, n_images) or {}
-    shape = wanted[IMAGES].shape
+    name = image_argument(wanted) or IMAGES
+    shape = wanted[name].shape
     if len(shape) < 4:
         message = (
             f"{type(module).__name__} takes image patches by name, and image files are not cut into patches"
         )
         raise CannotRunError(message, f"leave out {shlex.quote(request.files[0])}   runs it on noise")
     rest = replace(request, files=())
-    given = {**wanted, IMAGES: list(request.files)}
+    if name != IMAGES and request.size is None:
+        rest = replace(rest, size=f"{shape[-2]},{shape[-1]}")
+    given = {**wanted, name: list(request.files)}
     return open_named(given, rest, target, transforms, module, n_of_each=shape[1] if len(shape) == 5 else 0)
 
 
@@ -209,7 +212,7 @@ def open_inputs(
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
         refuse(request.size_options() + request.value_options(), "a tensor file")
         return repeated(open_tensors(request, target, module), request.repeat)
-    if request.files and (named := natural_named(module, 1)) is not None and IMAGES in named:
+    if request.files and (named := natural_named(module, 1)) is not None and image_argument(named):
         return _open_beside_text(named, request, target, transforms, module)
     if request.files:
         return repeated(open_images(request, target, transforms, module), request.repeat)

@@ -169,10 +169,11 @@ def _outcomes(
     size = (image.shape[-2], image.shape[-1])
     outcomes: dict[str, MethodResult] = {}
     unfit: dict[str, UnfitError] = {}
-    for name in names:
+    flat = {name for name in names if METHODS[name].is_local and question.target.is_at_peak}
+    for name in sorted(names, key=flat.__contains__):
         started = time.perf_counter()
         try:
-            if METHODS[name].is_local and question.target.is_at_peak:
+            if name in flat:
                 raise _at_peak()
             explanation = METHODS[name].explain(scored, image)
             if not explanation.cells.any():
