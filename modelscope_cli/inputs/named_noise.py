@@ -88,6 +88,12 @@ def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Te
     return {name: value for name, value in words.items() if name in signature_of(module)}
 
 
+def takes_texts(module: nn.Module) -> bool:
+    """Tell whether a model of transformers finds what texts describe in images, such as OWL-ViT."""
+    is_theirs = transformers_config(module) is not None
+    return is_theirs and {"input_ids", IMAGES} <= signature_of(module).keys()
+
+
 def is_open_clip(module: nn.Module) -> bool:
     """Tell whether a model returns features of images and of texts to be compared, as those of open_clip."""
     return all(hasattr(module, name) for name in ("encode_image", "encode_text", "logit_scale"))

@@ -28,7 +28,7 @@ from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
-from modelscope_cli.inputs.named_noise import is_open_clip
+from modelscope_cli.inputs.named_noise import is_open_clip, takes_texts
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -239,9 +239,11 @@ class OutputReader:
             or last_name(path) not in ("logits", "pred_logits")
         ):
             return None
-        n_classes = self._stated.n_classes
-        height, width = image.shape[-2:]
-        return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
+        n_classes, size = self._stated.n_classes, (image.shape[-2], image.shape[-1])
+        if takes_texts(self.module):  # its classes are the texts, each with a sigmoid of its own
+            best = logits.max(2)
+            return boxes_of_queries(best.values[..., None], centres, size, labels=best.indices)
+        return boxes_of_queries(logits, centres, size, has_nothing=n_classes != logits.shape[2])
 
     def _other_heads(
         self, main: str, part: OutputPart, leaves: Leaves, args: Any
