@@ -29,14 +29,14 @@ __all__ = ["Batch", "Inputs", "open_inputs"]
 
 
 def _open_beside_text(
-    named: Mapping[str, Any],
+    images: Sequence[Any],
     request: InputRequest,
     target: ModelSide,
     transforms: Any | None,
     module: nn.Module | None,
 ) -> Inputs:
-    """Open image files for a model that wants text or a time, too, which are noise."""
-    n_images = len(find_images(request.files).files)
+    """Open images or their files for a model that wants text or a time, too, which are noise."""
+    n_images = len(find_images(request.files).files) if request.files else len(images)
     wanted = natural_named(module, n_images) or {}
     name = image_argument(wanted) or IMAGES
     shape = wanted[name].shape
@@ -44,11 +44,12 @@ def _open_beside_text(
         message = (
             f"{type(module).__name__} takes image patches by name, and image files are not cut into patches"
         )
-        raise CannotRunError(message, f"leave out {shlex.quote(request.files[0])}   runs it on noise")
+        what = shlex.quote(request.files[0]) if request.files else "the images"
+        raise CannotRunError(message, f"leave out {what}   runs it on noise")
     rest = replace(request, files=())
     if name != IMAGES and request.size is None:
         rest = replace(rest, size=f"{shape[-2]},{shape[-1]}")
-    given = {**wanted, name: list(request.files)}
+    given = {**wanted, name: list(images)}
     return open_named(given, rest, target, transforms, module, n_of_each=shape[1] if len(shape) == 5 else 0)
 
 
@@ -195,6 +196,10 @@ def open_inputs(
     if given.named is not None:
         refuse_other_inputs(request, list(given.named), module)
         return open_named(given.named, request, target, transforms, module)
+    named = natural_named(module, 1)
+    is_beside_text = named is not None and image_argument(named) is not None
+    if given.images and is_beside_text:
+        return _open_beside_text(given.images, request, target, transforms, module)
     if given.images:
         images = [ListedImage(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
         return repeated(open_images(request, target, transforms, module, images), request.repeat)
@@ -212,8 +217,8 @@ def open_inputs(
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
         refuse(request.size_options() + request.value_options(), "a tensor file")
         return repeated(open_tensors(request, target, module), request.repeat)
-    if request.files and (named := natural_named(module, 1)) is not None and image_argument(named):
-        return _open_beside_text(named, request, target, transforms, module)
+    if request.files and is_beside_text:
+        return _open_beside_text(request.files, request, target, transforms, module)
     if request.files:
         return repeated(open_images(request, target, transforms, module), request.repeat)
     if request.shapes:

@@ -427,7 +427,8 @@ def test_a_model_of_text_and_images_takes_both_by_name(image: Image.Image, tmp_p
     alone = ms.summary(clip).run.input  # noise of both where nobody says anything
     assert (alone.names, alone.shape) == (("input_ids", "pixel_values"), ((1, 16), (1, 3, 32, 32)))
     with pytest.raises(UsageError, match="takes integers as 'input_ids', not an image") as raised:
-        ms.stats(clip, image)
+        ms.stats(clip, pixels)
+    assert ms.stats(clip, image).run.input.names == ("input_ids", "pixel_values")
     assert "input='input_ids=int64:1,16', input='pixel_values=1,3,32,32'" in raised.value.hint
     with pytest.raises(UsageError, match="no argument 'pixel_value'"):
         ms.stats(clip, {"pixel_value": pixels, "input_ids": ids})
