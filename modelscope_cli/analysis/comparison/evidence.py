@@ -24,6 +24,7 @@ from modelscope_cli.records.run import Arguments
 
 _ALIKE = 1e-5  # relative L2 within which a value that enters on both sides is the same
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
+_SLACK = 2  # where no digit is left, each run is as far from the others
 _N_RUNS, _FAR = 8, 100  # with other rounding; of the first difference to the rounding that cannot explain it
 _N_DIGITS = {8: 8, 4: 8, 2: 2}  # units in the last place by which the kernels of runtimes differ, by bytes
 _INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
@@ -261,7 +262,7 @@ class OnValues(Intervention):
 def within_rounding(
     a: Side, rows: Mapping[Key, Distance | LayerDifference], args: Arguments, *forced: Intervention
 ) -> dict[Key, float]:
-    """Return the outputs that differ no more than rounding moves them in A, and how far that is by relative L2.
+    """Return the outputs that differ hardly more than rounding moves them in A, and how far that is by relative L2.
 
     Monte Carlo arithmetic (Parker, 1997): every operator's result is changed in its last digits, at random. Runs
     are repeated until they explain each difference, and end early where the first is far beyond the rounding.
@@ -277,7 +278,7 @@ def within_rounding(
             if key in moved or key not in found or found[key].shape != plain[key].shape:
                 continue
             own = to_distance(sum_up(plain[key], found[key]))
-            if (row.rel_l2 or 0.0) <= own.rel_l2 and (not row.nonfinite or own.nonfinite):
+            if (row.rel_l2 or 0.0) <= _SLACK * own.rel_l2 and (not row.nonfinite or own.nonfinite):
                 moved[key] = own.rel_l2
             elif n == 0 and (row.rel_l2 or 0.0) > _FAR * own.rel_l2:
                 return moved
