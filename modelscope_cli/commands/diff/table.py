@@ -192,8 +192,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     if unstable := _unstable(record.rows):
         most = max(unstable, key=lambda row: row.rounding or 0.0)
         text = f"A is unstable: rounding alone changes {most.label} by {numbers.number(most.rounding)}"
-        count = f"{counted(len(unstable), 'row')} of about that or less"
-        facts.append(("own rounding", f"{text}; differences in {count} are not counted"))
+        count = f"{counted(len(unstable), 'row')} with differences of that order"
+        facts.append(("own rounding", f"{text}; {count} count as the same"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     facts += _ranking(record.ranking)
