@@ -150,6 +150,15 @@ def graph_leaves(loss: Any) -> list[Tensor]:
     return list(leaves.values())
 
 
+def unheld_models(loss: Any, registry: ModelRegistry, held: Sequence[Tensor]) -> list[str]:
+    """Return the models with parameters that a loss reaches, if none of them is held by an optimizer."""
+    ids = {id(leaf) for leaf in graph_leaves(loss)}
+    if not ids.isdisjoint(map(id, held)):
+        return []
+    roots = [(model.label, root) for model in registry.models if (root := model.root()) is not None]
+    return [label for label, root in roots if any(id(p) in ids for p in root.parameters())]
+
+
 def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, str]:
     """Return the names of tensors in a function, by their ids: `w`, or `params[0]` if not each is a variable."""
     ids, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
-from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
+from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD, UNRELATED
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.custom_optimizers import (
@@ -28,8 +28,10 @@ from modelscope_cli.watching.custom_optimizers import (
     inferred,
     name_owners,
     register_hidden,
+    unheld_models,
 )
 from modelscope_cli.watching.error_isolation import Guard
+from modelscope_cli.watching.exchanged_rows import unrelated_outputs
 from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
@@ -87,7 +89,13 @@ class Recorder:
         )
         self.replicas = ReplicaWatch() if has_ranks else None
         self._passes = PassWatch(
-            self.registry, self.losses, self.bookkeeper, self._guard, self.settle, self.replicas
+            self.registry,
+            self.losses,
+            self.bookkeeper,
+            self._guard,
+            self.settle,
+            self._is_counting,
+            self.replicas,
         )
         self.step_time = self._guard.step_time = self._passes.step_time
         self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
@@ -95,6 +103,7 @@ class Recorder:
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
+        self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
         self._workers = WorkerWatch()
         self._is_told = False  # whether an optimizer of torch has stepped
 
@@ -128,7 +137,7 @@ class Recorder:
             yield
             self._guard(self._resume)
             self.settle()
-            self._guard(self._look_at_workers)
+            self._guard(self._look_at_workers, True)
 
     def _expect_optimizers(self) -> None:
         """Register the optimizers made before the recorder, to notice one that never steps."""
@@ -153,6 +162,7 @@ class Recorder:
         if self.stretches.is_open or torch.compiler.is_compiling() or not self._guard.is_open:
             return
         self._inferred.forget()
+        self._passes.tape.drop()
         self._is_told = True
         if not self._means(optimizer):
             return
@@ -169,6 +179,8 @@ class Recorder:
         return not self.registry.is_closed or bool(self._models_of(optimizer))
 
     def _begin_step(self, optimizer: Optimizer) -> None:
+        for label in self._unheld if has_no_gradients(optimizer) else ():
+            self._guard.tell_once(UNHELD, f"{label}: its loss reaches no parameter of an optimizer")
         self.bookkeeper.take_over(optimizer)
         clock = self.clocks.of(optimizer)
         is_due = self._is_due(clock)
@@ -191,9 +203,13 @@ class Recorder:
         finally:
             self._passes.is_blind = False
 
-    def _look_at_workers(self) -> None:
-        if (repeated := self._workers.take()) is not None:
-            self._guard.tell_once(REPEATS, repeated)
+    def _look_at_workers(self, is_end: bool = False) -> None:
+        for kind, message in (
+            (REPEATS, self._workers.take()),
+            (UNRELATED, unrelated_outputs(self.registry.models) if is_end else None),
+        ):
+            if message is not None:
+                self._guard.tell_once(kind, message)
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded, which is decided once."""
@@ -362,6 +378,7 @@ class Recorder:
         self._look_at_loss(tensors)
         if self._is_told and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
             self._search_graph(tensors)
+        self._passes.tape.compare(tensors)
         self.bookkeeper.before_backward()
         self.losses.see(tensors)
 
@@ -409,7 +426,9 @@ class Recorder:
 
     def _search_graph(self, loss: Any) -> None:
         """Search the graph of one of the first losses for other parameters and leaks between samples."""
-        self._inferred.take_loose(loss, self.registry, self.bookkeeper.held())
+        held = self.bookkeeper.held()
+        self._unheld = unheld_models(loss, self.registry, held)
+        self._inferred.take_loose(loss, self.registry, held)
         if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
             self._guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
 
