@@ -167,7 +167,8 @@ def can_move_modes() -> bool:
 
 def insert_mode(mode: TorchFunctionMode, n_above: int | None) -> None:
     """Enable a function mode in this thread, below the last `n_above` that were entered; below all if None."""
-    n_above = overrides._len_torch_function_stack() if n_above is None else n_above
+    if n_above is None:
+        n_above = overrides._len_torch_function_stack()  # type: ignore[attr-defined]
     above = [overrides._pop_mode() for _ in range(n_above)]
     for entered in (mode, *reversed(above)):
         overrides._push_mode(entered)

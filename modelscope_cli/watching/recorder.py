@@ -22,9 +22,7 @@ from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.custom_optimizers import (
     InferredSteps,
-    Tensors,
     find_optimizers,
-    graph_leaves,
     inferred,
     name_owners,
     register_hidden,
@@ -40,7 +38,7 @@ from modelscope_cli.watching.non_finite_origin import find_birth, look_back
 from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients, has_no_gradients
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches, is_recorded
-from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller
+from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
@@ -73,9 +71,8 @@ class Recorder:
     ) -> None:
         self.registry = ModelRegistry(patterns, models)
         self._only = tuple(optimizers)
-        self.n_steps = 0
-        self._n_counted = 0  # over all optimizers
-        self._n_missed = 0  # of these, in the present stretch without hooks
+        # Steps; those of all optimizers; of these, in the present stretch without hooks.
+        self.n_steps = self._n_counted = self._n_missed = 0
         self._listener = listener
         self._every = every
         self.losses = LossWatch()
@@ -204,12 +201,10 @@ class Recorder:
             self._passes.is_blind = False
 
     def _look_at_workers(self, is_end: bool = False) -> None:
-        for kind, message in (
-            (REPEATS, self._workers.take()),
-            (UNRELATED, unrelated_outputs(self.registry.models) if is_end else None),
-        ):
-            if message is not None:
-                self._guard.tell_once(kind, message)
+        if (repeated := self._workers.take()) is not None:
+            self._guard.tell_once(REPEATS, repeated)
+        if is_end and (unrelated := unrelated_outputs(self.registry.models)) is not None:
+            self._guard.tell_once(UNRELATED, unrelated)
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded, which is decided once."""
@@ -406,28 +401,16 @@ class Recorder:
         is_other = self._is_told or self._only or self.registry.is_closed
         if is_other or any(model.has_been_trained and model.root() is not held for model in models):
             return
-        waiting = set(map(id, self.bookkeeper.waiting()))
-        leaves = [leaf for leaf in graph_leaves(loss) if leaf.is_floating_point()]
-        if not leaves or any(id(leaf) in waiting for leaf in leaves):
-            return
-        if held is None:
-            held = self._inferred.tensors = Tensors(leaves, frame_of_caller())
-            model = self.registry.register(held)
-            assert model is not None
+        model = self._inferred.take_tensors(loss, self.registry, self.bookkeeper.waiting())
+        if model is not None and not model.has_been_trained:
             model.has_been_trained = model.has_trained = True
-            model.called, model.ran = place_of_caller(), {""}
             self.bookkeeper.look_at_start(model)
             what = "the trained tensors belong to no module: their values, gradients and loss are judged"
             self._guard.tell_once("tensors", f"{what}, but there are no layers")
-        else:
-            self._inferred.replaced = held.follow(leaves)
-        model = next(model for model in models if model.root() is held)
-        model.has_run, model.passes[0] = True, 1
 
     def _search_graph(self, loss: Any) -> None:
         """Search the graph of one of the first losses for other parameters and leaks between samples."""
-        held = self.bookkeeper.held()
-        self._unheld = unheld_models(loss, self.registry, held)
+        self._unheld = unheld_models(loss, self.registry, held := self.bookkeeper.held())
         self._inferred.take_loose(loss, self.registry, held)
         if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
             self._guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
