@@ -34,7 +34,8 @@ _FEWEST = 4  # rows of an output that are exchanged
 _ORDERS = 2  # random orders of the rows in each step
 _MOST_CALLS, _MOST_OUTPUTS = 256, 8  # of functions; of models
 _RECORDS = 8  # steps
-_SLIGHT, _SURE = 0.01, 5.0  # rise as a share of the loss: a covariance of 0.005; standard errors
+_SLIGHT, _CLEAR = 0.01, 0.1  # rise as a share of the loss: a covariance of 0.005; whatever its error
+_SURE = 5.0  # standard errors
 _MOST_VALUES = 1 << 20  # of an output
 _SAME = 1e-4  # share of the loss by which it may differ when it is computed again
 # Functions that change what they are given, that a random state or the graph enters, or that run a module's code.
@@ -212,6 +213,6 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
 
 
 def _is_higher(rises: Sequence[float]) -> bool:
-    """Tell whether the mean is above zero for certain, and by more than nothing."""
+    """Tell whether the mean may be above zero by more than nothing; a loss that diverges has a large error."""
     mean, error = statistics.fmean(rises), statistics.stdev(rises) / math.sqrt(len(rises))
-    return mean > error and (mean > _SLIGHT or mean > _SURE * error)
+    return mean > _CLEAR or (mean > error and (mean > _SLIGHT or mean > _SURE * error))
