@@ -11,7 +11,7 @@ from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.
 USED = "used without a call, through its parameters or buffers"
-INSIDE = "only what is inside it is called"
+INSIDE = "only its sublayers are called"
 # The columns that need a run with values.
 MEASURED = ("time", "backward", "bytes", "intensity", "bound", "zero", "gradient")
 # What `--optimizer` of a step can be: the class in `torch.optim`, and its arguments.

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.naming import with_article
@@ -99,6 +100,49 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
             raise UsageError(
                 f"'{word}' needs {what}, and got '{value}'", _line([*argv[:at], example, *argv[at:]])
             )
+
+
+def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[str]) -> Any:
+    """Return the value of an option that takes one; several values of a comma-separated list are joined.
+
+    Raises:
+        UsageError: several values. The hint is the line with the last one only, or for `diff` with that of B.
+    """
+    one = declared(command).get(name)
+    if one is None or len(values) == 1 or (not takes_value(one) and len(set(values)) == 1):
+        return values[-1]
+    if one.option.is_list:
+        return ",".join(values)
+    uses, line = _uses(one, values, argv), list(argv)
+    if len(uses) < len(values):
+        line = [command, "--help"]
+    elif len(values) == 2 and f"b_{name}" in declared(command):
+        line[uses[1]] = ["--b-" + name.replace("_", "-"), values[1]]
+    else:
+        for use in reversed(uses[:-1]):
+            del line[use]
+    if not takes_value(one):
+        message = " and ".join(f"'{flag}'" for flag in one.spellings[0].split("/")) + " exclude each other"
+    else:
+        words = [shlex.quote(value) for value in values]
+        message = f"'{one.spellings[0]}' takes one value, and got {', '.join(words[:-1])} and {words[-1]}"
+    raise UsageError(message, _line(line))
+
+
+def _uses(one: Declared, values: Sequence[Any], argv: Sequence[str]) -> list[slice]:
+    """Return where an option and its values are in a command line; fewer where a word holds several options."""
+    names = [name for spelling in one.spellings for name in spelling.split("/")]
+    uses: list[slice] = []
+    at = 1
+    while at < len(argv) and len(uses) < len(values):
+        value, width = values[len(uses)], 0
+        if argv[at] in names:
+            width = 1 + takes_value(one)
+        elif takes_value(one) and argv[at] in (f"{names[0]}={value}", f"{names[-1]}{value}"):
+            width = 1
+        uses += [slice(at, at + width)] if width else []
+        at += width or 1
+    return uses
 
 
 def unknown_command(argv: Sequence[str]) -> UsageError:

@@ -131,7 +131,7 @@ class Changed(TorchFunctionMode):
             f"{one:.4g}" if isinstance(one, float) else repr(one) for one in (value, self.seen[0])
         )
         values = f"{theirs} in B and {'the default' if self.seen[0] is None else ours} in A"
-        return f"{self.argument} of {self.function} is {values}: with the value of B, A has the output of B"
+        return f"{self.argument} of {self.function} is {values}: with the value of B, A computes B's output"
 
     @property
     def opset(self) -> int:

@@ -365,7 +365,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             # Squared distances, and one minus the cosine, shrink as the square of the spread.
             if loss_left < _VANISHED and 1 / _ALIKE < loss_left / (last / first) ** 2 < _ALIKE:
                 words = (
-                    f"what {one.model} gives is nearly the same point for all samples of a batch: its {spread} "
+                    f"the output of {one.model} is nearly the same point for all samples of a batch: its {spread} "
                     f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
                     f"{main.start:.2g} to {main.end:.2g}"
                 )
