@@ -340,7 +340,7 @@ class _Reader(ProtobufReader):
         try:
             begin, length = checked_sizes([int(external.get(one) or 0) for one in ("offset", "length")])
         except ValueError as error:
-            raise ValueError(f"external data of '{key}' at an invalid offset in '{plain(location)}'") from error
+            raise ValueError(f"invalid offset of external data '{key}' in '{plain(location)}'") from error
         if "length" in external and length != nbytes:
             raise ValueError(f"{length} bytes of external data for '{key}', whose shape needs {nbytes}")
         if begin + nbytes > (n_file := file.stat().st_size):

@@ -187,6 +187,9 @@ class Pace:
         self._next = self._begun + self.FIRST_S
         self._has_estimate = False
 
+    def __str__(self) -> str:
+        return f"{self._what}: {self.done:,} of {self._total:,}"
+
     def line(self) -> str | None:
         """Return the line that is due now, if any."""
         now, n_done = self._clock(), self.done  # which another thread counts
@@ -194,7 +197,7 @@ class Pace:
         has_basis = n_done and (100 * n_done >= self._total or elapsed > self.LONG_S)
         if now < self._next and not (has_basis and elapsed > self.FIRST_S and not self._has_estimate):
             return None
-        text = f"{self._what}: {n_done:,} of {self._total:,}"
+        text = str(self)
         if has_basis:
             seconds_left = elapsed / n_done * (self._total - n_done)
             if not self._has_estimate and seconds_left < self.LONG_S:

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from modelscope_cli import __version__
 from modelscope_cli.errors import UsageError
+from modelscope_cli.interrupts import INTERRUPTED, Terminated
 from modelscope_cli.shell import console
 from modelscope_cli.shell.help import command_page
 from modelscope_cli.shell.overview import ABOUT, COMMANDS, HELP, HELP_ALL, overview
@@ -55,7 +56,10 @@ class Command(_TakesWords, TyperCommand):
             from modelscope_cli.shell.hints import too_many
 
             raise too_many(self.name or "", ctx.args, console.settings.argv)
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:  # Typer would return its exit code without a message
+            raise Terminated(INTERRUPTED) from interrupt
 
 
 class Group(_TakesWords, TyperGroup):

@@ -352,7 +352,7 @@ def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
     with pytest.raises(CannotRunError, match="for folders there is no mask"):
         judged_masks(folder, truth="folders")
     for crop in ("32", "24"):  # a square of the middle
-        with pytest.raises(CannotRunError, match="does not receive the whole of"):
+        with pytest.raises(CannotRunError, match="receives only a part of"):
             judged_masks(folder, size=crop)
     with pytest.raises(CannotRunError, match="one class per pixel"):
         judged_masks(folder, scores="sigmoid")

@@ -448,7 +448,7 @@ def test_odd_pictures_are_pictures(run, bad, command, name):
 
 
 @pytest.mark.parametrize(("raised", "code", "said"), [
-    (KeyboardInterrupt(), 130, ""),
+    (KeyboardInterrupt(), 130, "interrupted: nothing was saved; "),
     (ZeroDivisionError("oh\nno"), 3, "error: this is a bug in modelscope: ZeroDivisionError: oh no\n"),
     (MemoryError(), 4, "error: out of memory\n"),
     (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),

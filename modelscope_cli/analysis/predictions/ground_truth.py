@@ -105,7 +105,7 @@ class Masks:
             message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
             raise CannotRunError(message, "give a mask of the size of its image")
         if not self._is_whole(height, width):
-            message = f"the model does not receive the whole of '{image}', so its prediction cannot be compared with a mask"
+            message = f"the model receives only a part of '{image}', so its prediction does not fit the mask"
             raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
 
     def _sees_all(self, height: int, width: int) -> bool:

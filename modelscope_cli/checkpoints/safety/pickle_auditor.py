@@ -134,7 +134,7 @@ class PickleAuditor:
         elif isinstance(callee, Opaque | Persistent):
             name = callee.name if isinstance(callee, Opaque) else "something outside the pickle"
             self._danger(
-                name, "returned the function that is called, which cannot be determined", callee, args, position
+                name, "returned the called function, which cannot be determined", callee, args, position
             )
 
     def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
