@@ -14,7 +14,7 @@ from types import FrameType
 
 INTERRUPTED, TERMINATED, HUNG_UP = 130, 143, 129
 ENDS: dict[int, int] = {signal.SIGTERM: TERMINATED}
-"""Exit codes of the signals that end a process, but for Ctrl-C."""
+"""Exit codes of the signals that end a process, except Ctrl-C."""
 if hasattr(signal, "SIGHUP"):  # the terminal was closed, or the connection to it lost; not on Windows
     ENDS[signal.SIGHUP] = HUNG_UP
 _CODES = {signal.SIGINT: INTERRUPTED, **ENDS}

@@ -115,7 +115,7 @@ class OnnxModel:
         values: types and shapes that the file states, by name.
         functions: `domain:name` of the functions it brings along.
         operators: `domain:name` of every operator used anywhere, those of functions and subgraphs included.
-        external: the files beside it that hold values.
+        external: the files next to it that hold values.
     """
 
     path: Path

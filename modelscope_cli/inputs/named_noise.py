@@ -101,7 +101,7 @@ def _tokens_of_open_clip(module: Any, texts: Sequence[str], name: str) -> Tensor
         ) from error
     n_words = getattr(module, "vocab_size", None)
     if n_words is not None and int(tokens.max()) >= n_words:
-        message = f"the model knows {n_words} tokens, fewer than the tokenizer of open_clip"
+        message = f"the model has {n_words} tokens, fewer than the tokenizer of open_clip"
         raise CannotRunError(message, "leave out --labels")
     return tokens
 

@@ -141,9 +141,9 @@ class LayerRank:
     """What one layer in low precision costs, and what the output gains when it alone stays as in A.
 
     Attributes:
-        alone_db: signal to noise of the output where only this layer is as in B; None where nothing differs.
-        kept_db: the same where all layers but this one are as in B.
-        gain_db: `kept_db` less that of B.
+        alone_db: signal-to-noise ratio of the output if only this layer is as in B; None if nothing differs.
+        kept_db: the same if every layer except this one is as in B.
+        gain_db: `kept_db` minus the ratio of B.
     """
 
     name: str
@@ -157,9 +157,10 @@ class LayerRanking:
     """The layers of a low precision, those first whose return to A's gains most.
 
     Attributes:
-        sqnr_db: of the output of B; None where it does not differ.
-        keep: the names of the first layers, kept together; `keep_db` is the output's signal to noise then.
-        passes: forward passes of one model that this took.
+        sqnr_db: of the output of B; None if it does not differ.
+        keep: the names of the first layers; `keep_db` is the ratio of the output if all of them are kept as in
+            A.
+        passes: number of forward passes of one model that this took.
     """
 
     sqnr_db: float | None

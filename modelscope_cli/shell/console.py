@@ -82,7 +82,7 @@ def begin(argv: tuple[str, ...]) -> None:
 def begin_work() -> None:
     """Show activity in a terminal if the command takes a while; see `live.Busy`."""
     if not (settings.is_quiet or settings.is_silent):
-        _BUSY.start()
+        _BUSY.start("loading")
 
 
 def terminal_width() -> int:

@@ -240,14 +240,14 @@ class Busy:
     _DELAY_S = 1.5
 
     def __init__(self) -> None:
-        self.what = "working"
+        self.what = ""
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, what: str) -> None:
         """Start the timer; nothing is shown if stderr is not a terminal."""
         if self._thread is None and is_drawn_over(sys.stderr):
-            self.what = "working"
+            self.what = what
             self._over.clear()
             self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()
@@ -268,7 +268,7 @@ class Busy:
             yield
         finally:
             if was_running:
-                self.start()
+                self.start("working")
 
     def _show(self) -> None:
         started = time.monotonic()

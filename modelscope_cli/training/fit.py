@@ -247,7 +247,7 @@ def _events(
 
 
 def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
-    """Return what the rules need to know of the loss: the criterion and its number of classes.
+    """Return the facts about the loss for the rules: the criterion and its number of classes.
 
     The labels are assumed to be balanced, so guessing costs ln C.
     """

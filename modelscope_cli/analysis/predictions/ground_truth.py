@@ -49,7 +49,7 @@ class Masks:
         """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
         if truth.is_folders or plan is None:
             what = "tensors" if plan is None else "folders"
-            message = f"the model predicts a value for every pixel, but for {what} there is no mask"
+            message = f"the model predicts a value for every pixel, but there is no mask for {what}"
             raise CannotRunError(message, "--truth FILE   with lines of 'image,mask.png'")
         self._root, self._plan, self._n_classes = truth.root, plan, n_classes
         self._is_whole = lru_cache(maxsize=64)(self._sees_all)
