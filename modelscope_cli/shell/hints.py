@@ -113,7 +113,7 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
         return values[-1]
     if one.option.is_list:
         return ",".join(values)
-    uses, line = _uses(one, values, argv), list(argv)
+    uses, line = _uses(one, argv)[: len(values)], list(argv)
     if len(uses) < len(values):
         line = [command, "--help"]
     elif len(values) == 2 and f"b_{name}" in declared(command):
@@ -129,19 +129,18 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
     raise UsageError(message, _line(line))
 
 
-def _uses(one: Declared, values: Sequence[Any], argv: Sequence[str]) -> list[slice]:
-    """Return where an option and its values are in a command line; fewer where a word holds several options."""
+def _uses(one: Declared, words: Sequence[str]) -> list[slice]:
+    """Return where an option and its value are in a command line: `-b 8`, `--batch=8`, `-b8`; `-qb 8` is missed."""
     names = [name for spelling in one.spellings for name in spelling.split("/")]
+    short = one.option.short if takes_value(one) else ""
     uses: list[slice] = []
-    at = 1
-    while at < len(argv) and len(uses) < len(values):
-        value, width = values[len(uses)], 0
-        if argv[at] in names:
-            width = 1 + takes_value(one)
-        elif takes_value(one) and argv[at] in (f"{names[0]}={value}", f"{names[-1]}{value}"):
-            width = 1
-        uses += [slice(at, at + width)] if width else []
-        at += width or 1
+    at = 0
+    while at < len(words):
+        is_whole = words[at] in names
+        width = 1 + (is_whole and takes_value(one))
+        is_joined = words[at].startswith(f"{names[0]}=") or (short and words[at].startswith(short))
+        uses += [slice(at, at + width)] if is_whole or is_joined else []
+        at += width
     return uses
 
 
@@ -204,7 +203,12 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
             continue
         takes = bool(name) and takes_value(options[name]) and not fixed
         candidate = [name, fixed, value if takes or not name else ""]
-        line = [*argv[:at], *filter(None, candidate), *after[follows and (takes or not name) :]]
+        before = list(argv[:at])
+        for use in reversed(
+            _uses(options[name], before) if takes and options[name].parameter.kind != "texts" else []
+        ):
+            del before[use]  # an option that takes one value is given once
+        line = [*before, *filter(None, candidate), *after[follows and (takes or not name) :]]
         another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, options)), None)
         return (_with_option(another, line) if another else None) or line
     return None
