@@ -22,7 +22,7 @@ _SIDE, _PATCHES = 224, 16  # of an image whose size is not configured, in pixels
 def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
     """Return the inputs by name of a model for text and images, or of diffusers; None for others.
 
-    Among the integers of the text are as many image tokens as the model makes of an image.
+    Among the integers of the text are as many image tokens as the model uses for an image.
     """
     if module is None:
         return None

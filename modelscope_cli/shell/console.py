@@ -168,7 +168,7 @@ def stopped(word: str, *, is_partial: bool = False) -> None:
     at = f" ({settings.pace})" if settings.pace is not None else ""
     argv, folder = settings.argv, resumable()
     if is_partial:
-        say(f"{word}{at}: the result covers only what was finished; the same command again makes all of it")
+        say(f"{word}{at}: the result covers only what was finished; run the same command again for all of it")
     elif folder:
         say(f"{word}{at}: the finished parts are stored in '{folder}'")
         hint(
@@ -178,7 +178,7 @@ def stopped(word: str, *, is_partial: bool = False) -> None:
         )
     else:
         lost = "the output is incomplete" if settings.has_output else "nothing was saved"
-        say(f"{word}{at}: {lost}; the same command again starts from the beginning")
+        say(f"{word}{at}: {lost}; run the same command again to start from the beginning")
         if "images" in at and "--resume" in options_of(argv[0]) and "--doctor" not in argv:
             hint(shlex.join(["modelscope", *argv]) + " --out DIR   stores finished images, for --resume")
 

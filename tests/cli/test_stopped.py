@@ -41,7 +41,7 @@ sys.argv[0] = "modelscope"
 __main__.main()
 """
 SLOW = "slow.py:Slow -w none"
-ALL, PART = "starts from the beginning", "makes all of it"
+ALL, PART = "to start from the beginning", "again for all of it"
 STORE, STORED = "--out DIR   stores finished images, for --resume", "--out o --resume"
 # The command line, the last line after Ctrl-C, and what stays.
 COMMANDS = {

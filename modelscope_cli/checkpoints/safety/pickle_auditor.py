@@ -221,7 +221,7 @@ class PickleAuditor:
             self._read(name, [keywords], position)
 
     def _forwarded(self, call: ForwardedCall, position: int) -> None:
-        """Judge the call that a function makes of its arguments."""
+        """Judge a call that a function makes with its arguments."""
         args = (call.args, call.keywords) if call.keywords else call.args
         self.called(call.how, call.callee, args, position)
         if call.state is not None:
