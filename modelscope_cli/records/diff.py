@@ -25,7 +25,7 @@ class Difference(Row):
         cosine: of the angle between a and b; None where just one of them is all zeros.
         sqnr_db: 10 log10(|a|^2 / |a - b|^2); None where they do not differ.
         differing: how many values are not equal, to the last bit; NaN equals NaN.
-        nonfinite: how many of these are NaN or infinite on one side, or on both but not alike.
+        nonfinite: how many of these are NaN or infinite on one side, or differently on both.
         problem: why there are no figures although both have it.
     """
 
@@ -214,7 +214,7 @@ class DiffRecord(Record):
         matched_by: for a B that is a program, by what layers were matched; else None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
-        ranking: which layers lose the accuracy; None unless asked for.
+        ranking: the layers that lose the accuracy; None unless requested.
     """
 
     document: ClassVar[str] = "diff"

@@ -262,7 +262,7 @@ class ExplainRecord(Record):
 
     Attributes:
         target: the class that is explained, in words; `predicted` where each image has its own.
-        target_index: None for the latter.
+        target_index: None if each image has its own.
         logit, probability: of that class, means over the images; of a target that is not a class the number that is
             followed, which has no probability. `score_name`: what that number is: `logit`, `mean value`.
         images: how many.

@@ -104,7 +104,7 @@ class FeatureMapsRecord(Record):
         channels: with `top_images`, every channel of the layers. `images`: gone through. `sampled`: how many of
             them the quantiles are of.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
-        outputs: how many the layers gave; of a deep network `maps` has one a stage unless layers were asked for.
+        outputs: how many the layers gave; of a deep network `maps` has one per stage unless layers were selected.
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
 

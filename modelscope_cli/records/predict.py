@@ -49,7 +49,7 @@ class ClassQuality:
 
     Attributes:
         n: number of its images; for pixels, of its pixels. `predicted`: number of predictions of the class.
-        correct: how many of these are.
+        correct: number of right ones among them.
         precision: correct / predicted. `recall`: correct / n. `iou`: correct / (n + predicted - correct), of
             pixels only. None where there is nothing to divide by.
     """
@@ -66,7 +66,7 @@ class ClassQuality:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Images (or pixels) of the class `truth` taken for `predicted`; `share`: of those of `truth`."""
+    """Images (or pixels) of the class `truth` predicted as `predicted`; `share`: their share of that class."""
 
     truth: int
     truth_label: str | None

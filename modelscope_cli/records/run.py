@@ -19,7 +19,7 @@ class HookReport:
 
     Attributes:
         spec: its text in full, as the parser prints it.
-        layers: what it was attached to; calls such as `relu#1` where its pattern speaks of calls.
+        layers: what it was attached to; calls such as `relu#1` if its pattern names calls.
         fired: number of calls or gradients that it processed. `never_fired`: the layers without any.
         numel: number of values that it processed. `changed_fraction`: fraction of them that changed, None without
             any.

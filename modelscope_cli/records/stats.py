@@ -248,10 +248,10 @@ class StatsRecord(Record):
         layers: in execution order.
         inputs: statistics of each argument of the model.
         near_zero: the threshold, in the unit of the values.
-        attention: a row a head, where it was asked for.
+        attention: one row per head, if requested.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
         certificate: of the blocks it was made of; None where it was made in one go.
-        fingerprint: where it was asked for; else None.
+        fingerprint: None unless requested.
     """
 
     document: ClassVar[str] = "stats"
@@ -268,7 +268,7 @@ class StatsRecord(Record):
     fingerprint: Fingerprint | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document; the fingerprint is in the one that was asked for it."""
+        """Return the JSON document; with the fingerprint if one was requested."""
         document = Record.to_dict(self)
         if self.fingerprint is None:
             del document["fingerprint"]

@@ -47,8 +47,8 @@ class LayerShape(Row):
         note: why the layer was not called, where that is known; `USED` and `INSIDE` take part uncalled.
         time_ms: milliseconds of this call with everything inside it, the median of several forwards; None where
             it was not measured, like the others.
-        backward_ms: milliseconds of the backward of what this call and those inside it computed, the median of
-            several; None where no gradient goes through.
+        backward_ms: milliseconds of the backward of this call and those inside it, the median of several; None
+            if no gradient reaches it.
         moved_bytes: what the operators of this call read and write in a forward, weights included, views not.
         intensity: multiply-adds for each of these bytes.
         bound: what limits the call by the roofline of this machine: `compute` or `memory`. None if it moves no

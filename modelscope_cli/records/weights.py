@@ -159,7 +159,7 @@ class ScanRecord(Listing):
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, which makes creation four times slower
 class TensorRow(Row):
-    """One named tensor of a checkpoint; the statistics are of its finite values, None where not asked for.
+    """One named tensor of a checkpoint; the statistics are of its finite values, None unless requested.
 
     Attributes:
         dtype: torch's name: `float32`.
@@ -218,7 +218,7 @@ class Identified:
 
     Attributes:
         name: the one it belongs to; None where it is none, or one of several that cannot be told apart.
-        score: share of the tensors that fit, of those of the checkpoint and of the architecture; 1.0 is all.
+        score: share of the tensors of the checkpoint and of the architecture that fit; 1.0 is all.
         missing, unexpected: names of the nearest architecture that are not there, and the other way round.
         num_classes: of its head; None where there is none.
         candidates: all names whose state dicts have the same names and shapes; of timm the plainest first.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # many classes, needed only for a training
 
 
 PROVENANCE = ("certificate", "report", "folder", "at a glance", "all at a glance")
-"""Labels of the facts about files; a page tells of them at its end, or is one of them."""
+"""Labels of facts about written files. A page leaves them out or shows them at its end."""
 
 
 def headline(run: Run, images: int, *details: str) -> str:

@@ -101,7 +101,7 @@ class OnnxProgram:
 class ExportedProgramRun:
     """The graph of a program of torch.export, run node by node."""
 
-    rule = "the modules that torch.export noted"
+    rule = "the modules that torch.export recorded"
 
     def __init__(self, module: fx.GraphModule) -> None:
         self.module = module
@@ -183,7 +183,7 @@ def _operator(node: fx.Node) -> str:
 
 
 def modules_of(node: fx.Node) -> tuple[str, ...]:
-    """Return the modules that torch.export noted for a node, outermost first."""
+    """Return the modules that torch.export recorded for a node, outermost first."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = (str(path).removeprefix("L['self']").lstrip(".") for path, _ in stack.values())
     return tuple(path for path in paths if path)
