@@ -265,7 +265,8 @@ class ModelFacts:
         norm_values: for batch norms in training mode, the largest number of values per channel, and the batch
             size it occurred with.
         dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
-        evaluated: number of losses without gradients, in training mode and in evaluation mode; `loose_modes`: classes of layers that were in training mode then.
+        evaluated: number of losses without gradients, in training mode and in evaluation mode; `loose_modes`:
+            classes of layers that were in training mode then.
         outputs: number of recorded passes; number of those in which all rows of the output were the same
             although those of the input were not; standard deviation over the rows at first and at last; the
             same of their directions.
