@@ -156,7 +156,7 @@ class History(Callback, Observer):
 
 
 def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, float, float | None]:
-    """Return the norms of the gradient and of the weights before the step, and the relative change of the latter."""
+    """Return the norms of gradient and weights before the step, and the relative change of the weights."""
     gradient = None if parameter.grad is None else float(torch.linalg.vector_norm(parameter.grad))
     weight = float(torch.linalg.vector_norm(before))
     change = float(torch.linalg.vector_norm(parameter.detach() - before))
