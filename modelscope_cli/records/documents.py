@@ -325,7 +325,7 @@ def _one_kind_of_rows(document: _Document, schema: Schema) -> None:
 
 
 def _fingerprint_if_asked(document: _Document, schema: Schema) -> None:
-    """Let `stats` have a fingerprint only where it was asked for."""
+    """Allow a fingerprint in `stats` only if it was requested."""
     schema["required"].remove("fingerprint")
 
 

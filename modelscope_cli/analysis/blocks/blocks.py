@@ -35,6 +35,7 @@ from modelscope_cli.analysis.blocks.stored_blocks import (
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.interrupts import store_in
 from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun
 from modelscope_cli.records.certificate import Certificate, Machine, VerifiedBlock
 from modelscope_cli.records.progress import SILENT, Progress
@@ -155,6 +156,7 @@ class Blocks:
         with threads(n_threads), self._agreed_folder() as folder:
             self._document = describe_run(subject, options, keywords)
             self._agree(folder)
+            store_in(self.out or "")
             yield StoredBlocks(folder, subject, this_machine(subject.loaded), self._meeting)
             self._wait_for_others()
 
@@ -266,7 +268,7 @@ def _why_alone(subject: Subject) -> str:
     return ""
 
 
-_SAID = "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
+_N_THREADS = "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
 
 
 def threads_of_blocks(device: torch.device) -> int:
@@ -274,7 +276,7 @@ def threads_of_blocks(device: torch.device) -> int:
 
     On the CPU the bits of a result depend on it.
     """
-    return torch.get_num_threads() if device.type != "cpu" or _SAID in os.environ else 1
+    return torch.get_num_threads() if device.type != "cpu" or _N_THREADS in os.environ else 1
 
 
 @contextmanager
