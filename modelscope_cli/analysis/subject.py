@@ -224,7 +224,6 @@ _NEEDS = {
 
 
 def seed_of(model: "Model", keywords: Keywords) -> int:
-    """Return the requested seed."""
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
 
 

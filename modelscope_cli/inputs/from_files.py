@@ -327,7 +327,6 @@ class _Content:
 
 
 def _files(read: Any, specs_given: Any) -> list[str]:
-    """Return the files read for one name."""
     if isinstance(read, _ImageFiles):
         return [file.name for file in read.files]
     specs = specs_given if isinstance(specs_given, list) else [specs_given]

@@ -94,7 +94,6 @@ class PythonInputs:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
         if self.request.files:
             return f"'{self.request.files[0]}'"
         if self.images:

@@ -67,7 +67,6 @@ def to_plain(value: Any) -> Any:
 
 
 def key_of(field: str) -> str:
-    """Return the key of a field in a document."""
     return _KEYS.get(field, field)
 
 

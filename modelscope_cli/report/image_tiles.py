@@ -174,7 +174,6 @@ def to_image(values: Tensor, cmap: str) -> Image.Image:
 
 
 def to_png(image: Image.Image) -> bytes:
-    """Return an image as a PNG file."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return buffer.getvalue()

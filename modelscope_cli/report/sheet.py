@@ -210,7 +210,6 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
 
 
 def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
-    """Return the column with this key."""
     by_key = {column.key: column for column in columns}
     key = word.strip().lower().replace("-", "_")
     if key not in by_key:

@@ -325,7 +325,6 @@ class Bookkeeper:
         ]
 
     def cycle(self, optimizer: Stepper) -> Cycle:
-        """Return the history of one optimizer."""
         history = self._cycles.get(id(optimizer))
         if history is None or history.optimizer() is not optimizer:
             self._cycles = {

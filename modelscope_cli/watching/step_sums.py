@@ -192,7 +192,6 @@ _ROWWISE = {"Softmax": False, "F.softmax": False, "LogSoftmax": True, "F.log_sof
 
 
 def dimension_of(module: nn.Module) -> int | None:
-    """Return the dimension of a softmax module."""
     dim = getattr(module, "dim", None)
     return dim if isinstance(dim, int) else None
 

@@ -314,6 +314,5 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
-    """Return the description of a side."""
     dtype = dtype_name(loaded.dtype)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

@@ -346,7 +346,6 @@ class ParameterGradients:
         return (entry for entry in self._parameters if entry.value.requires_grad)
 
     def values(self) -> list[nn.Parameter]:
-        """Return the parameters that are trained."""
         return [entry.value for entry in self._trained()]
 
     def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:

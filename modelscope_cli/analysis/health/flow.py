@@ -114,7 +114,6 @@ class Flowed:
         )
 
     def row(self) -> CallFlow:
-        """Return it as a row."""
         return CallFlow(
             **self.call.fields,
             depth=self.call.depth,

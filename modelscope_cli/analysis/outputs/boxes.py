@@ -43,7 +43,6 @@ class ImageBoxes:
     more: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, which: Tensor) -> "ImageBoxes":
-        """Return some of the boxes."""
         more = {name: tensor[which] for name, tensor in self.more.items()}
         return ImageBoxes(self.corners[which], self.scores[which], self.labels[which], more)
 
@@ -69,8 +68,6 @@ class ImageBoxes:
 
 @dataclass(frozen=True, slots=True)
 class Boxes(OutputPart):
-    """The boxes of every image."""
-
     images: tuple[ImageBoxes, ...]
     kind: ClassVar[str] = "boxes"
     score_name: ClassVar[str] = "score"
