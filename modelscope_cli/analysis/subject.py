@@ -201,7 +201,6 @@ class Subject:
         return by_image(self.progress, batches, what, self.inputs.n_listed)
 
     def run(self) -> Run:
-        """Return the header of the record."""
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
 
 

@@ -50,7 +50,6 @@ def _open_beside_text(
 
 
 def repeated(inputs: Inputs, times: int) -> Inputs:
-    """Return inputs iterated several times."""
     if times == 1:
         return inputs
 

@@ -82,7 +82,6 @@ class GivenTruth:
 
     @property
     def is_folders(self) -> bool:
-        """Whether the folder of an image is its class."""
         return self.by_name is None and self.in_order is None
 
     def of_images(self, names: Sequence[str]) -> list[Words]:

@@ -194,7 +194,6 @@ class ModelInfo:
 
     @property
     def heading(self) -> str:
-        """The title of a figure."""
         return f"{self.short_name}, {self.weights.resolved} weights"
 
 

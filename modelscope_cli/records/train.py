@@ -140,7 +140,6 @@ class Suggestion:
 
     @property
     def recommended(self) -> float | None:
-        """The recommended learning rate."""
         return self.valley
 
 

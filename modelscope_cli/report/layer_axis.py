@@ -44,12 +44,10 @@ class LayerGroup:
 
 
 def layer_names(labels: Iterable[str]) -> list[Name]:
-    """Return the names of layers or calls with their blocks."""
     return [Name(label, block_of(label)) for label in map(plain, labels)]
 
 
 def parameter_names(names: Iterable[str]) -> list[Name]:
-    """Return the names of parameters with the blocks of their layers."""
     return [Name(name, block_of(layer_of(name))) for name in map(plain, names)]
 
 
@@ -107,7 +105,6 @@ def write_names(axes: Any, names: Sequence[Name]) -> None:
 
 
 def band_blocks(axes: Any, names: Sequence[Name]) -> None:
-    """Shade every second block."""
     for group in groups_of(names)[1::2]:
         axes.axhspan(group.start - 0.5, group.stop - 0.5, color=BAND, zorder=-2, lw=0)
 

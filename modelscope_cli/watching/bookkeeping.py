@@ -375,7 +375,6 @@ class Bookkeeper:
         ]
 
     def facts(self) -> Iterator[tuple[WatchedModel, str, Tensor, ParameterFacts]]:
-        """Yield the facts about every parameter of every model that ran."""
         for model, name, parameter in self._parameters():
             state = self._look(parameter)
             owner = name.rpartition(".")[0]

@@ -162,7 +162,6 @@ class Sums:
     saturated: tuple[int, int] | None = None
 
     def to_list(self) -> list[Any]:
-        """Return the values for the log."""
         m = self.moments
         used = [i for i, count in enumerate(self.counts) if count]
         first, last = (used[0], used[-1] + 1) if used else (0, 0)

@@ -67,7 +67,6 @@ class Listener(Protocol):
 
 
 def is_running(called: FrameType) -> bool:
-    """Tell whether a call is still running in this thread."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame is not called:
         frame = frame.f_back

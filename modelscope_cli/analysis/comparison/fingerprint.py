@@ -131,7 +131,6 @@ def take_fingerprint(
     is_training: bool = False,
     interventions: Iterable[Intervention] = (),
 ) -> Fingerprint:
-    """Run every batch once and return the fingerprint of the run."""
     given, layers, digest = Prints(Selection()), Prints(selection), hashlib.sha256()
     names = None if selection.names is None else selection.names | {""}
     with HookSession(

@@ -56,7 +56,6 @@ class BSettings:
     quantize: str | None = None
 
     def typed(self) -> dict[str, object]:
-        """Return the settings by option."""
         return {f"--b-{field.name}": getattr(self, field.name) for field in fields(self)}
 
     @property

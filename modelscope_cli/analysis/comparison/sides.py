@@ -279,8 +279,6 @@ def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of one side."""
-
     side: DiffSide
     tensors: dict[str, Tensor]
     warnings: tuple[Notice, ...] = ()

@@ -107,7 +107,6 @@ class Mean:
         return math.sqrt(float(self._squares) / (self._weights - self._squared_weights / self._weights))
 
     def moments(self) -> Moments:
-        """Return the moments of the mean gradient."""
         assert self.value is not None
         return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()
 

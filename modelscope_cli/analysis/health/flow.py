@@ -238,7 +238,6 @@ class ForwardSummary:
     apart: float | None = None
 
     def add(self, later: "ForwardSummary") -> None:
-        """Add the next batch."""
         self.n_images += later.n_images
         outputs = {activation.key: activation for activation in self.outputs}
         merge_into(outputs, later.outputs)

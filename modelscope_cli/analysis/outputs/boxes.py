@@ -127,7 +127,6 @@ class Boxes(OutputPart):
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
-        """Return the best boxes."""
         return tuple(
             tuple(one.guess(number, categories) for number in range(len(one.scores))[:n])
             for one in self.images

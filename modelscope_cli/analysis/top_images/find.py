@@ -107,8 +107,6 @@ class _Fields:
 
 
 class _OutputRows:
-    """Builds the rows of one output from its ranking."""
-
     def __init__(self, seen: TopImages, fields: _Fields, watched: RankedOutput) -> None:
         self._seen = seen
         self._fields = fields
