@@ -255,7 +255,7 @@ def choose_tolerance(
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
-    """Refuse the first option that has a value; without a hint, it is to be left out."""
+    """Refuse the first option that has a value; the default hint is to leave it out."""
     for option, value in options.items():
         if value not in (None, False, (), []):
             first = value[0] if isinstance(value, list | tuple) else value
