@@ -295,7 +295,7 @@ class StatsRecord(Record):
     frames: tuple[FrameStats, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document, with fingerprint and frames if they were requested."""
+        """Return the JSON document; with the fingerprint and the frames if they were requested."""
         document = Record.to_dict(self)
         for key in ("fingerprint", "frames"):
             if not document[key]:
