@@ -70,9 +70,7 @@ def find_causes(
     if first is None and b.program is not None:
         first = _jump(tested, tolerance)
     if first is None:
-        return (
-            tuple(_stored_weights(a, b, matching)) if b.program is not None and matching is not None else ()
-        )
+        return tuple(_stored_weights(a, b, matching))
     untested = frozenset(row.label for row in rows if row.status == "not tested")
     if b.program is not None and b.program.values and matching is not None:
         n_layers = len({key[0] for key in matching.calls if key[0]})
@@ -91,13 +89,12 @@ def find_causes(
         lambda: _variants(b, evidence, tolerance),
         lambda: _weights(a, b, evidence),
         lambda: _image_size(a, b, args, tolerance),
+        lambda: itertools.islice(_stored_weights(a, b, matching), None if first.status == "same" else 1),
     )
     for check in checks:
         with torch.no_grad():
             if causes := tuple(check()):
                 return causes
-    if first.status == "same" and matching is not None:
-        return tuple(_stored_weights(a, b, matching))
     is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
@@ -341,7 +338,7 @@ def _argument(b: Side, changed: Changed, kind: str, layer: str, where: str) -> C
 
 def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
-    stored = Stored(a, b)
+    stored = Stored(a, b, evidence.weights)
     if len(evidence.modules) == 2:
         yield from _folded_weights(*evidence.modules, stored)
         return
@@ -354,8 +351,10 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
             yield cause
 
 
-def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
-    """Compare every parameter that B has under A's name, where the outputs are within the tolerance."""
+def _stored_weights(a: Side, b: Side, matching: Matching | None) -> Iterator[Cause]:
+    """Compare every parameter that a program B has under A's name; not each shows in the outputs."""
+    if b.program is None or matching is None:
+        return
     stored = Stored(a, b)
     if isinstance(b.program, OnnxProgram):
         b.program.net.close()
@@ -378,14 +377,15 @@ def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
 
 
 def _counterpart(name: str, tensor: Tensor, stored: Stored) -> Tensor | None:
-    """Return the stored tensor of this name, or the nearest of its shape; it may be transposed."""
+    """Return the tensor of this name, or the nearest of its shape that the layer uses, else one that is near."""
     if (named := stored.get(name)) is not None and (found := _fitted_to(tensor, named)) is not None:
         return found
-    alike = (_fitted_to(tensor, other) for other in stored.of_shape(tuple(tensor.shape)))
-    fitted = (one for one in alike if one is not None)
+    alike = [(is_used, _fitted_to(tensor, other)) for is_used, other in stored.of_shape(tuple(tensor.shape))]
+    used = [one for is_used, one in alike if is_used and one is not None]
+    fitted = used or [one for _, one in alike if one is not None]
     nearest = min(fitted, key=lambda one: apart(one, tensor), default=None)
-    if nearest is None:
-        return None
+    if nearest is None or used:
+        return nearest
     is_alike = (nearest - tensor.detach().cpu()).abs() <= 1e-5 * tensor.detach().abs().max().cpu()
     is_it = apart(nearest, tensor) < 1e-2 or is_alike.double().mean() > 0.5  # and not one of another layer
     return nearest if is_it else None

@@ -42,6 +42,7 @@ class Divergence:
         before: the outputs of the calls before it in A, by label, the latest last.
         untested: the labels of layers that have no value in B.
         between: values of B from those that are as in A to those that enter the layer.
+        weights: names of the tensors stored in B that the nodes of the layer use.
         is_first: whether no layer with a value in B runs before it, also none that `--layer` leaves out.
     """
 
@@ -60,6 +61,7 @@ class Divergence:
     args: Arguments
     untested: frozenset[str]
     between: tuple[Tensor, ...] = ()
+    weights: frozenset[str] = frozenset()
 
     @property
     def b_outs(self) -> tuple[Tensor, ...]:
@@ -99,7 +101,8 @@ def gathered(
     key = (first.name, first.call, first.output)
     module = a.loaded.module
     names = [first.name]
-    if matching is not None and "folded in" in (matching.remarks.get(key) or ""):
+    remark = (matching.remarks.get(key) if matching is not None else None) or ""
+    if matching is not None and "folded in" in remark:
         folded = [other[0] for other, text in matching.remarks.items() if text == f"folded into {first.name}"]
         names = [*folded[-1:], first.name]
     modules = tuple((name, module.get_submodule(name)) for name in names) if first.name else ()
@@ -107,6 +110,7 @@ def gathered(
     tap = _Tap(start, (first.name, first.call))
     a.run(args, tap)
     between: tuple[Tensor, ...] = ()
+    weights: frozenset[str] = frozenset()
     if b.program is None or matching is None:
         other = _Tap(start, (first.name, first.call))
         b.run(args, other)
@@ -114,7 +118,7 @@ def gathered(
         b_out = other.leaving
     else:
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
-        b_in, b_out, between = _values_of(b, matching, key, {*names} - {""}, args, same)
+        b_in, b_out, between, weights = _values_of(b, matching, key, {*names} - {""}, args, same)
     # Of several values that enter, the one that is not among those of B.
     alone = [n for n, one in enumerate(tap.entering) if all(apart(one, other) > _ALIKE for other in b_in)]
     place = alone[0] if alone else 0
@@ -137,22 +141,23 @@ def gathered(
         args=args,
         untested=untested,
         between=between,
+        weights=frozenset() if remark.startswith("by shape") else weights,  # it may be another layer's value
     )
 
 
 def _values_of(
     b: Side, matching: Matching, key: Key, layers: Set[str], args: Arguments, same: Set[str | None]
-) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...]]:
-    """Return the values of B that enter the nodes of `layers`, the one that leaves, and those before it."""
+) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...], frozenset[str]]:
+    """Return what enters the nodes of `layers` in B, what leaves, values before it, and names of stored tensors."""
     program, out = b.program, matching.values.get(key)
     assert program is not None
     if out is None:
-        return (), None, ()
+        return (), None, (), frozenset()
     by_name = {value.name: value for value in program.values}
     model = program.net.model if isinstance(program, OnnxProgram) else None
     stored = {one.name for one in model.initialisers} if model is not None else set()
     entering: dict[str, None] = {}
-    waiting, inside = [out], set[str]()
+    waiting, inside, weights = [out], set[str](), set[str]()
     while waiting:
         value = by_name.get(waiting.pop())
         if value is None or value.name in inside:
@@ -163,7 +168,9 @@ def _values_of(
             is_before = source is not None and len(layers) > 1 and source.operator in MOVING  # a convolution
             if source is not None and layers & {*source.modules} and not is_before:
                 waiting.append(name)
-            elif source is not None or name not in stored:
+            elif source is None and name in stored:
+                weights.add(name)
+            else:
                 entering[name] = None
     wanted = [name for name in entering if name in by_name]
     since: dict[str, None] = {}
@@ -178,14 +185,20 @@ def _values_of(
     computed = {name: tensor.clone() for name, tensor in program.run(placed, names)}
     given = [tensor for _, tensor in tensors_in(placed)] if len(wanted) < len(entering) else []
     entered = (*(computed[name] for name in wanted if name in computed), *given)
-    return entered, computed.get(out), tuple(computed[name] for name in since if name in computed)
+    between = tuple(computed[name] for name in since if name in computed)
+    return entered, computed.get(out), between, frozenset(weights)
 
 
 class Stored:
-    """The tensors of B by the names that A has for them, each read when it is asked for."""
+    """The tensors of B by the names that A has for them, each read when it is asked for.
 
-    def __init__(self, a: Side, b: Side) -> None:
+    Args:
+        used: names in B of those that the nodes of a layer use.
+    """
+
+    def __init__(self, a: Side, b: Side, used: Set[str] = frozenset()) -> None:
         self._tensors: dict[str, Tensor | TensorEntry] = {}
+        self._used = used
         if isinstance(b.program, OnnxProgram):
             names = LayerNames(a.loaded.module)
             for entry in b.program.net.model.initialisers:
@@ -200,14 +213,14 @@ class Stored:
         one = self._tensors.get(name)
         return read_values(one) if isinstance(one, TensorEntry) else one
 
-    def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield the tensors that have a shape, but for axes of size one, or that have it transposed."""
+    def of_shape(self, shape: tuple[int, ...]) -> Iterator[tuple[bool, Tensor]]:
+        """Yield whether the layer uses it, and a tensor of the shape, but for axes of size one, or transposed."""
         bare = [size for size in shape if size != 1]
         for name, one in self._tensors.items():
             sizes = [size for size in one.shape if size != 1]
             is_alike = sizes in (bare, bare[::-1]) if bare else tuple(one.shape) == shape
             if is_alike and (found := self.get(name)) is not None:
-                yield found
+                yield (one.name if isinstance(one, TensorEntry) else name) in self._used, found
 
 
 def outputs_of(a: Side, b: Side, args: Arguments) -> tuple[Tensor, Tensor] | None:
