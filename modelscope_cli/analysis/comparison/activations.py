@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -147,19 +147,6 @@ class _OutputSums:
         return dataclasses.replace(self.difference, status=status, **dataclasses.asdict(distance))
 
 
-@dataclass(slots=True)
-class Labels:
-    """Counts images whose highest output is another class in B; None of them for outputs without classes."""
-
-    images: int = 0
-    changed: int = 0
-
-    def add(self, a: Tensor, b: Tensor) -> None:
-        if a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point():
-            self.images += len(a)
-            self.changed += int((a.argmax(1).cpu() != b.argmax(1).cpu()).sum())
-
-
 @dataclass(frozen=True, slots=True)
 class Activations:
     """What `diff_activations` finds.
@@ -168,14 +155,14 @@ class Activations:
         rows: in execution order.
         examined: the same, with the rows of a B that is a program that the patterns leave out.
         warnings: such as that outputs were stored.
-        labels: of the model's output.
+        labels_changed: images whose highest output is another class in B; None for outputs without classes.
         matching: of a B that is a program, which value is which layer's; else None.
     """
 
     rows: tuple[LayerDifference, ...]
     examined: tuple[LayerDifference, ...]
     warnings: tuple[Notice, ...] = ()
-    labels: Labels = field(default_factory=Labels)
+    labels_changed: int | None = None
     matching: Matching | None = None
 
 
@@ -209,7 +196,7 @@ def diff_activations(
         _check_common(a, b)
     rows: dict[tuple[str, int, str], _OutputSums] = {}
     pairing = Pairing(_names(a), _names(b))
-    labels, matching = Labels(), None
+    labels_changed, matching = None, None
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
         blocks = {*hooked, *(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
@@ -222,8 +209,14 @@ def diff_activations(
             with closing(run_a(batch.args)) as ours, closing(_pass(run_b, b, matching, batch.args)) as theirs:
                 for x, y in pairing.pairs(ours, theirs):
                     _add(rows, x, y, matching)
-                    if x is not None and y is not None and not x.call.name:
-                        labels.add(x.tensor, y.tensor)
+                    if (
+                        x is not None
+                        and y is not None
+                        and not x.call.name
+                        and _are_scores(x.tensor, y.tensor)
+                    ):
+                        changed = x.tensor.argmax(1).cpu() != y.tensor.argmax(1).cpu()
+                        labels_changed = (labels_changed or 0) + int(changed.sum())
                     del x, y
             for row in rows.values():
                 row.settle()
@@ -236,7 +229,11 @@ def diff_activations(
             f"leave out --{'layer' if layers else 'exclude'}",
         )
     notices = () if matching is not None else _kept(pairing)
-    return Activations(shown, examined, notices, labels, matching)
+    return Activations(shown, examined, notices, labels_changed, matching)
+
+
+def _are_scores(a: Tensor, b: Tensor) -> bool:
+    return a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point()
 
 
 def _norms_with_layers(side: Side) -> set[str]:

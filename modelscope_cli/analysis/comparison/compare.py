@@ -61,7 +61,8 @@ def pair_names(
     renamings: list[Renaming] = []
     while len(renamings) < _MOST_RENAMINGS and (best := _best_prefixes(rest_a, rest_b)) is not None:
         prefix, b_prefix = best
-        renamed = _renamed(rest_a, rest_b, prefix, b_prefix)
+        names = {name: b_prefix + name.removeprefix(prefix) for name in rest_a if name.startswith(prefix)}
+        renamed = {name: other for name, other in names.items() if other in rest_b}
         pairs.update(renamed)
         renamings.append(Renaming(prefix, b_prefix, len(renamed)))
         rest_a, rest_b = _without(rest_a, renamed), _without(rest_b, renamed.values())
@@ -99,11 +100,6 @@ def _differing_prefixes(name: str, other: str) -> tuple[str, str]:
         parts.pop()
         others.pop()
     return "".join(f"{part}." for part in parts), "".join(f"{part}." for part in others)
-
-
-def _renamed(a: Mapping[str, Tensor], b: Mapping[str, Tensor], prefix: str, b_prefix: str) -> dict[str, str]:
-    names = {name: b_prefix + name.removeprefix(prefix) for name in a if name.startswith(prefix)}
-    return {name: other for name, other in names.items() if other in b}
 
 
 def _same_values(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, str]:
@@ -259,9 +255,7 @@ class ModelComparison:
             hooks=a_hooks,
             b_hooks=b_hooks,
             matched_by=None if program is None else _matched_by(diff, program),
-            labels_changed=diff.labels.changed
-            if inputs.info.source == "image" and diff.labels.images
-            else None,
+            labels_changed=diff.labels_changed if inputs.info.source == "image" else None,
         )
 
     def _program(self, b: LoadedModel, mode: str, b_hook: Patterns) -> Program | None:

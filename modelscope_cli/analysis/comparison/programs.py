@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -39,20 +39,13 @@ class Value:
     inputs: tuple[str, ...]
 
 
-class Program(Protocol):
-    """What runs instead of layers; `values` are in execution order, `outputs` names of values."""
-
-    values: tuple[Value, ...]
-    outputs: tuple[str, ...]
-    rule: str  # how layers are matched, for the record
-
-    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        """Run once; yield the values with these names."""
-        ...
-
-
 class OnnxProgram:
-    """The graph of an ONNX file, run by onnxruntime."""
+    """The graph of an ONNX file, run by onnxruntime.
+
+    Attributes:
+        values: in execution order; `outputs` are the names of some.
+        rule: how layers are matched, for the record.
+    """
 
     def __init__(self, net: OnnxNet) -> None:
         self.net = net
@@ -166,6 +159,10 @@ class CompiledRun:
         tensors = tensors_in(made)
         self.outputs = tuple(str(n) for n, _ in enumerate(tensors))
         yield from ((str(n), tensor) for n, (_, tensor) in enumerate(tensors))
+
+
+# What runs instead of layers.
+Program: TypeAlias = OnnxProgram | ExportedProgramRun | CompiledRun
 
 
 def program_of(module: nn.Module) -> Program | None:
