@@ -26,7 +26,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference, LayerRank, LayerRanking
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Arguments, Notice
+from modelscope_cli.records.run import Arguments
 
 _N_KEPT = 3  # layers that a ranking keeps together
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
@@ -40,16 +40,12 @@ class Pairing:
 
     Args:
         names_a, names_b: the names of all layers of each model.
-
-    Attributes:
-        most_bytes: the largest size of all copies at one time.
     """
 
     def __init__(self, names_a: frozenset[str], names_b: frozenset[str]) -> None:
         self._names_a, self._names_b = names_a, names_b
         self._kept_a: dict[tuple[str, int, str], StreamedOutput] = {}
         self._kept_b: dict[tuple[str, int, str], StreamedOutput] = {}
-        self.most_bytes = 0
 
     def pairs(self, a: Iterator[StreamedOutput], b: Iterator[StreamedOutput]) -> Iterator[Pair]:
         """Yield each output once, with its counterpart or None; valid until the next pair is requested."""
@@ -68,18 +64,13 @@ class Pairing:
                 y = None
                 y = next(b, None)
             elif x is not None and y is not None:
-                self._keep(x, y)
+                self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()
                 x = y = None
                 x, y = next(a, None), next(b, None)
         yield from ((output, None) for output in self._kept_a.values())
         yield from ((None, output) for output in self._kept_b.values())
         self._kept_a.clear()
         self._kept_b.clear()
-
-    def _keep(self, x: StreamedOutput, y: StreamedOutput) -> None:
-        self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()
-        copies = (*self._kept_a.values(), *self._kept_b.values())
-        self.most_bytes = max(self.most_bytes, sum(output.tensor.nbytes for output in copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +145,12 @@ class Activations:
     Attributes:
         rows: in execution order.
         examined: the same, with the rows of a B that is a program that the patterns leave out.
-        warnings: such as that outputs were stored.
         labels_changed: images whose highest output is another class in B; None for outputs without classes.
         matching: of a B that is a program, which value is which layer's; else None.
     """
 
     rows: tuple[LayerDifference, ...]
     examined: tuple[LayerDifference, ...]
-    warnings: tuple[Notice, ...] = ()
     labels_changed: int | None = None
     matching: Matching | None = None
 
@@ -228,8 +217,7 @@ def diff_activations(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
-    notices = () if matching is not None else _kept(pairing)
-    return Activations(shown, examined, notices, labels_changed, matching)
+    return Activations(shown, examined, labels_changed, matching)
 
 
 def _are_scores(a: Tensor, b: Tensor) -> bool:
@@ -346,16 +334,6 @@ def _check_common(a: Side, b: Side) -> None:
         name_a, name_b = (side.loaded.info.name for side in (a, b))
         message = f"'{name_a}' and '{name_b}' have no layer in common, by name: there is nothing to compare"
         raise CannotRunError(message, f"modelscope summary {shlex.quote(name_b)}")
-
-
-def _kept(pairing: Pairing) -> tuple[Notice, ...]:
-    if not pairing.most_bytes:
-        return ()
-    message = (
-        "A and B make their calls in different orders, so outputs were kept until the other side reached them: "
-        f"{pairing.most_bytes / 2**20:.1f} MiB at most"
-    )
-    return (Notice("other_order", message),)
 
 
 # Which layers of a low precision lose the accuracy: each alone in it, and each alone kept as in A

@@ -42,7 +42,7 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
-from modelscope_cli.records.progress import Progress, tell
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
 _MOST_RENAMINGS = 8
@@ -212,7 +212,6 @@ class ModelComparison:
         values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
             diff, values = _with_rounding(diff, hooked_a, hooked_b, first, tolerance)
-        tell(self.progress, (), diff.warnings)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
         is_meant = program is None and (  # another precision or mode that was asked for is no news
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
@@ -236,7 +235,6 @@ class ModelComparison:
             *(warning for model in loaded for warning in model.warnings),
             *inputs.warnings,
             *tell_of_images(inputs, self.progress),
-            *diff.warnings,
             *a_notices,
             *b_notices,
         )

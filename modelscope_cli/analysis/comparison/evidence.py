@@ -26,8 +26,8 @@ _ALIKE = 1e-5  # relative L2 within which a value that enters on both sides is t
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
 _SLACK = 2  # where no digit is left, each run is as far from the others
 _N_RUNS, _FAR = 8, 100  # with other rounding; of the first difference to the rounding that cannot explain it
-_N_DIGITS = {8: 8, 4: 8, 2: 2}  # units in the last place by which the kernels of runtimes differ, by bytes
-_INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+# By the size of a number: integers of this size, and the units in the last place by which kernels differ.
+_NUMBERS = {8: (torch.int64, 8), 4: (torch.int32, 8), 2: (torch.int16, 2)}
 _N_KEPT = 1 << 24  # values of outputs that are kept at once
 
 
@@ -310,15 +310,13 @@ def _disturbed(
     def disturb(operator: Any, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
         places = {_place(one) for _, one in tensors_in((given, named))}
         for _, one in tensors_in(result):
-            is_new = _place(one) not in places or (one is given[0] and _place(one) not in stored)
-            if is_new and type(one) is Tensor and one.is_floating_point() and one.layout == torch.strided:
-                eps, kind = torch.finfo(one.dtype).eps, _INTEGERS[one.itemsize]
-                last = (
-                    1 << int(-math.log2(eps)) // 3
-                ) - 1  # bits that are zero in numbers that were not rounded
-                noise = 2 * torch.rand(one.shape, generator=random).to(one.device) - 1
-                scale = _N_DIGITS[one.itemsize] * eps
-                one.mul_(torch.where(one.view(kind) & last != 0, 1 + scale * noise, 1.0).to(one.dtype))
+            is_in_place = any(one is first for first in given[:1]) and _place(one) not in stored
+            is_written = is_in_place or _place(one) not in places  # and not a view
+            if is_written and type(one) is Tensor and one.is_floating_point() and one.itemsize in _NUMBERS:
+                (kind, units), eps = _NUMBERS[one.itemsize], torch.finfo(one.dtype).eps
+                last = (1 << int(-math.log2(eps)) // 3) - 1  # bits that are zero where nothing was rounded
+                noise = units * eps * (2 * torch.rand(one.shape, generator=random).to(one.device) - 1)
+                one.mul_(torch.where(one.view(kind) & last != 0, 1 + noise, 1.0).to(one.dtype))
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(a.seed)

@@ -100,7 +100,10 @@ class ExportedProgramRun:
         self.module = module
         self.values = tuple(
             Value(
-                node.name, _operator(node), modules_of(node), tuple(one.name for one in node.all_input_nodes)
+                node.name,
+                str(getattr(node.target, "__name__", node.target)).partition(".")[0],
+                modules_of(node),
+                tuple(one.name for one in node.all_input_nodes),
             )
             for node in module.graph.nodes
             if node.op == "call_function"
@@ -173,10 +176,6 @@ def program_of(module: nn.Module) -> Program | None:
         "nn_module_stack" in node.meta for node in module.graph.nodes
     )
     return ExportedProgramRun(module) if is_exported else None  # type: ignore[arg-type]
-
-
-def _operator(node: fx.Node) -> str:
-    return str(getattr(node.target, "__name__", node.target)).partition(".")[0]
 
 
 def modules_of(node: fx.Node) -> tuple[str, ...]:
