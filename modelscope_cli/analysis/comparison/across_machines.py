@@ -284,23 +284,15 @@ def compare_fingerprint(
         progress.note(note + some(row.label for row in unseen))
         rows = tuple(row for row in rows if row.status != "removed")
     dtypes = [dtype for row in rows for dtype in (row.dtype, row.b_dtype)]
-    reason = (
-        "depends on the dtype and the number of layers before; shown for the last layer"
-        if tolerance is None
-        else "asked for"
-    )
+    reason = "depends on the dtype and the number of layers before; shown for the last layer"
+    ran = invocation()
+    header = replace(ours.run, command="diff", argv=ran.argv, input=input_info, elapsed_ms=ran.elapsed_ms)
     return DiffRecord(
-        run=replace(
-            ours.run,
-            command="diff",
-            argv=invocation().argv,
-            input=input_info,
-            elapsed_ms=invocation().elapsed_ms,
-        ),
+        run=header,
         b=side,
         mode=ours.mode,
         tolerance=tolerance_at(len(rows), dtypes) if tolerance is None else tolerance,
-        tolerance_reason=reason,
+        tolerance_reason=reason if tolerance is None else "asked for",
         first_divergence=first_divergence(rows),
         totals=count_up(rows),
         images=ours.images,

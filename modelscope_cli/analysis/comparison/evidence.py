@@ -95,14 +95,14 @@ def gathered(
     first: LayerDifference,
     tested: Sequence[LayerDifference],
     untested: frozenset[str],
-    matching: Matching | None,
+    matching: Matching,
     args: Arguments,
 ) -> Divergence:
     key = (first.name, first.call, first.output)
     module = a.loaded.module
     names = [first.name]
-    remark = (matching.remarks.get(key) if matching is not None else None) or ""
-    if matching is not None and "folded in" in remark:
+    remark = matching.remarks.get(key) or ""
+    if "folded in" in remark:
         folded = [other[0] for other, text in matching.remarks.items() if text == f"folded into {first.name}"]
         names = [*folded[-1:], first.name]
     modules = tuple((name, module.get_submodule(name)) for name in names) if first.name else ()
@@ -111,7 +111,7 @@ def gathered(
     a.run(args, tap)
     between: tuple[Tensor, ...] = ()
     weights: frozenset[str] = frozenset()
-    if b.program is None or matching is None:
+    if b.program is None:
         other = _Tap(start, (first.name, first.call))
         b.run(args, other)
         b_in = tuple(other.entering)

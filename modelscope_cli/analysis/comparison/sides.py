@@ -219,15 +219,9 @@ def _varied(
         info = replace(info, weights=filled.weights)
     if (device, dtype) != (loaded.device, loaded.dtype):
         module.to(device, dtype)
-    return replace(
-        loaded,
-        module=module,
-        info=info,
-        device=device,
-        dtype=dtype,
-        notes=filled.notes if filled else (),
-        warnings=filled.warnings if filled else (),
-    )
+    notes, warnings = (filled.notes, filled.warnings) if filled else ((), ())
+    changes = {"module": module, "info": info, "device": device, "dtype": dtype}
+    return replace(loaded, **changes, notes=notes, warnings=warnings)  # type: ignore[arg-type]
 
 
 def _copied(loaded: LoadedModel) -> nn.Module:
