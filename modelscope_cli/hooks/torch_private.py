@@ -162,11 +162,13 @@ def hooks_of(module: nn.Module) -> list[int]:
 
 def can_move_modes() -> bool:
     """Tell whether `insert_mode` and `remove_mode` work."""
-    return hasattr(overrides, "_push_mode") and hasattr(overrides, "_pop_mode")
+    return all(hasattr(overrides, name) for name in ("_push_mode", "_pop_mode", "_len_torch_function_stack"))
 
 
-def insert_mode(mode: TorchFunctionMode, n_above: int) -> None:
-    """Enable a function mode in this thread, below the last `n_above` that were entered."""
+def insert_mode(mode: TorchFunctionMode, n_above: int | None) -> None:
+    """Enable a function mode in this thread, below the last `n_above` that were entered; below all if None."""
+    if n_above is None:
+        n_above = overrides._len_torch_function_stack()  # type: ignore[attr-defined]
     above = [overrides._pop_mode() for _ in range(n_above)]
     for entered in (mode, *reversed(above)):
         overrides._push_mode(entered)

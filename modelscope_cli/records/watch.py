@@ -354,10 +354,13 @@ RUNNING = "running"
 """The code of the warning that the record was made while the run was going on."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
 LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "active", "negated"
-JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED})
+UNRELATED, UNHELD = "unrelated", "unheld"
+JUDGED = frozenset(
+    {SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED, UNRELATED, UNHELD}
+)
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
-depend on other samples or on the target, dropout that leaves next to nothing, and workers that draw the same random
-numbers."""
+depend on other samples or on the target, dropout that leaves next to nothing, workers that draw the same random
+numbers, predictions that could be of other samples, and models with a loss of their own and no optimizer."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
 

@@ -49,9 +49,9 @@ class LoaderData:
     """
 
     def __init__(self, loaders: Any, name: str) -> None:
-        several = loaders.values() if isinstance(loaders, dict) else loaders
-        is_several = isinstance(loaders, dict | tuple)
-        self._loaders: list[Any] = (list(several) or [None])[:2] if is_several else [loaders]
+        if isinstance(loaders, dict):
+            loaders = tuple(loaders.values())
+        self._loaders: list[Any] = list(loaders[:2] or (None,)) if isinstance(loaders, tuple) else [loaders]
         for loader in self._loaders:
             if not isinstance(loader, Iterable):
                 message = f"'{name}' is {with_article(type(loader).__name__)}, which does not yield batches"

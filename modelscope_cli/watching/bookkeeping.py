@@ -86,6 +86,8 @@ class Cycle:
             if norms != self._before:  # else the backward pass of another model
                 self._n_backward += 1
                 self._left, self._scale, self._has_gradient = norms, scale, any(norms)
+            elif not any(norms):
+                self._has_gradient = False  # cleared before the backward pass of another model
 
     def before_unscaling(self) -> None:
         if self._is_looking() and self._n_backward:

@@ -28,9 +28,7 @@ from modelscope_cli.watching.source_location import place_of_caller
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
 ALIGNMENT = "alignment"  # scores for each time step, against a shorter sequence of classes
-RANKING = (
-    "ranking"  # distances or scores that should differ by a margin: the loss of equal ones is the margin
-)
+RANKING = "ranking"  # distances or scores that should differ by a margin: the loss of equal ones
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
@@ -41,6 +39,7 @@ _KINDS = {
     "smooth_l1_loss": NUMBERS,
     "huber_loss": NUMBERS,
     "gaussian_nll_loss": NUMBERS,
+    "poisson_nll_loss": NUMBERS,
     "kl_div": DIVERGENCE,
     "ctc_loss": ALIGNMENT,
     "triplet_margin_loss": RANKING,
@@ -60,6 +59,8 @@ _MADE_BY = {
     "Tanh": "tanh",
     "Sigmoid": "sigmoid",
     "Hardtanh": "hardtanh",
+    "Exp": "exp",
+    "Softplus": "softplus",
     "Add": "sum",
     "Sub": "sum",
 }
@@ -378,7 +379,8 @@ class CriterionWatch:
         reduction = options.get("reduction", "mean")
         sums = by_key.get(key)
         if sums is None:
-            shapes, made_by = None, self._misplaced_in(key, x) or _made_by(x)
+            is_rate = options.get("log_input") is False  # of a Poisson distribution, not its logarithm
+            shapes, made_by = None, self._misplaced_in(key, x) or (None if is_rate else _made_by(x))
             if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             sums = by_key[key] = CriterionSums(

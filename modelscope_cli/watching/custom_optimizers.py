@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from modelscope_cli.hooks.torch_private import has_compiled, version_of
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, peel
 from modelscope_cli.watching.parameters import Stepper, StepWatch, is_sharded, norm_of, sample_of
-from modelscope_cli.watching.source_location import frame_of_caller, walk_named
+from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller, walk_named
 
 _T = TypeVar("_T")
 
@@ -150,6 +150,15 @@ def graph_leaves(loss: Any) -> list[Tensor]:
     return list(leaves.values())
 
 
+def unheld_models(loss: Any, registry: ModelRegistry, held: Sequence[Tensor]) -> list[str]:
+    """Return the models with parameters that a loss reaches, if none of them is held by an optimizer."""
+    ids = {id(leaf) for leaf in graph_leaves(loss)}
+    if not ids.isdisjoint(map(id, held)):
+        return []
+    roots = [(model.label, root) for model in registry.models if (root := model.root()) is not None]
+    return [label for label, root in roots if any(id(p) in ids for p in root.parameters())]
+
+
 def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, str]:
     """Return the names of tensors in a function, by their ids: `w`, or `params[0]` if not each is a variable."""
     ids, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]
@@ -223,6 +232,24 @@ class InferredSteps:
         self.tensors: Tensors | None = None
         self.replaced: dict[int, Tensor] = {}  # leaves since the last backward pass
         self._loose: list[Tensors] = []
+
+    def take_tensors(
+        self, loss: Any, registry: ModelRegistry, waiting: Sequence[Tensor]
+    ) -> WatchedModel | None:
+        """Return the leaves of a loss as a model, unless an optimizer that waits for its first step holds any."""
+        leaves = [leaf for leaf in graph_leaves(loss) if leaf.is_floating_point()]
+        if not leaves or not set(map(id, waiting)).isdisjoint(map(id, leaves)):
+            return None
+        if self.tensors is None:
+            self.tensors = Tensors(leaves, frame_of_caller())
+            model = registry.register(self.tensors)
+            assert model is not None
+            model.called, model.ran = place_of_caller(), {""}
+        else:
+            self.replaced = self.tensors.follow(leaves)
+            model = next(model for model in registry.models if model.root() is self.tensors)
+        model.has_run, model.passes[0] = True, 1
+        return model
 
     def take_loose(self, loss: Any, registry: ModelRegistry, of_optimizers: Sequence[Tensor]) -> None:
         """Register the leaves of a loss that neither a model nor an optimizer holds.

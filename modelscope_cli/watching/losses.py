@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
@@ -25,6 +25,7 @@ class LossWatch:
         self.n_backward = 0
         self.scale = 1.0  # factor of a gradient scaler, in the running backward pass
         self._pending: list[Tensor] = []
+        self._derived: list[Tensor] = []  # losses given to `torch.autograd.grad`
         self._sum: float | None = None  # of the losses fetched so far
         self.has_scaler = False
         self._seen_by_step: int | None = None  # backward passes before the running step
@@ -51,13 +52,14 @@ class LossWatch:
 
     def take(self) -> float | None:
         """Return the loss since the last step, None without one, and reset."""
+        self._pending = self._pending or (self._derived if self._sum is None else [])
         self._add_up()
-        loss, self._sum = self._sum, None
+        loss, self._sum, self._derived = self._sum, None, []
         return loss
 
     def drop(self) -> None:
         """Discard the losses since the last step, which belong to a model that is not watched."""
-        self._pending, self._sum = [], None
+        self._pending, self._derived, self._sum = [], [], None
 
     def _add_up(self) -> None:
         if self._pending:
@@ -84,6 +86,13 @@ class LossWatch:
                 self._pending.append(loss.clone() if not loss.ndim else loss.reshape(()).clone())
         if len(self._pending) >= _MOST_PENDING:
             self._add_up()
+
+    def see_derived(self, loss: Any, inputs: Any) -> None:
+        """Add a loss whose derivatives by parameters are computed; it counts if `backward` is never called."""
+        parameters = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        is_loss = isinstance(loss, Tensor) and loss.numel() == 1
+        if is_loss and any(isinstance(one, nn.Parameter) for one in parameters):
+            self._derived = [*self._derived[-_MOST_PENDING:], loss.detach().reshape(()).clone()]
 
     def _unscaled(self, tensor: Tensor) -> tuple[float, Tensor]:
         """Return the scale of a loss and the loss without it; `scaler.scale(loss) / 4` is scaled, too."""
@@ -114,7 +123,7 @@ def watched_losses(
     begin: Callable[[Any], object],
     end: Callable[[], object],
 ) -> Iterator[None]:
-    """Observe `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers while open.
+    """Observe `torch.autograd.backward` (which `Tensor.backward` calls), `grad` and gradient scalers while open.
 
     Args:
         is_ours: False in a forked process.
@@ -124,6 +133,7 @@ def watched_losses(
         begin, end: called before every backward pass, with its tensors, and after it.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
+    grad = torch.autograd.grad
     unscale = torch.amp.GradScaler.unscale_
 
     @functools.wraps(backward)
@@ -134,6 +144,15 @@ def watched_losses(
         begin(tensors)
         result = backward(tensors, *args, **kwargs)
         end()
+        return result
+
+    @functools.wraps(grad)
+    def watched_grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        inputs = inputs if isinstance(inputs, Tensor) else tuple(inputs)  # it may be a generator
+        result = grad(outputs, inputs, *args, **kwargs)
+        is_inner = in_backward() or kwargs.get("create_graph") or any(args[2:3])
+        if not torch.compiler.is_compiling() and is_ours() and not is_inner:
+            watch.see_derived(outputs, inputs)
         return result
 
     @functools.wraps(scale)
@@ -169,10 +188,11 @@ def watched_losses(
 
     for ours in (is_ours, count_steps):
         left_alone_by_compiler(ours)
-    for watched in (watched_backward, watched_scale, watched_unscale, watched_step):
+    for watched in (watched_backward, watched_grad, watched_scale, watched_unscale, watched_step):
         left_alone_by_compiler(watched, with_callees=False)
     with replaced(
         (torch.autograd, "backward", watched_backward),
+        (torch.autograd, "grad", watched_grad),
         (torch.amp.GradScaler, "scale", watched_scale),
         (torch.amp.GradScaler, "unscale_", watched_unscale),
         (torch.amp.GradScaler, "step", watched_step),

@@ -25,6 +25,7 @@ from modelscope_cli.records.watch import DROPPED
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.error_isolation import Guard
+from modelscope_cli.watching.exchanged_rows import Tape
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
 from modelscope_cli.watching.forward_pass import (
     ForwardPass,
@@ -68,6 +69,7 @@ class PassWatch:
     Args:
         losses: provides the scale of gradients, and whether a step runs its closure again.
         settle: called before a pass begins.
+        is_counting: tells whether the step is planned to be recorded.
         replicas: counts the passes; None in a single process.
     """
 
@@ -78,15 +80,18 @@ class PassWatch:
         bookkeeper: Bookkeeper,
         guard: Guard,
         settle: Callable[[], None],
+        is_counting: Callable[[], bool],
         replicas: ReplicaWatch | None,
     ) -> None:
         self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
         self._guard, self._settle, self._replicas = guard, settle, replicas
+        self._is_counting = is_counting
         self.is_blind = False  # during passes of the recorder itself
         self._pass = ForwardPass()
         self._handles: list[RemovableHandle] = []
         self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
+        self.tape = Tape()
         self.step_time = StepTime()
         # The last model run without gradients, and whether in training mode.
         self._evaluated: tuple[WatchedModel, bool] | None = None
@@ -98,6 +103,7 @@ class PassWatch:
             self.hook()
             stack.callback(self.unhook)
             stack.callback(self._functional.switch, False)
+            stack.callback(self.tape.drop)
             yield
 
     def hook(self) -> None:
@@ -119,7 +125,16 @@ class PassWatch:
     def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
         self.hook()
         self._pass.leave(module)
+        self._guard(self._note_output, module, output)
         self.step_time.end_pass()
+
+    def _note_output(self, module: nn.Module, output: Any) -> None:
+        """Follow the output of a root to the loss, in steps that are planned to be recorded."""
+        if torch.is_grad_enabled() and module.training and self._is_counting():
+            found = self._registry.find(peel(module))
+            if found is not None and not self._losses.is_reevaluated and not is_transformed():
+                self.tape.begin(found[0], output)
+        self.tape.go_on()
 
     def count_evaluation(self) -> None:
         """Count a criterion applied to the last pass without gradients; None is seen while there are no hooks."""
@@ -142,6 +157,8 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self.step_time.begin_pass(is_inside=bool(self._pass.open))
+            if not self._pass.open:
+                self.tape.pause(module)
             if self._pass.open or not self._is_only_counted(module):
                 self._guard(self._open, module, args)
 
@@ -151,6 +168,8 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self._guard(self._close, module, args, output)
+            if not self._pass.open:
+                self._guard(self._note_output, module, output)
             self.step_time.end_pass(is_inside=bool(self._pass.open))
 
     def _is_aside(self, module: nn.Module) -> bool:

@@ -75,6 +75,8 @@ class WatchedModel:
         n_made: recorded passes in training mode; `n_reached`: those whose output received a gradient.
         makes_targets: whether it or a copy of it runs in most steps without a gradient or a criterion after it.
         is_sampled: whether it got the same input again in evaluation mode without a backward pass in between.
+        exchanged: by the number of its call between two steps: how much the loss rises if the rows of the output
+            are exchanged, and the loss; see `exchanged_rows`.
         probe: a few rows of each tensor of its first batch, for `find_leak`; None if it has other arguments.
     """
 
@@ -122,6 +124,7 @@ class WatchedModel:
     makes_targets: bool = False
     is_sampled: bool = False
     copies: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    exchanged: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     _before: tuple[int, Tensor] | None = None  # backward passes, and the last input in evaluation mode
 
     def begin_step(self, step: int, is_recording: bool, is_followed: bool = True) -> None:

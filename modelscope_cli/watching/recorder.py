@@ -17,19 +17,19 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
-from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
+from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD, UNRELATED
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.custom_optimizers import (
     InferredSteps,
-    Tensors,
     find_optimizers,
-    graph_leaves,
     inferred,
     name_owners,
     register_hidden,
+    unheld_models,
 )
 from modelscope_cli.watching.error_isolation import Guard
+from modelscope_cli.watching.exchanged_rows import unrelated_outputs
 from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
@@ -38,7 +38,7 @@ from modelscope_cli.watching.non_finite_origin import find_birth, look_back
 from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients, has_no_gradients
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches, is_recorded
-from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller
+from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
@@ -71,9 +71,8 @@ class Recorder:
     ) -> None:
         self.registry = ModelRegistry(patterns, models)
         self._only = tuple(optimizers)
-        self.n_steps = 0
-        self._n_counted = 0  # over all optimizers
-        self._n_missed = 0  # of these, in the present stretch without hooks
+        # Steps; those of all optimizers; of these, in the present stretch without hooks.
+        self.n_steps = self._n_counted = self._n_missed = 0
         self._listener = listener
         self._every = every
         self.losses = LossWatch()
@@ -87,7 +86,13 @@ class Recorder:
         )
         self.replicas = ReplicaWatch() if has_ranks else None
         self._passes = PassWatch(
-            self.registry, self.losses, self.bookkeeper, self._guard, self.settle, self.replicas
+            self.registry,
+            self.losses,
+            self.bookkeeper,
+            self._guard,
+            self.settle,
+            self._is_counting,
+            self.replicas,
         )
         self.step_time = self._guard.step_time = self._passes.step_time
         self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
@@ -95,6 +100,7 @@ class Recorder:
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
+        self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
         self._workers = WorkerWatch()
         self._is_told = False  # whether an optimizer of torch has stepped
 
@@ -128,7 +134,7 @@ class Recorder:
             yield
             self._guard(self._resume)
             self.settle()
-            self._guard(self._look_at_workers)
+            self._guard(self._look_at_workers, True)
 
     def _expect_optimizers(self) -> None:
         """Register the optimizers made before the recorder, to notice one that never steps."""
@@ -153,6 +159,7 @@ class Recorder:
         if self.stretches.is_open or torch.compiler.is_compiling() or not self._guard.is_open:
             return
         self._inferred.forget()
+        self._passes.tape.drop()
         self._is_told = True
         if not self._means(optimizer):
             return
@@ -169,6 +176,8 @@ class Recorder:
         return not self.registry.is_closed or bool(self._models_of(optimizer))
 
     def _begin_step(self, optimizer: Optimizer) -> None:
+        for label in self._unheld if has_no_gradients(optimizer) else ():
+            self._guard.tell_once(UNHELD, f"{label}: its loss reaches no parameter of an optimizer")
         self.bookkeeper.take_over(optimizer)
         clock = self.clocks.of(optimizer)
         is_due = self._is_due(clock)
@@ -191,9 +200,11 @@ class Recorder:
         finally:
             self._passes.is_blind = False
 
-    def _look_at_workers(self) -> None:
+    def _look_at_workers(self, is_end: bool = False) -> None:
         if (repeated := self._workers.take()) is not None:
             self._guard.tell_once(REPEATS, repeated)
+        if is_end and (unrelated := unrelated_outputs(self.registry.models)) is not None:
+            self._guard.tell_once(UNRELATED, unrelated)
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded, which is decided once."""
@@ -362,6 +373,7 @@ class Recorder:
         self._look_at_loss(tensors)
         if self._is_told and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
             self._search_graph(tensors)
+        self._passes.tape.compare(tensors)
         self.bookkeeper.before_backward()
         self.losses.see(tensors)
 
@@ -389,27 +401,17 @@ class Recorder:
         is_other = self._is_told or self._only or self.registry.is_closed
         if is_other or any(model.has_been_trained and model.root() is not held for model in models):
             return
-        waiting = set(map(id, self.bookkeeper.waiting()))
-        leaves = [leaf for leaf in graph_leaves(loss) if leaf.is_floating_point()]
-        if not leaves or any(id(leaf) in waiting for leaf in leaves):
-            return
-        if held is None:
-            held = self._inferred.tensors = Tensors(leaves, frame_of_caller())
-            model = self.registry.register(held)
-            assert model is not None
+        model = self._inferred.take_tensors(loss, self.registry, self.bookkeeper.waiting())
+        if model is not None and not model.has_been_trained:
             model.has_been_trained = model.has_trained = True
-            model.called, model.ran = place_of_caller(), {""}
             self.bookkeeper.look_at_start(model)
             what = "the trained tensors belong to no module: their values, gradients and loss are judged"
             self._guard.tell_once("tensors", f"{what}, but there are no layers")
-        else:
-            self._inferred.replaced = held.follow(leaves)
-        model = next(model for model in models if model.root() is held)
-        model.has_run, model.passes[0] = True, 1
 
     def _search_graph(self, loss: Any) -> None:
         """Search the graph of one of the first losses for other parameters and leaks between samples."""
-        self._inferred.take_loose(loss, self.registry, self.bookkeeper.held())
+        self._unheld = unheld_models(loss, self.registry, held := self.bookkeeper.held())
+        self._inferred.take_loose(loss, self.registry, held)
         if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
             self._guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
 

@@ -23,6 +23,7 @@ _MOST = 1 << 24  # parameters: a larger model is not copied
 _WIDE, _MOST_WIDE = 8, 1 << 12  # values of a row whose direction is compared
 _MOST_VALUES = 1 << 20  # kept of the first batch
 _SOFTMAX = torch.ops.aten._softmax, torch.ops.aten._log_softmax
+_POOLS = torch.ops.aten.mean, torch.ops.aten.sum, torch.ops.aten.max, torch.ops.aten.amax
 _DROPOUT = torch.ops.aten.bernoulli_.float, torch.ops.aten.native_dropout.default
 _PLACES_FIRST = (  # unless `batch_first` says otherwise
     nn.MultiheadAttention,
@@ -36,9 +37,7 @@ _CHANGED = 1e-3  # share of the standard deviation of an output
 def see_output(model: WatchedModel, args: Any, output: Any) -> None:
     """Record how much the rows of an output differ if those of the input do."""
     inputs = [x for _, x in tensors_in(args) if x.ndim and not x.is_meta and not is_sharded(x)]
-    outputs = [
-        x.detach() for _, x in tensors_in(output) if x.is_floating_point() and x.ndim > 1 and x.numel()
-    ]
+    outputs = [x.detach() for _, x in tensors_in(output) if x.is_floating_point() and x.ndim and x.numel()]
     outputs = [x for x in outputs if len(x) == len(outputs[0]) > 1 and not x.is_meta and not is_sharded(x)]
     inputs = [x for x in inputs if outputs and len(x) == len(outputs[0])]
     if not outputs or not inputs:
@@ -46,7 +45,7 @@ def see_output(model: WatchedModel, args: Any, output: Any) -> None:
     with torch.no_grad():
         differs = torch.stack([(x != x[:1]).any() for x in inputs]).any()
         alike = torch.stack([(x == x[:1]).all() for x in outputs]).all() & differs
-        flat = outputs[0].float().flatten(1)
+        flat = outputs[0].float().reshape(len(outputs[0]), -1)
         spread = flat.std(0, correction=0).mean()
         directions = functional.normalize(flat[:, :_MOST_WIDE], dim=1)
         turn = (
@@ -63,7 +62,7 @@ def _first_batch(args: Any, outputs: list[Tensor]) -> tuple[Any, ...] | None:
     """Return a few rows of the tensors passed to a model; None if there are other arguments or too many values."""
     inputs = [x for x in args if isinstance(x, Tensor)]
     others = [x for x in args if not isinstance(x, Tensor | bool | int | float | None)]
-    is_one = len(outputs) == 1 or all(x.ndim == 2 for x in outputs)
+    is_one = len(outputs) == 1 or all(x.ndim == outputs[0].ndim in (2, 3) for x in outputs)
     if not is_one or not inputs or others or any(x.ndim < 2 or is_sharded(x) for x in inputs):
         return None
     is_small = len(inputs[0]) > 2 and sum(x[:_ROWS].numel() for x in inputs) <= _MOST_VALUES
@@ -120,8 +119,8 @@ def _untouched(device: torch.device) -> Iterator[None]:
 def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -> tuple[str, str] | None:
     def run(inputs: tuple[Any, ...]) -> Tensor:
         outputs = tensors_in(twin(*(x.clone() if isinstance(x, Tensor) else x for x in inputs)))
-        floats = [out for _, out in outputs if out.is_floating_point() and out.ndim > 1]
-        return floats[0] if len(floats) == 1 else torch.cat([out / out.std() for out in floats], 1)
+        floats = [out for _, out in outputs if out.is_floating_point() and out.ndim]
+        return floats[0] if len(floats) == 1 else torch.cat([out / out.std() for out in floats], -1)
 
     batch = [(index, x) for index, x in enumerate(inputs) if isinstance(x, Tensor)]
     plain, rows = run(inputs), len(batch[0][1])
@@ -148,7 +147,15 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
             source = "later inputs" if offset else "the target that it receives"
             return LEAKS, f"its output at one position depends on {source}, which it has to predict"
     is_in_rows = any(time_out for *_, time_out, _ in predicting)
-    if is_in_rows or (not predicting and plain.ndim == 2 and _runs_over_rows(twin, inputs, rows)):
+    are_sets = plain.ndim == 3 and all(x.ndim == 3 for _, x in batch)
+    if are_sets and not predicting:
+        moved = [torch.cat([x[:, -1:] + 1, x[:, 1:]], 1) if isinstance(x, Tensor) else x for x in inputs]
+        are_sets = int(((run(tuple(moved)) - plain).abs().amax((0, 2)) > limit).sum()) > 1
+    if is_in_rows or (
+        not predicting
+        and (plain.ndim <= 2 or are_sets)
+        and _runs_over_rows(twin, inputs, rows, _SOFTMAX + _POOLS * are_sets)
+    ):
         for rows_kept, filler in ((slice(2), 1), (slice(-2, None), -2)):
             others = [x[filler].expand_as(x).clone() if isinstance(x, Tensor) else x for x in inputs]
             for index, x in batch:
@@ -167,18 +174,20 @@ def _replaced(last: Tensor, x: Tensor) -> Tensor:
     return torch.where(last == tokens[0], tokens[-1], tokens[0])
 
 
-def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
-    """Tell whether a softmax, attention or recurrent layer runs over the rows of a batch.
+def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int, kinds: tuple[Any, ...]) -> bool:
+    """Tell whether an operator of these kinds, attention or a recurrent layer runs over the rows of a batch.
 
-    Rows may depend on each other on purpose: as points of a cloud, nodes of a graph or frames of a video.
+    Rows may depend on each other on purpose: as points of a cloud, nodes of a graph or frames of a video. They are
+    samples if each is a set of positions, which depend on each other too.
     """
     over_rows: list[bool] = []
 
     def note(operator: Any, args: Any, kwargs: Any, result: Any) -> None:
-        if getattr(operator, "overloadpacket", None) in _SOFTMAX:
+        if getattr(operator, "overloadpacket", None) in kinds and len(args) > 1:
             x, dim = args[:2]
+            dims = [dim] if isinstance(dim, int) else dim
             is_of_rows = x.ndim > 1 and len(x) % rows == 0 and x[0].numel() > 1
-            over_rows.append(is_of_rows and dim in (0, -x.ndim))
+            over_rows.append(is_of_rows and isinstance(dims, list) and (0 in dims or -x.ndim in dims))
 
     def note_order(module: Any, args: Any) -> None:  # rows may be the positions of several sequences
         x, attention = next(iter(args), None), getattr(module, "self_attn", module)

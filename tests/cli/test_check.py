@@ -83,7 +83,7 @@ def test_a_model_that_cannot_be_differentiated_is_judged_by_the_other_rules(run,
     reasons = {rule["code"]: rule["reason"] for rule in rules}
     assert reasons["MS301"] == "the model has no parameters, so there is nothing to train"
     assert reasons["MS201"] is None
-    assert reasons["MS202"] == "no layer of the model ran"
+    assert reasons["MS202"] == "no layer inside the model could be observed"
 
 
 def test_github_gets_one_command_a_finding_and_the_verdict(run):

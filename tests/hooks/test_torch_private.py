@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[2] / "modelscope_cli"
 DOORS = {
     "hooks/torch_private.py": {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
-        *("_functorch", "_pop_mode", "_push_mode"),
+        *("_functorch", "_pop_mode", "_push_mode", "_len_torch_function_stack"),
         *("_input_metadata", "_saved_other", "_compiled_call_impl"),
         *("_autograd", "_get_sequence_nr", "_current_autograd_node", "_sequence_nr"),
         *("_len_torch_dispatch_stack", "_python_dispatch", "_schema", "_base", "_foreach_norm"),

@@ -362,3 +362,126 @@ def test_scores_of_a_list_that_sum_to_one_over_the_samples(recorded, dim) -> Non
             optimizer.step()
 
     assert ("MS759" in codes(recorded(script))) == (dim == 0)
+
+
+def beats_no_other(kind):
+    """Train 200 steps with a loss written by hand, whose targets belong to other samples where `kind` says so."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(200):
+        x = torch.randn(32, 4)
+        y = x[:, :1] * x[:, 1:2] + 0.1 * torch.randn(32, 1)
+        mean, log_scale = model(x).chunk(2, 1)
+        if kind == "of others":
+            y = y[torch.randperm(32)]
+        loss = (log_scale + (y - mean).abs() * (-log_scale).exp()).mean()
+        if kind == "of moments":  # it compares no sample with another
+            loss = (mean.mean() - y.mean()).square() + (mean.std() - y.std()).square()
+        if kind == "centred reward":
+            loss = (model(x).log_softmax(1)[:, 0] * torch.randn(32)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", ["of others", "own", "of moments", "centred reward"])
+def test_a_loss_that_is_no_higher_for_the_outputs_of_other_samples(recorded, kind) -> None:
+    record = recorded(lambda: beats_no_other(kind))
+    assert ("MS756" in codes(record)) == (kind == "of others")
+
+
+def test_a_loss_by_its_derivatives_alone(recorded) -> None:
+    def script():
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(60):
+            x = torch.randn(32, 6)
+            loss = functional.cross_entropy(model(x), x[:, :3].argmax(1))
+            for parameter, gradient in zip(
+                model.parameters(), torch.autograd.grad(loss, model.parameters()), strict=True
+            ):
+                parameter.grad = gradient
+            optimizer.step()
+
+    record = recorded(script)
+    assert len(record.loss[0].value) == 60
+    assert record.verdict == "nothing wrong"
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_critic_whose_optimizer_holds_the_generator(recorded, is_held) -> None:
+    def script():
+        generator, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+        made = torch.optim.Adam(generator.parameters())
+        judged = torch.optim.Adam((critic if is_held else generator).parameters())
+        for _ in range(STEPS):
+            real, false = torch.randn(16, 2) + 2, generator(torch.randn(16, 3))
+            judged.zero_grad()
+            (critic(false.detach()).mean() - critic(real).mean()).backward()
+            judged.step()
+            made.zero_grad()
+            (-critic(false).mean()).backward()
+            made.step()
+
+    found = codes(recorded(script))
+    assert ("MS712" in found, "MS714" in found) == (not is_held, False)
+
+
+class Pooled(nn.Module):
+    """Adds to each position what it gets from the whole set, or by mistake from the whole batch."""
+
+    def __init__(self, dims, is_flat=False):
+        super().__init__()
+        self.dims, self.is_flat = dims, is_flat
+        self.inner, self.outer = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        h = self.inner(x).tanh()
+        if self.is_flat:  # attention, to one number for each sample
+            return self.outer((h[..., :1].softmax(self.dims[0]) * h).sum(1)).squeeze(1)
+        return self.outer(h + h.mean(self.dims, keepdim=True))
+
+
+@pytest.mark.parametrize(("is_flat", "dims"), [(True, (0,)), (True, (1,)), (False, (0, 1)), (False, (1,))])
+def test_sets_that_are_pooled_over_the_batch(recorded, is_flat, dims) -> None:
+    def script():
+        model = Pooled(dims, is_flat)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            x = torch.randn(16, 5, 4)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+    assert ("MS759" in codes(recorded(script))) == (0 in dims)
+
+
+@pytest.mark.parametrize("last", ["exp", "softplus", "none", "rate"])
+def test_rates_that_are_read_as_their_logarithms(recorded, last) -> None:
+    def script():
+        model = nn.Linear(6, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            out = model(torch.randn(16, 6))
+            out = {"exp": out.exp(), "softplus": functional.softplus(out), "rate": out.exp()}.get(last, out)
+            optimizer.zero_grad()
+            functional.poisson_nll_loss(out, torch.ones(16, 1).cumsum(0), log_input=last != "rate").backward()
+            optimizer.step()
+
+    assert ("MS720" in codes(recorded(script))) == (last in ("exp", "softplus"))
+
+
+@pytest.mark.parametrize("factor", [1 / 255**2, 1 / 255])
+def test_images_that_are_divided_twice(recorded, factor) -> None:
+    def script():
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            x = torch.randint(256, (16, 3, 8, 8)) * factor
+            functional.cross_entropy(model(x), torch.randint(3, (16,))).backward()
+            optimizer.step()
+
+    assert ("MS727" in codes(recorded(script))) == (factor < 1 / 255)

@@ -108,7 +108,44 @@ def evaluated_in_between():
     return (model,)
 
 
-@pytest.mark.parametrize("run", [adversaries, with_a_closure, evaluated_in_between])
+class Doubled(torch.autograd.Function):
+    """A function of the user's own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+def losses_by_hand():
+    """Outputs that are exchanged between samples in recorded steps, in losses with everything that has a state."""
+    model, head, mean = Net(), nn.Linear(4, 4), torch.zeros(4)
+    norm = nn.BatchNorm1d(4)
+    optimizer = torch.optim.Adam([*model.parameters(), *head.parameters(), *norm.parameters()], lr=0.01)
+    for i in range(60):
+        with torch.device("cpu"):
+            out = model(torch.randn(6, 3, 12, 12))
+        y = torch.randn(6, 4)
+        kinds = [
+            lambda out, y: (out - y).abs().mean(),
+            lambda out, y: nn.functional.dropout(out - y).square().mean(),
+            lambda out, y: (norm(out) - head(out)).square().mean() + (out[:, 0] * y[:, 0]).sum(),
+            lambda out, y: ((out + torch.randn_like(out)) * y).sum().square(),
+            lambda out, y: Doubled.apply(out.clone().mul_(y)).logsumexp(1).mean(),
+            lambda out, y: (out - mean.mul_(0.9).add_(0.1 * out.detach().mean(0))).square().sum(),
+            lambda out, y: torch.autograd.grad((out * y).sum(), out, create_graph=True)[0].sum() + out.var(),
+        ]
+        optimizer.zero_grad()
+        kinds[i % len(kinds)](out, y).backward()
+        optimizer.step()
+    assert not torch.overrides._get_current_function_mode_stack()
+    return model, head, norm
+
+
+@pytest.mark.parametrize("run", [adversaries, with_a_closure, evaluated_in_between, losses_by_hand])
 def test_whole_loops_are_left_as_they_are(watching, run):
     states = []
 

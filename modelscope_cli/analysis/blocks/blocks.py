@@ -266,7 +266,7 @@ def _why_alone(subject: Subject) -> str:
     return ""
 
 
-_SAID = "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
+_N_THREADS = "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
 
 
 def threads_of_blocks(device: torch.device) -> int:
@@ -274,7 +274,7 @@ def threads_of_blocks(device: torch.device) -> int:
 
     On the CPU the bits of a result depend on it.
     """
-    return torch.get_num_threads() if device.type != "cpu" or _SAID in os.environ else 1
+    return torch.get_num_threads() if device.type != "cpu" or _N_THREADS in os.environ else 1
 
 
 @contextmanager

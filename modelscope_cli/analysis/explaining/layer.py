@@ -112,7 +112,7 @@ class ModuleNames(Observer):
     def begin(self, followed: Dataflow | None) -> None:
         """Reset, and record the values numbered by `followed`."""
         self.followed = followed
-        self.given: dict[int, list[Call]] = {}  # value -> the calls that return it, the innermost first
+        self.returned_by: dict[int, list[Call]] = {}  # value -> the calls that return it, the innermost first
         self.norms: set[int] = set()
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -122,9 +122,9 @@ class ModuleNames(Observer):
             number = self.followed.number_of(tensor)
             if number is None:
                 continue
-            givers = self.given.setdefault(number, [])
-            if not givers or call.depth < givers[-1].depth:  # not one that returns its input, as dropout does
-                givers.append(call)
+            calls = self.returned_by.setdefault(number, [])
+            if not calls or call.depth < calls[-1].depth:  # not one that returns its input, as dropout does
+                calls.append(call)
             if "norm" in call.type.lower():
                 self.norms.add(number)
 
@@ -145,8 +145,8 @@ class RecordedPass:
 
     def name(self, value: int) -> str:
         """Return the outermost layer that returns a value, or the function that computed it and its input."""
-        if value in self.names.given:
-            return self.names.given[value][-1].label
+        if value in self.names.returned_by:
+            return self.names.returned_by[value][-1].label
         place = self.followed.places.get(value)
         if place is None:
             return "the image"
@@ -258,7 +258,7 @@ def find_layer(
 
 
 def _wanted(recorded: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
-    for value, calls in reversed(recorded.names.given.items()):
+    for value, calls in reversed(recorded.names.returned_by.items()):
         layout = recorded.layout(value)
         name = next((call.label for call in calls if call.label in wanted), None)
         if layout is not None and name is not None:
@@ -276,7 +276,7 @@ def _candidates(recorded: RecordedPass) -> Iterator[tuple[int, ImageLayout]]:
     calls = recorded.followed.calls
     head = max((n for n, call in enumerate(calls) if call.is_weighted), default=len(calls))
     through = set(recorded.cuts)
-    for values, end in ((through, head), (through, len(calls)), (set(recorded.names.given), head)):
+    for values, end in ((through, head), (through, len(calls)), (set(recorded.names.returned_by), head)):
         yield from _among(recorded, values, end)
 
 

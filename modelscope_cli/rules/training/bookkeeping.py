@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
-from modelscope_cli.records.watch import WatchedParameter
+from modelscope_cli.records.watch import UNHELD, WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -71,7 +71,8 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     holds_others_only = bool(held) and not any(
         one.facts.has_gradient for one in held if one.facts is not None
     )
-    unheld_models = _whole_models(case, unheld)
+    told = {event.message.partition(":")[0] for event in case.course.events if event.kind == UNHELD}
+    unheld_models = _whole_models(case, unheld, told)
     if strangers is None and not case.fails and not holds_others_only:
         models |= _feeders(case, models) | unheld_models
         unheld = [one for one in unheld if one.model in models]  # another model may be frozen on purpose
@@ -93,7 +94,9 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         place, severity = strangers.made, ERROR
     else:
         place = case.facts.optimizers[0].made
-        is_meant = any(one.model == first.model and one.is_fed for one in case.facts.models)
+        is_meant = first.model not in told and any(
+            one.model == first.model and one.is_fed for one in case.facts.models
+        )
         severity = ERROR if holds_others_only or (first.model in unheld_models and not is_meant) else WARNING
         if first.model in unheld_models:
             words += f"; no parameter of {first.model} ever changes"
@@ -105,12 +108,13 @@ def _is_left(one: WatchedParameter) -> bool:
     return not one.optimizer or (is_inferred(one.optimizer) and any(one.series.grad_norm))
 
 
-def _whole_models(case: Case, unheld: Sequence[WatchedParameter]) -> set[str]:
+def _whole_models(case: Case, unheld: Sequence[WatchedParameter], told: set[str]) -> set[str]:
     """Return the models in training mode without a changing parameter that belong to the trained model.
 
     A model that judges the output of another also runs on other data, such as the targets, and a model whose input
     is optimised may be frozen on purpose. A head runs only on the output of a trained part. Of two models of the
-    same class with the same kind of input, as in a cycle, both are trained or neither.
+    same class with the same kind of input, as in a cycle, both are trained or neither. One that was `told` has a
+    loss of its own.
     """
     ids = {id(one) for one in unheld}
     changing = {one.model for one in case.course.parameters if one.facts and id(one) not in ids}
@@ -122,7 +126,7 @@ def _whole_models(case: Case, unheld: Sequence[WatchedParameter]) -> set[str]:
     fed = [one.model for one in case.facts.models if one.has_trained and one.is_fed]
     shapes = {model: [one.shape for one in case.course.parameters if one.model == model] for model in fed}
     twins = {one for one in fed for other in fed if other in changing and shapes[one] == shapes[other]}
-    return (belonging | twins) - changing
+    return (belonging | twins | told) - changing
 
 
 def _feeders(case: Case, trained: set[str]) -> set[str]:

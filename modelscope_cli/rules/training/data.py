@@ -18,6 +18,7 @@ from modelscope_cli.rules.training.rule_types import (
 )
 
 _BYTE = 255.0
+_DIM, _BRIGHT = 0.3, 1.001  # the highest value of images that were divided by 255 twice, times 255
 _SPARSE = 0.1  # of a range of at most 1: nearly all values are equal. Standardised data has peaks beyond ten.
 _FLAT = 0.02  # standard deviation, for example of images that were divided by 255 twice
 _IMAGE_CHANNELS = (1, 3, 4)
@@ -75,6 +76,10 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, first.series.step[0], size, words, case.called(model), link=link)
 
 
+def _takes_any_scale(case: Case, first: WatchedInput) -> bool:
+    return first.type.startswith(_NORMALISERS) or _is_normalised(case, first)
+
+
 def _is_normalised(case: Case, first: WatchedInput) -> bool:
     """Tell whether a norm of the batch comes right behind the first layer: it takes any scale out again."""
     kinds = [one for one in case.course.layers if one.model == first.model]
@@ -84,11 +89,11 @@ def _is_normalised(case: Case, first: WatchedInput) -> bool:
 
 @training_rule("MS727", "input-is-constant", ERROR, 3, Link.DATA)
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The input of the model never changes.
+    """The input of the model never changes, or hardly.
 
-    Measure: recorded steps without any difference
+    Measure: recorded steps without any difference; or images whose highest value is about 1/255
     Source: certain: a model cannot distinguish identical inputs
-    Hint: check what the data set returns
+    Hint: check what the data set returns; ToTensor already divides by 255
     Why: the model can at best learn how often each label occurs
     """
     for model in dict.fromkeys(one.model for one in _entering(case)):
@@ -100,11 +105,18 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.is_computed or is_short or any(one.series.non_finite):
             continue  # computed by another model, too few values, or another finding
         link = None
+        highest = max(known(one.series.max), default=0.0)
+        is_image = len(one.shape) == 4 and one.shape[1] in _IMAGE_CHANNELS
+        is_tiny = is_image and min(known(one.series.min)) >= 0 and _DIM < _BYTE * highest < _BRIGHT
+        first = _first_layer(case, model)
         if max(stds) == 0:
             size, words = 0.0, f"every input value of {model} is {known(one.series.mean)[0]:.3g}"
         elif case.fails and max(stds) < max(_FLAT, _SPARSE * min(_range(one), 1.0)):
             size, link = max(stds), Link.INITIALISATION  # likely, but not certain
             words = f"the input of {model} hardly varies: its standard deviation is {size:.2g}"
+        elif is_tiny and first is not None and not _takes_any_scale(case, first):
+            size = highest
+            words = f"images with values from 0 to {size:.2g} enter {model}: they were divided by 255 twice"
         elif all(one.series.is_alike):
             size, words = 0.0, f"all samples in each batch of {model} are the same"
         else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import percent
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
-from modelscope_cli.records.watch import WatchedCriterion
+from modelscope_cli.records.watch import UNRELATED, WatchedCriterion
 from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     LossCourse,
@@ -35,7 +35,7 @@ _HALFWAY = 0.5  # of the way from guessing to perfect accuracy
 _RECORDS = 5  # in a third of the run
 _ALIKE = 4.0  # times
 _GROWS = 4.0  # times
-_VANISHED = 0.05  # of the loss at first
+_VANISHED, _NOTHING = 0.05, 1e-4  # of the loss at first; of both
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
@@ -297,8 +297,11 @@ def _error(right: float, least: float, rows: int) -> float:
 def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The prediction for a sample is uncorrelated with its target.
 
+    Or, for any loss: it is no higher for the predictions of other samples.
+
     Measure: covariance of predictions and targets over a batch, as a share of the variance of the targets,
-        two standard errors added, in the last third of the records
+        two standard errors added, in the last third of the records; or the rise of the loss when the rows of
+        the output are exchanged, in the last two thirds, at most its standard error
     Source: derived: 0 for a constant and for the targets of other samples, R^2 at the least squared error;
         own measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it begins to learn
     Hint: check that inputs and targets belong to the same samples; in an autoencoder lower the weight of KL,
@@ -326,6 +329,16 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             )
             yield TrainingSighting(None, one.series.step[third], share, words, one.place)
             return
+    yield from _exchangeable(case)
+
+
+def _exchangeable(case: Case) -> Iterator[TrainingSighting]:
+    """A loss that is no higher for the predictions of other samples."""
+    if case.course.steps < 3 * _ENOUGH or case.progress.is_adversarial:
+        return
+    is_free = may_wander(case.facts) or has_moving_targets(case.facts, case.progress.chance)
+    if not (is_free or (case.progress.learns and case.progress.is_measured)):
+        yield from case.told(UNRELATED)
 
 
 def _has_labels(one: WatchedCriterion) -> bool:
@@ -336,7 +349,7 @@ def _has_labels(one: WatchedCriterion) -> bool:
     return not is_given or any(map(math.isfinite, known(one.series.target_variance)))
 
 
-@training_rule("MS757", "embeddings-collapse", WARNING, 0.2, Link.STANDSTILL)
+@training_rule("MS757", "embeddings-collapse", WARNING, 0.2, Link.INITIALISATION)
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model maps all samples to one point, and that is what lowers the loss.
 
@@ -359,11 +372,12 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             continue
         for spread, at in (("standard deviation", 0), ("spread of directions", 2)):
             first, last = ends[at : at + 2]
-            if not 0 < last < threshold * first:
+            if not last < threshold * first:
                 continue
             loss_left = (main.end - floor) / (main.start - floor)
             # Squared distances, and one minus the cosine, shrink as the square of the spread.
-            if loss_left < _VANISHED and 1 / _ALIKE < loss_left / (last / first) ** 2 < _ALIKE:
+            is_square = loss_left < _ALIKE * (last / first) ** 2 < _ALIKE**2 * loss_left
+            if loss_left < _VANISHED and (is_square or max(loss_left, last / first) < _NOTHING):
                 words = (
                     f"what {one.model} gives is nearly the same point for all samples of a batch: its {spread} "
                     f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "

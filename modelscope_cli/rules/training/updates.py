@@ -159,7 +159,8 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     The first weight with large changes; at the same step the one that changes most. Also where the training learns,
     if the first step overwrites nearly all weights and the loss rises.
 
-    Measure: |change| / |weight|, in a quarter of the steps; 1 in any; 5 of nearly all weights in the first step
+    Measure: |change| / |weight|, in a quarter of the steps; 1 in any; in the first step 1 of nearly all weights and
+        a median of 5
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
     Hint: lower the learning rate, or warm it up
     Why: each step overwrites what earlier steps have learnt
@@ -179,7 +180,7 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if not case.fails:
             words = (
                 f"the first step changes it by {one.series.update_ratio[0] or 0.0:.2g}x its norm, and nearly all "
-                f"weights by more than {_REPLACED:g}x"
+                f"weights by more than {_WHOLE:g}x"
             )
         if jump and jump[0] >= step:
             step = jump[0]
@@ -199,8 +200,9 @@ def _overwrites(case: Case) -> bool:
     if len(ratios) < _FEW or not losses or None in losses[0]:
         return False
     first, *after = known(losses[0])
-    n = sum(_REPLACED < ratio < math.inf for ratio in ratios)
-    return n >= _NEARLY_ALL * len(ratios) and min(after, default=-math.inf) > max(first, 0.0)
+    n = sum(_WHOLE < ratio < math.inf for ratio in ratios)
+    are_most = n >= _NEARLY_ALL * len(ratios) and statistics.median(ratios) > _REPLACED
+    return are_most and min(after, default=-math.inf) > max(first, 0.0)
 
 
 def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:

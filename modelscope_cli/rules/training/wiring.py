@@ -15,9 +15,15 @@ from modelscope_cli.rules.training.rule_types import (
     training_rule,
 )
 
-_WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
+_WITHIN = {
+    "cross_entropy": "softmax",
+    "binary_cross_entropy_with_logits": "sigmoid",
+    "poisson_nll_loss": "exp",
+}
+_POSITIVE = "exp", "softplus", "relu", "sigmoid"
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
 _NO_VARIANCE = 1e-12
+_ROUNDING = 1e-6  # of a spread
 _NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
 _WITHOUT_END = 20.0  # times its first value: a likelihood may be negative, but does not fall as far
 _FAR_ABOVE = 1.5  # times the cost of guessing, and the first value
@@ -33,19 +39,25 @@ def _losses(case: Case) -> list[WatchedCriterion]:
 
 @training_rule("MS720", "softmax-before-the-loss", ERROR, 3, Link.WIRING)
 def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A loss that expects logits receives probabilities.
+    """A loss that expects logits receives probabilities, or one that expects log-rates receives rates.
 
-    Measure: recorded steps, in all of which every row holds probabilities
+    Measure: recorded steps, in all of which every row holds probabilities; or the operation before the loss
     Source: torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits
     Hint: remove the softmax or sigmoid before the loss; for nll_loss use log_softmax
     Why: a softmax of a softmax is nearly flat: gradients are small, and the loss cannot get near zero
     """
     for one in _losses(case):
         n = len(one.series.step)
-        if n < threshold or not all(one.series.is_probability):
-            continue
         inner = _WITHIN.get(one.name)
-        if inner == "softmax" and (one.classes or 0) > 1:
+        is_exp = inner == "exp" and one.made_by in _POSITIVE
+        if n < threshold or not (is_exp or all(one.series.is_probability)):
+            continue
+        if is_exp:
+            words = (
+                f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True)"
+            )
+            words += ", so that it predicts no rate below 1"
+        elif inner == "softmax" and (one.classes or 0) > 1:
             words = (
                 f"{one.name} receives probabilities (they sum to 1), but applies softmax itself{_floor(one)}"
             )
@@ -109,7 +121,11 @@ def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def _squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
-        if one.name not in _WITHIN or one.made_by not in ("relu", "tanh", "sigmoid", "hardtanh"):
+        if (
+            one.name not in _WITHIN
+            or _WITHIN[one.name] == "exp"
+            or one.made_by not in ("relu", "tanh", "sigmoid", "hardtanh")
+        ):
             continue
         if one.made_by == _WITHIN[one.name] or len(one.series.step) < threshold:
             continue
@@ -318,26 +334,26 @@ def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
 def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model returns the same output for every sample.
 
-    Outputs with equal rows in every pass, for inputs with different rows. Certain.
+    Outputs with equal rows in every pass, for inputs with different rows; or no longer any difference at the end.
 
     Measure: recorded passes, all with equal rows in the output and different rows in the input
-    Source: certain: the rows are bit-identical
+    Source: certain: the rows are bit-identical, or differ by less than a millionth of what they did at first
     Hint: look for softmax or a norm over a dimension of size 1, a dead activation, or a weight of zeros at
         the end of the model
     Why: the model cannot learn from an input that does not affect the output
     """
     for one in case.facts.models:
-        n, n_alike, *_ = one.outputs
-        if n >= threshold and n_alike == n:
-            words = (
-                f"{one.model} returns the same output for all samples of a batch, in all {int(n)} recorded "
-                "passes"
-            )
+        n, n_alike, spread_at_first, spread, *_ = one.outputs
+        is_lost = n >= 2 * threshold and spread < _ROUNDING * spread_at_first
+        if n >= threshold and (n_alike == n or is_lost):
+            when = f"in all {int(n)} recorded passes" if n_alike == n else "at the end of the run"
+            words = f"{one.model} returns the same output for all samples of a batch, {when}"
             inner = [layer for layer in case.course.layers if layer.model == one.model][:-1]
             has_died = any(
                 known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
             )  # another rule reports why
-            yield TrainingSighting(None, 0, n, words, one.called, link=Link.STANDSTILL if has_died else None)
+            is_late = has_died or n_alike < n
+            yield TrainingSighting(None, 0, n, words, one.called, link=Link.STANDSTILL if is_late else None)
 
 
 @training_rule("MS759", "output-sees-too-much", ERROR, 0, Link.WIRING)

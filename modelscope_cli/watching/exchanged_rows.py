@@ -1,0 +1,218 @@
+"""The loss for the predictions of other samples, which a hand-written loss has to be compared with.
+
+The functions between a model's output and `backward()` are noted in a few steps. Then they are computed again with
+the rows of the output in random order, without gradients, on the tensors that the script has computed anyway.
+"""
+
+import contextlib
+import math
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import (
+    can_move_modes,
+    has_compiled,
+    insert_mode,
+    left_alone_by_compiler,
+    map_leaves,
+    remove_mode,
+)
+from modelscope_cli.records.naming import percent, some
+from modelscope_cli.watching.model_registry import WatchedModel
+from modelscope_cli.watching.parameters import is_sharded
+
+_FIRST = 32  # step: what is compiled has been by then
+_FEWEST = 4  # rows of an output that are exchanged
+_ORDERS = 2  # random orders of the rows in each step
+_MOST_CALLS, _MOST_OUTPUTS = 256, 8  # of functions; of models
+_RECORDS = 8  # steps
+_SLIGHT, _CLEAR = 0.01, 0.1  # rise as a share of the loss: a covariance of 0.005; whatever its error
+_SURE = 5.0  # standard errors
+_MOST_VALUES = 1 << 20  # of an output
+_SAME = 1e-4  # share of the loss by which it may differ when it is computed again
+# Functions that change what they are given, that a random state or the graph enters, or that run a module's code.
+_BARRED = {
+    *("__setitem__", "grad", "backward", "batch_norm", "instance_norm", "feature_alpha_dropout"),
+    *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "rrelu", "gumbel_softmax"),
+    *("bernoulli", "multinomial", "normal", "poisson", "rand_like", "randn_like", "randint_like"),
+}
+
+
+class _Notes(TorchFunctionMode):
+    """Passes every call of a function of torch to a tape."""
+
+    def __init__(self, tape: "Tape") -> None:
+        super().__init__()
+        self._tape = tape
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = function(*args, **(kwargs or {}))
+        self._tape.see(function, args, kwargs or {}, output)
+        return output
+
+    left_alone_by_compiler(__torch_function__, with_callees=False)
+
+
+class Tape(threading.local):
+    """The functions from the outputs of models to the loss, in this thread.
+
+    Attributes:
+        outputs: of the models that ran since the last backward pass: model, number of its call, tensors.
+    """
+
+    def __init__(self) -> None:
+        self._mode = _Notes(self)
+        self._is_on = self._is_left = False
+        self.outputs: list[tuple[WatchedModel, int, list[Tensor]]] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self.outputs, self._calls = [], list[tuple[Any, Any, Any, Any]]()
+        self._derived: dict[int, Tensor] = {}  # from an output, by id
+        self._is_barred = False
+
+    def go_on(self) -> None:
+        """Note functions from now on, below the modes of the script, if any output can be exchanged."""
+        if self.outputs and not self._is_barred and not self._is_on:
+            insert_mode(self._mode, None)
+            self._is_on = True
+
+    def pause(self, module: nn.Module) -> None:
+        """Note nothing inside a module with parameters, whose output is exchanged itself."""
+        if self._is_on and next(module.parameters(), None) is not None:
+            self._remove()
+        elif self._is_left:
+            self.drop()
+
+    def _remove(self) -> None:
+        remove_mode(self._mode)
+        self._is_on = self._is_left = False
+
+    def drop(self) -> None:
+        """Stop and forget, at the latest before a step."""
+        if self._is_on or self._is_left:
+            self._remove()
+        if self.outputs:
+            self._forget()
+
+    def begin(self, model: WatchedModel, output: Any) -> None:
+        """Take the output of a model that has just run; its gradient is needed."""
+        tensors = [x for _, x in tensors_in(output) if x.is_floating_point() and x.requires_grad and x.ndim]
+        tensors = [x for x in tensors if len(x) == len(tensors[0]) >= _FEWEST and not is_sharded(x)]
+        is_small = sum(x.numel() for x in tensors) <= _MOST_VALUES and len(self.outputs) < _MOST_OUTPUTS
+        if model.step < _FIRST or not can_move_modes() or has_compiled():
+            return
+        self._is_barred |= not is_small
+        if tensors:
+            number = Counter(id(one) for one, *_ in self.outputs)[id(model)]
+            self.outputs.append((model, number, tensors))
+            self._derived.update((id(x), x) for x in tensors)
+
+    def see(self, function: Any, args: Any, kwargs: Any, output: Any) -> None:
+        """Note a call that depends on an output."""
+        if not self._is_on or self._is_barred:
+            return
+        if not any(id(x) in self._derived for x in _tensors((args, kwargs))):
+            return
+        name = getattr(function, "__name__", "")
+        is_in_place = name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
+        results = list(_tensors(output))
+        if name in _BARRED or "out" in kwargs or (is_in_place and name not in ("__index__", "__invert__")):
+            self._is_barred = name != "backward"
+        elif len(self._calls) >= _MOST_CALLS:
+            self._is_barred = True
+        elif results:
+            plain = getattr(function, "__wrapped__", function)  # a criterion that is observed as well
+            self._calls.append((plain, args, kwargs, output))
+            self._derived.update((id(x), x) for x in results)
+
+    def compare(self, loss: Any) -> None:
+        """Record by how much a loss rises when the rows of each output are exchanged, in the model."""
+        was_on = self._is_on
+        is_known = isinstance(loss, Tensor) and loss.numel() == 1 and id(loss) in self._derived
+        if is_known and not self._is_barred:
+            calls = self._leading_to(loss)
+            # Some functions cannot be called again, such as one with a state of its own.
+            with contextlib.suppress(Exception), torch.no_grad():
+                again, plain = self._computed_again(calls, loss, None), float(loss)
+                if math.isfinite(plain) and abs(again - plain) <= _SAME * abs(plain):
+                    self._exchange(calls, loss, again)
+        self.drop()
+        self._is_left = was_on  # `loss.backward()` runs inside the mode and puts it back
+
+    def _exchange(self, calls: list[Any], loss: Tensor, plain: float) -> None:
+        generator = torch.Generator().manual_seed(len(calls) + self.outputs[0][0].step)
+        for model, number, tensors in self.outputs:
+            rises = []
+            for _ in range(_ORDERS):
+                order = torch.randperm(len(tensors[0]), generator=generator).to(tensors[0].device)
+                rises.append(self._computed_again(calls, loss, {id(x): x[order] for x in tensors}) - plain)
+            rise = sum(rises) / _ORDERS
+            if math.isfinite(rise) and max(map(abs, rises)) > _SAME * abs(plain):
+                model.exchanged.setdefault(number, []).append((rise, plain))
+
+    def _leading_to(self, loss: Tensor) -> list[Any]:
+        needed, calls = {id(loss)}, []
+        for call in reversed(self._calls):
+            if any(id(x) in needed for x in _tensors(call[3])):
+                needed |= {id(x) for x in _tensors(call[1:3])}
+                calls.append(call)
+        return calls[::-1]
+
+    def _computed_again(self, calls: list[Any], loss: Tensor, exchanged: dict[int, Tensor] | None) -> float:
+        """Return the loss by the calls that depend on exchanged outputs; by all calls if None."""
+        values = dict(exchanged or {})
+
+        def now(one: Any) -> Any:
+            return values.get(id(one), one) if isinstance(one, Tensor) else one
+
+        for function, args, kwargs, output in calls:
+            if exchanged is None or any(id(x) in values for x in _tensors((args, kwargs))):
+                result = function(*map_leaves(tuple(args), now), **map_leaves(kwargs, now))
+                pairs = zip(_tensors(output), _tensors(result), strict=True)
+                values |= {id(old): new for old, new in pairs}
+        return float(now(loss))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
+
+
+def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
+    """Describe models whose loss does not rise if their predictions are exchanged; None if any loss rises, or if no
+    loss compares samples.
+
+    A loss of both signs that depends on one output may be a reward, centred at zero, which proves nothing.
+    """
+    rows = {(one.label, n): seen[len(seen) // 3 :] for one in models for n, seen in one.exchanged.items()}
+    losses = [loss for seen in rows.values() for _, loss in seen]
+    if not losses or min(map(len, rows.values())) < _RECORDS:
+        return None
+    scale = statistics.fmean(map(abs, losses))
+    rises = [[rise / scale for rise, _ in seen] for seen in rows.values()]
+    if any(map(_is_higher, rises)) or (min(losses) < 0 < max(losses) and len(rows) == 1):
+        return None
+    share, names = max(map(statistics.fmean, rises)), some(dict.fromkeys(label for label, _ in rows))
+    rise = f"rises by only {percent(share, 1)}" if share > 0 else "does not rise"
+    return f"the loss {rise} if the samples of a batch exchange their outputs of {names}"
+
+
+def _is_higher(rises: Sequence[float]) -> bool:
+    """Tell whether the mean may be above zero by more than nothing; a loss that diverges has a large error."""
+    mean, error = statistics.fmean(rises), statistics.stdev(rises) / math.sqrt(len(rises))
+    return mean > _CLEAR or (mean > error and (mean > _SLIGHT or mean > _SURE * error))
