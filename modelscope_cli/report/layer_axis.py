@@ -191,9 +191,6 @@ class Panel:
         self.axes.grid(axis="x" if self.is_down else "y", lw=0.4, alpha=0.5)
         self.axes.set_axisbelow(True)
 
-    def without_minor_numbers(self) -> None:
-        (self.axes.xaxis if self.is_down else self.axes.yaxis).set_minor_formatter(lambda value, _: "")
-
     def other_scale(self, low: float, high: float, words: str) -> None:
         """Add a second scale whose `low` and `high` are at the limits of the values."""
         if self.is_down:

@@ -164,12 +164,10 @@ def _weights(module: nn.Module) -> dict[str, PrintedWeight]:
             digest.update(_bytes(tensor))
             values = np.nan_to_num(_numbers(tensor), posinf=0.0, neginf=0.0)
             few = project(values).reshape(N_OF_WEIGHTS, -1).sum(1)
-            prints[name] = PrintedWeight(digest.hexdigest()[:16], _norm(values), _rounded(few))
+            prints[name] = PrintedWeight(
+                digest.hexdigest()[:16], math.sqrt(float(values @ values)), _rounded(few)
+            )
     return prints
-
-
-def _norm(values: Any) -> float:
-    return math.sqrt(float(values @ values))
 
 
 def _rounded(projections: Any) -> tuple[float, ...]:
