@@ -201,7 +201,6 @@ class Subject:
         return by_image(self.progress, batches, what, self.inputs.n_listed)
 
     def run(self) -> Run:
-        """Return the header of the record."""
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
 
 
@@ -224,7 +223,6 @@ _NEEDS = {
 
 
 def seed_of(model: "Model", keywords: Keywords) -> int:
-    """Return the requested seed."""
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
 
 

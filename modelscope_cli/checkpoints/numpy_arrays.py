@@ -71,7 +71,6 @@ class PickledArray(Opaque):
 
     @property
     def data(self) -> bytes | bytearray | str:
-        """Its bytes."""
         return bytes_of(self.state[-1])
 
 

@@ -171,7 +171,6 @@ def is_onnx_file(path: Path) -> bool:
 
 
 def read_onnx(path: Path) -> OnnxModel:
-    """Read an ONNX file."""
     head = read_head(path, "ONNX file")
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -77,7 +77,6 @@ class OpcodeReader:
         self.position += n
 
     def take(self, n: int) -> bytes:
-        """Return the next bytes."""
         self._count(n)
         data = self._file.read(n)
         if len(data) < n:

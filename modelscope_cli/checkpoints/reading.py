@@ -269,5 +269,4 @@ def checkpoint_in(folder: Path) -> Path:
 
 
 def is_checkpoint_name(name: str) -> bool:
-    """Tell whether a file is named like a checkpoint."""
     return name.endswith(INDEX) or name.lower().endswith((*CHECKPOINT_SUFFIXES, ".pth.tar"))

@@ -89,7 +89,6 @@ def storage_of(value: Any) -> StorageRef:
 
 
 def dtype_of_storage(value: Any) -> str:
-    """Return the dtype of a storage class."""
     if not isinstance(value, Global) or not is_storage(value.name):
         raise ValueError("something else where a class of storages should be")
     return _STORAGES[value.name.rpartition(".")[2].removesuffix("Storage")]

@@ -135,7 +135,6 @@ def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
 
 
 def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytearray:
-    """Return a part of a storage."""
     if storage.data is not None:
         text = storage.data[begin : begin + nbytes]
         data = bytearray(text.encode("latin-1") if isinstance(text, str) else text)

@@ -46,7 +46,6 @@ def all_tensors(content: Any, is_tensor: IsTensor, names: NameJoiner) -> dict[st
 
 
 def first_key(path: Path) -> Any:
-    """Return the first key of a path."""
     key = None
     while path is not None:
         path, key = path

@@ -43,7 +43,6 @@ class ZipEntry:
 
 
 def read_directory(file: IO[bytes]) -> dict[str, ZipEntry]:
-    """Return the entries by name."""
     entries: dict[str, ZipEntry] = {}
     for entry in list_entries(file):
         if entry.name in entries:
@@ -167,7 +166,6 @@ def data_start(file: IO[bytes], header: int) -> int:
 
 
 def read_entry(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
-    """Return the bytes of a small entry."""
     entry.check()
     if entry.nbytes > limit:
         raise ValueError(f"'{entry.name}' of {entry.nbytes} bytes, more than {limit}")

@@ -168,7 +168,6 @@ def describe(tensor: Tensor) -> str:
 
 
 def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
-    """Refuse a tensor with NaN in it."""
     n_nan = int(tensor.isnan().sum())
     if n_nan:
         message = f"--hook '{spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {where}"

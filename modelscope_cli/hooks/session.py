@@ -98,7 +98,6 @@ class Intervention(Observer):
     def change_output(
         self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
     ) -> Any:
-        """Return the new output of the layer."""
         return output
 
     def begin(self, *, is_again: bool) -> None:

@@ -150,7 +150,6 @@ class HookSpec:
 
     @property
     def is_backward(self) -> bool:
-        """Whether it needs a backward pass."""
         return self.kind in BACKWARD_KINDS
 
     @property

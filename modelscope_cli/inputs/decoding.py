@@ -166,7 +166,6 @@ class BlockDecoder:
         return Decoded(tuple(numbers), tuple(tensors), tuple(broken), seconds)
 
     def files(self, block: int, decoded: Decoded) -> list[ListedImage]:
-        """Return the files of a block that could be decoded."""
         group = self.groups[block]
         return [group[number - block * self.size] for number in decoded.numbers]
 

@@ -28,7 +28,6 @@ _UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x
 
 
 def is_shard(name: str) -> bool:
-    """Tell whether a file is named like a shard."""
     return name.lower().endswith(SHARD_SUFFIX)
 
 

@@ -129,7 +129,6 @@ def _parameters(module: nn.Module | None) -> Parameters | None:
 
 
 def _ordered(parameters: Parameters) -> list[str]:
-    """Return the positional parameters."""
     return [n for n, p in parameters.items() if p.kind not in (*_VARIADIC, Parameter.KEYWORD_ONLY)]
 
 

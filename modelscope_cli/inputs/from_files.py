@@ -175,8 +175,6 @@ def _several(files: Sequence[ListedImage]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _ImageFiles:
-    """The image files given to one name."""
-
     files: tuple[ListedImage, ...]
 
 
@@ -255,7 +253,6 @@ def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.
 
 
 def is_shape(name: str, value: Any) -> bool:
-    """Tell whether a named input is noise."""
     specs = value if isinstance(value, list) and len(value) == 1 else [value]
     return isinstance(specs[0], str) and shape_in(name, specs[0]) is not None
 
@@ -302,7 +299,6 @@ class _Content:
         return count_images(dict(values)) if self._counted is None else len(values[self._counted])
 
     def cuts(self, outline: Mapping[str, Any], batch: int | None) -> list[slice]:
-        """Return the slice of images for each forward."""
         if not tensors_in(outline):
             raise UsageError("no tensor is among the named inputs", "give {'name of the argument': tensor}")
         n_images = self.count(outline)
@@ -327,7 +323,6 @@ class _Content:
 
 
 def _files(read: Any, specs_given: Any) -> list[str]:
-    """Return the files read for one name."""
     if isinstance(read, _ImageFiles):
         return [file.name for file in read.files]
     specs = specs_given if isinstance(specs_given, list) else [specs_given]

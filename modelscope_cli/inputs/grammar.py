@@ -33,7 +33,6 @@ class ShapeSpec:
 
     @property
     def is_integer(self) -> bool:
-        """Whether its noise is integers."""
         return self.dtype in INTEGERS
 
     def __str__(self) -> str:

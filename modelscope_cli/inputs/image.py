@@ -321,7 +321,6 @@ def strict_pillow() -> Iterator[None]:
 
 
 def _stream(file: ListedImage) -> Path | io.BytesIO:
-    """Return the path or stream to open."""
     if file.member is not None and file.member.size > _MOST_BYTES:
         size = f"{file.member.size / 2**30:.1f} GiB"
         raise UnreadableImageError(

@@ -88,7 +88,7 @@ def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
 def ends_in_sigmoid(module: nn.Module) -> bool:
     """Tell whether the last layer of a model is a sigmoid, by the order of its attributes.
 
-    That of a block, such as a gate, is not the last of the model.
+    A sigmoid that ends a block, such as a gate, does not count.
     """
     layer, is_whole = module, True
     while children := [*layer.children()]:

@@ -121,7 +121,6 @@ def _tokens_of_open_clip(module: Any, texts: Sequence[str], name: str) -> Tensor
 
 
 def signature_of(module: nn.Module) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a forward."""
     return dict(inspect.signature(module.forward).parameters)
 
 

@@ -132,7 +132,6 @@ def _resized(shapes: Sequence[Shape], text: str | None) -> Sequence[Shape]:
 
 
 def describe(specs: Sequence[ShapeSpec], n_codes: int, is_picture: bool) -> str:
-    """Describe the noise of these shapes."""
     floats = "uniform noise in 0..1" if is_picture else "normal noise"
     return "; ".join(
         f"{', '.join(map(str, spec.row))} ({spec.dtype})"

@@ -68,7 +68,6 @@ class Preset:
         return F.normalize(pixels, self.mean, self.std)
 
     def frame(self, image: Picture) -> Picture:
-        """Return the resized and cropped image."""
         _, height, width = F.get_dimensions(image)
         image = F.resize(image, self._resized(height, width), self.interpolation, antialias=self.antialias)
         if self.crop_size is None:

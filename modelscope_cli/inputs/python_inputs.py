@@ -54,7 +54,6 @@ def _open_beside_text(
 
 
 def repeated(inputs: Inputs, times: int) -> Inputs:
-    """Return inputs iterated several times."""
     if times == 1:
         return inputs
 
@@ -98,7 +97,6 @@ class PythonInputs:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
         if self.request.files:
             return f"'{self.request.files[0]}'"
         if self.images:

@@ -82,11 +82,9 @@ class GivenTruth:
 
     @property
     def is_folders(self) -> bool:
-        """Whether the folder of an image is its class."""
         return self.by_name is None and self.in_order is None
 
     def of_images(self, names: Sequence[str]) -> list[Words]:
-        """Return the classes of each image."""
         if self.in_order is not None:
             if len(self.in_order) != len(names):
                 message = f"{self.name} has {len(self.in_order)} images, and there are {len(names)}"

@@ -153,7 +153,6 @@ def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
 
 
 def takes(builder: Callable[..., Any], name: str) -> bool:
-    """Tell whether a builder takes a keyword argument of this name."""
     parameters = _parameters(builder)
     return name in parameters or any(param.kind is param.VAR_KEYWORD for param in parameters.values())
 
@@ -451,7 +450,6 @@ def _suggest(module: ModuleType, spec: str) -> str:
 
 
 def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
-    """Return a hint with a function that the module defines."""
     functions = (
         name
         for name, value in vars(module).items()

@@ -129,7 +129,6 @@ def is_import(model: str) -> bool:
 
 
 def is_onnx(model: str) -> bool:
-    """Tell whether a model is an ONNX file."""
     return not is_import(model) and is_onnx_file(Path(model))
 
 

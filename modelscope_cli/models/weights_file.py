@@ -20,7 +20,6 @@ _OF_FOLDERS = ("config.json", "saved_model.pb")
 
 
 def is_checkpoint_file(typed: str) -> bool:
-    """Tell whether a file is named like a checkpoint."""
     return is_checkpoint_name(typed) and os.path.isfile(typed)
 
 

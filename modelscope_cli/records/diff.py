@@ -46,7 +46,6 @@ class Difference(Row):
 
     @property
     def label(self) -> str:
-        """The label for people."""
         return self.name
 
 
@@ -272,7 +271,6 @@ class DiffRecord(Record):
 
 
 def count_up(rows: tuple[Difference, ...]) -> DiffTotals:
-    """Count the rows of each status."""
     statuses = [row.status for row in rows]
     names = ("same", "changed", "added", "removed", "reshaped", "retyped", "renamed", "not tested")
     return DiffTotals(sum(row.rel_l2 is not None for row in rows), *map(statuses.count, names))

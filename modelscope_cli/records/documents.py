@@ -264,7 +264,6 @@ class _Document:
         }
 
     def value(self, hint: Any) -> Schema:
-        """Return the schema of a type annotation."""
         if hint in _PLAIN:
             return dict(_PLAIN[hint])
         if dataclasses.is_dataclass(hint):

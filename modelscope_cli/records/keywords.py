@@ -243,7 +243,6 @@ def _is_said(value: Any, default: Any) -> bool:
 
 
 def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:
-    """Return the keywords about blocks."""
     return {"resume": keywords.get("resume", False), "share": keywords.get("share", False)}
 
 

@@ -43,7 +43,6 @@ def is_page(page: bytes) -> bool:
 
 
 def extract(page: bytes) -> list[dict[str, Any]]:
-    """Return the documents in a page."""
     island = _ISLAND.search(page)
     if island is None:
         raise NotAPageError("it holds no data of modelscope")

@@ -67,7 +67,6 @@ def to_plain(value: Any) -> Any:
 
 
 def key_of(field: str) -> str:
-    """Return the key of a field in a document."""
     return _KEYS.get(field, field)
 
 
@@ -195,7 +194,6 @@ class ModelInfo:
 
     @property
     def heading(self) -> str:
-        """The title of a figure."""
         return f"{self.short_name}, {self.weights.resolved} weights"
 
 

@@ -98,7 +98,6 @@ class TrainRecord(Record):
 
     @property
     def findings(self) -> tuple[TrainingFinding, ...]:
-        """The findings of all trainings."""
         return tuple(finding for training in self.trainings for finding in training.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +140,6 @@ class Suggestion:
 
     @property
     def recommended(self) -> float | None:
-        """The recommended learning rate."""
         return self.valley
 
 

@@ -129,7 +129,6 @@ class TimeFacts:
         return sum(self.seconds.values())
 
     def share(self, part: str) -> float:
-        """Return the share of a part of the time."""
         return self.seconds.get(part, 0.0) / self.total if self.total else 0.0
 
 

@@ -95,7 +95,6 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
 
 
 def to_png(figure: "Figure", dpi: int = 110) -> bytes:
-    """Return a figure as a PNG file."""
     _use_plain_words(figure)
     buffer = io.BytesIO()
     with any_letters():

@@ -51,7 +51,6 @@ def _words(one: InputStats) -> str:
 
 
 def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
-    """Yield one line per hook."""
     for report in reports:
         yield "hook", f"{report.spec}: {_what_it_did(report)}"
 
@@ -161,9 +160,8 @@ def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
             continue
         label = f"{one.kind}, {one.where}" if one.where else one.kind
         values = f"{one.here}; there {one.reference}" if one.reference else one.here
-        lines.append(
-            ("", f"{label}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
-        )
+        since = "" if one.step is None else f" (from step {one.step} on)"
+        lines.append(("", f"{label}: {values}{since}"))
     if n_more := len(effects) - len(firsts):
         lines.append(("", f"{counted(n_more, 'more effect')} on updates, layers and loss (--json lists all)"))
     return lines

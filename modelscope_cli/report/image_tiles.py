@@ -174,7 +174,6 @@ def to_image(values: Tensor, cmap: str) -> Image.Image:
 
 
 def to_png(image: Image.Image) -> bytes:
-    """Return an image as a PNG file."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return buffer.getvalue()
@@ -317,7 +316,6 @@ def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) 
 
 
 def empty(mode: str, size: tuple[int, int], cmap: str) -> Image.Image:
-    """Return an image filled with the background."""
     if mode == "RGB":
         return Image.new("RGB", size, _rgb(BACKGROUND, cmap))
     image = Image.new("P", size, BACKGROUND)

@@ -44,12 +44,10 @@ class LayerGroup:
 
 
 def layer_names(labels: Iterable[str]) -> list[Name]:
-    """Return the names of layers or calls with their blocks."""
     return [Name(label, block_of(label)) for label in map(plain, labels)]
 
 
 def parameter_names(names: Iterable[str]) -> list[Name]:
-    """Return the names of parameters with the blocks of their layers."""
     return [Name(name, block_of(layer_of(name))) for name in map(plain, names)]
 
 
@@ -107,7 +105,6 @@ def write_names(axes: Any, names: Sequence[Name]) -> None:
 
 
 def band_blocks(axes: Any, names: Sequence[Name]) -> None:
-    """Shade every second block."""
     for group in groups_of(names)[1::2]:
         axes.axhspan(group.start - 0.5, group.stop - 0.5, color=BAND, zorder=-2, lw=0)
 
@@ -193,9 +190,6 @@ class Panel:
         """Draw faint grid lines at the values, behind everything."""
         self.axes.grid(axis="x" if self.is_down else "y", lw=0.4, alpha=0.5)
         self.axes.set_axisbelow(True)
-
-    def without_minor_numbers(self) -> None:
-        (self.axes.xaxis if self.is_down else self.axes.yaxis).set_minor_formatter(lambda value, _: "")
 
     def other_scale(self, low: float, high: float, words: str) -> None:
         """Add a second scale whose `low` and `high` are at the limits of the values."""

@@ -249,7 +249,6 @@ def card_of(row: Any) -> list[tuple[str, str]]:
 
 
 def card_to_html(label: str, row: Any) -> str:
-    """Return the card of a row as HTML."""
     facts = "".join(f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in card_of(row))
     title = escape(label or type(row).__name__)
     return (

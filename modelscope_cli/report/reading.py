@@ -141,7 +141,6 @@ def write_fingerprint(record: StatsRecord, path: Path) -> None:
 
 
 def read_fingerprint(path: str | PathLike[str]) -> StatsRecord:
-    """Return the record in a file of a fingerprint."""
     file, again = Path(path), "modelscope stats MODEL IMAGE --fingerprint FILE   makes one"
     if file.stat().st_size > _MOST_BYTES:
         raise CannotRunError(f"'{path}' is larger than any fingerprint, {_MOST_BYTES:,} bytes", again)

@@ -52,7 +52,6 @@ class Range:
 
 
 def range_of(rows: Sequence[Any], shade: Shade) -> Range | None:
-    """Return the range of the magnitudes of a shade over rows."""
     values = (shade.value(row) for row in rows)
     magnitudes = [abs(v) for v in values if v is not None and math.isfinite(v) and v]
     return Range(min(magnitudes), max(magnitudes)) if magnitudes else None

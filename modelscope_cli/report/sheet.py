@@ -48,7 +48,6 @@ class Column:
     missing: str = ""
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
-        """Return the cells of these rows as text for people."""
         values = [self.value(row) for row in rows]
         if self.text is not None:
             texts = [plain(self.text(row)) for row in rows]
@@ -109,7 +108,6 @@ def other_columns(kind: type[Any], columns: Sequence[Column]) -> tuple[Column, .
 
 
 def inner_columns(field: str, columns: Iterable[Column]) -> tuple[Column, ...]:
-    """Return columns for the record in a field of a row."""
     return tuple(
         replace(one, value=_inside(field, one.value), text=_inside(field, one.text)) for one in columns
     )
@@ -210,7 +208,6 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
 
 
 def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
-    """Return the column with this key."""
     by_key = {column.key: column for column in columns}
     key = word.strip().lower().replace("-", "_")
     if key not in by_key:

@@ -96,7 +96,6 @@ def floats(values: Sequence[float | None]) -> list[float]:
 
 
 def all_steps(rows: Sequence[Row]) -> list[int]:
-    """Return every step at which any of these rows was recorded."""
     return sorted({step for row in rows for step in row.series.step})
 
 
@@ -199,7 +198,6 @@ def typical_sizes(rows: Sequence[Row], key: str = "std") -> tuple[float, float, 
 
 
 def by_layer(findings: Iterable[TrainingFinding]) -> dict[str, list[TrainingFinding]]:
-    """Return the findings by label of the layer or parameter."""
     by_label: dict[str, list[TrainingFinding]] = {}
     for one in findings:
         if one.layer is not None:

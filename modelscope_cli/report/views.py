@@ -60,7 +60,6 @@ def page_of(command: str) -> Any:
 
 
 def graph_of(command: str) -> Any:
-    """Return the graph module of a command."""
     return _module_of(command, "graph")
 
 

@@ -101,7 +101,6 @@ def _dead_share(row: ActivationStats) -> float:
 
 
 def is_silent(row: ActivationStats) -> bool:
-    """Tell whether every value is zero."""
     return row.zero_fraction == 1
 
 

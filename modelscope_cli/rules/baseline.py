@@ -28,7 +28,6 @@ _UNGRADED = ("MS601",)
 
 
 def known_of(findings: Iterable[Finding]) -> tuple[KnownFinding, ...]:
-    """Return the baseline entries of findings."""
     return tuple(
         KnownFinding(one.code, one.layer, None if one.code in _UNGRADED else _rounded(one.value))
         for one in findings

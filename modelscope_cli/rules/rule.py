@@ -79,7 +79,6 @@ def _number(text: str, kind: str) -> float | None:
 
 
 def write_threshold(value: float | str | None, kind: str) -> str:
-    """Format a threshold."""
     if value is None:
         return "none"
     if isinstance(value, str):

@@ -170,7 +170,6 @@ class CommandCall:
             raise UsageError("missing argument 'IMAGE'", f"modelscope {self.name} --help")
 
     def model(self, named: str, *, is_checked: bool = True) -> "ModelRequest":
-        """Return the request for a named model."""
         from modelscope_cli.models.check_request import check_request
         from modelscope_cli.models.request import as_request
         from modelscope_cli.models.weights_file import is_checkpoint_file

@@ -15,7 +15,6 @@ COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis", "gray", "turb
 
 
 def one_of(*words: str) -> Complete:
-    """Return a completer for one of these words."""
     return lambda incomplete: _beginning(incomplete, words)
 
 
@@ -41,7 +40,6 @@ def losses(incomplete: str) -> list[str]:
 
 
 def name(incomplete: str) -> list[str]:
-    """Complete the name of a model."""
     names = [f"timm:{name}" for name in timm_names()] if incomplete.startswith("timm:") else model_names()
     return _beginning(incomplete, names)
 
@@ -67,7 +65,6 @@ def topics(incomplete: str) -> list[str]:
 
 
 def colour_maps(incomplete: str) -> list[str]:
-    """Complete the name of a colour map."""
     return _beginning(incomplete, COLOUR_MAPS)
 
 

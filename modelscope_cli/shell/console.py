@@ -8,8 +8,9 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
+from modelscope_cli import interrupts
 from modelscope_cli.errors import CannotRunError, ModelscopeError
-from modelscope_cli.interrupts import obey, resumable, store_in
+from modelscope_cli.interrupts import obey
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
@@ -75,7 +76,7 @@ def begin(argv: tuple[str, ...]) -> None:
     invoked_as(argv, settings.started)
     settings.is_quiet = settings.is_verbose = settings.is_debug = settings.is_silent = False
     settings.has_output, settings.pace = False, None
-    store_in("")
+    interrupts.resumable = ""
     take_every_character(sys.stdout)
 
 
@@ -166,21 +167,18 @@ def stopped(word: str, *, is_partial: bool = False) -> None:
 
     _BUSY.stop()
     at = f" ({settings.pace})" if settings.pace is not None else ""
-    argv, folder = settings.argv, resumable()
+    argv, folder = settings.argv, interrupts.resumable
     if is_partial:
         say(f"{word}{at}: the result covers only what was finished; run the same command again for all of it")
     elif folder:
         say(f"{word}{at}: the finished parts are stored in '{folder}'")
-        hint(
-            shlex.join(
-                ["modelscope", *(one for one in argv if one not in ("--force", "--resume")), "--resume"]
-            )
-        )
+        rest = shlex.join(one for one in argv if one not in ("--force", "--resume"))
+        hint(f"modelscope {rest} --resume")
     else:
         lost = "the output is incomplete" if settings.has_output else "nothing was saved"
         say(f"{word}{at}: {lost}; run the same command again to start from the beginning")
         if "images" in at and "--resume" in options_of(argv[0]) and "--doctor" not in argv:
-            hint(shlex.join(["modelscope", *argv]) + " --out DIR   stores finished images, for --resume")
+            hint(f"modelscope {shlex.join(argv)} --out DIR   stores finished images, for --resume")
 
 
 def show_traceback(error: BaseException) -> None:

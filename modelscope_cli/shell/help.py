@@ -57,7 +57,6 @@ def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
 
 
 def page_of_panel(command: str, panel: str) -> Iterator[str]:
-    """Yield the shared options of one panel."""
     inside = [one for one in declared(command).values() if one.panel == panel and one.name in SHARED[panel]]
     yield from _section(f"{panel} options", inside, command)
 

@@ -47,7 +47,6 @@ _OPTIONS = {
 
 
 def overview() -> str:
-    """Return the page of all commands."""
     return "\n".join(_lines())
 
 
@@ -84,7 +83,6 @@ def rows_of(title: str, about: str, rows: Mapping[str, str]) -> Iterator[str]:
 
 
 def entry(label: str, about: str) -> Iterator[str]:
-    """Yield a name and its description."""
     margin = " " * _MARGIN
     start = f"  {label}"
     if len(start) > _MARGIN - 2:

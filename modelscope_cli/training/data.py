@@ -247,7 +247,6 @@ class TrainingData:
         return Batches(self.training, min(batch, self.n_training), seed)
 
     def held_out_batches(self) -> "Batches":
-        """Return the validation batches."""
         return Batches(self.held_out, 100, None)
 
     @property

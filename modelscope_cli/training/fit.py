@@ -233,7 +233,6 @@ def train_once(
 def _events(
     non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None, interrupted_at: int | None
 ) -> tuple[Event, ...]:
-    """Return why a training stopped early."""
     events = []
     if non_finite.at is not None:
         events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))

@@ -82,7 +82,6 @@ _VARIED = {
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return one or several as a tuple."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 

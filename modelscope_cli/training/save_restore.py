@@ -34,7 +34,6 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Restore everything."""
         for tensor, value in self._tensors:
             tensor.copy_(value)
         for parameter, gradient in self._gradients:

@@ -327,7 +327,6 @@ class Bookkeeper:
         ]
 
     def cycle(self, optimizer: Stepper) -> Cycle:
-        """Return the history of one optimizer."""
         history = self._cycles.get(id(optimizer))
         if history is None or history.optimizer() is not optimizer:
             self._cycles = {
@@ -378,7 +377,6 @@ class Bookkeeper:
         ]
 
     def facts(self) -> Iterator[tuple[WatchedModel, str, Tensor, ParameterFacts]]:
-        """Yield the facts about every parameter of every model that ran."""
         for model, name, parameter in self._parameters():
             state = self._look(parameter)
             owner = name.rpartition(".")[0]

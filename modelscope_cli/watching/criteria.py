@@ -175,7 +175,6 @@ class CriterionSums:
         self._pending = []
 
     def row(self) -> "CriterionFigures":
-        """Fetch the sums."""
         self._fetch()
         value, rows, labelled_rows, right, variance, guess, shared, n_other = self._sums
         is_labelled = self._is_labelled and self._labels is not None
@@ -224,7 +223,6 @@ class CriterionFigures:
     shared: float | None
 
     def to_list(self) -> list[float | int | bool | None]:
-        """Return the values for the log."""
         return [getattr(self, one.name) for one in fields(self)]  # `astuple` copies every label
 
 

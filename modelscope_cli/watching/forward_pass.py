@@ -217,7 +217,6 @@ class FunctionCall:
 
     @property
     def dim(self) -> int | None:
-        """The dimension of a softmax."""
         dim = self.kwargs.get("dim", self.args[1] if len(self.args) > 1 else None)
         return dim if isinstance(dim, int) else None
 

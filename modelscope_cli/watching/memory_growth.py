@@ -39,7 +39,6 @@ class MemoryGrowth:
         self._in_data = self._in_steps = 0
 
     def end_step(self) -> None:
-        """End a step of an optimizer."""
         if self._before is not None and (now := self._read()) is not None:
             self._in_steps += now - self._before
         self._before = None

@@ -107,7 +107,6 @@ class PassWatch:
             yield
 
     def hook(self) -> None:
-        """Hook every module."""
         self.unhook()
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enter),

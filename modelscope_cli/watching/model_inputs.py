@@ -78,6 +78,5 @@ class Entering:
     images: FirstImages | None = None
 
     def to_list(self) -> list[float | int | bool]:
-        """Return the values for the log."""
         m = self.moments
         return [m.n, m.mean, m.m2, m.low, m.high, m.n_nan + m.n_inf, self.batch, self.is_alike]

@@ -117,7 +117,6 @@ class WatchedLoop:
 
 
 def _several(objects: Any, kind: type[Any], word: str) -> list[Any]:
-    """Return one or several as a list."""
     several = list(objects) if isinstance(objects, list | tuple) else [objects]
     for one in several if several or kind is Optimizer else [None]:
         if not isinstance(one, kind):

@@ -352,7 +352,6 @@ def _check_version(begin: Entry, path: Path) -> None:
 
 
 def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
-    """Return the series of a run from the logs of its processes."""
     first = ranks[0]
     names = list(first.types) + [key for rank in ranks[1:] for key in rank.types if key not in first.types]
     events = [event for rank in ranks for event in rank.events]

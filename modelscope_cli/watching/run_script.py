@@ -101,7 +101,6 @@ def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
 
 
 def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
-    """Make the folder and return the file of the log in it."""
     if ranks.is_first:
         output = OutputFolder(folder, force)
         output.check()

@@ -162,7 +162,6 @@ class Sums:
     saturated: tuple[int, int] | None = None
 
     def to_list(self) -> list[Any]:
-        """Return the values for the log."""
         m = self.moments
         used = [i for i, count in enumerate(self.counts) if count]
         first, last = (used[0], used[-1] + 1) if used else (0, 0)
@@ -192,7 +191,6 @@ _ROWWISE = {"Softmax": False, "F.softmax": False, "LogSoftmax": True, "F.log_sof
 
 
 def dimension_of(module: nn.Module) -> int | None:
-    """Return the dimension of a softmax module."""
     dim = getattr(module, "dim", None)
     return dim if isinstance(dim, int) else None
 

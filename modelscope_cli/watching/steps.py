@@ -67,7 +67,6 @@ class Listener(Protocol):
 
 
 def is_running(called: FrameType) -> bool:
-    """Tell whether a call is still running in this thread."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame is not called:
         frame = frame.f_back
@@ -156,7 +155,7 @@ class Clocks:
         return clock if clock is not None and clock.optimizer() is optimizer else None
 
     def of(self, optimizer: Stepper) -> Clock:
-        """Return the clock of an optimizer, which continues that of one it replaces."""
+        """Return the clock of an optimizer; one that replaces another continues its clock."""
         clock = self.find(optimizer)
         if clock is None:
             cycle = self._bookkeeper.cycle(optimizer)

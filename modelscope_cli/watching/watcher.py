@@ -377,7 +377,6 @@ class Watcher:
 
 
 def all_finite(report: StepReport) -> bool:
-    """Tell whether all recorded values are finite."""
     outputs = (sums.moments.n_nan + sums.moments.n_inf for *_, sums in report.layers)
     norms = (norm for *_, figures in report.parameters for norm in figures[:2] if norm is not None)
     return not any(outputs) and all(map(math.isfinite, norms))

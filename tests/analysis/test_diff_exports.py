@@ -366,3 +366,36 @@ def test_one_of_several_inputs_of_a_layer_is_traced_back_to_its_branch(tmp_path)
         record = ms.diff(model, tmp_path / "fault.onnx", X)
         (cause,) = record.causes
         assert (cause.kind, cause.layer, "ab"[which] in cause.message.split()) == ("resize_mode", "sum", True)
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_the_folded_weights_of_an_older_training_are_found_though_no_value_is_near(dynamo, tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, other = (
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3)).eval()
+            for _ in "ab"
+        )
+    made = faults.export(other, X, None if dynamo else tmp_path / "net.onnx", dynamo=dynamo)
+    if dynamo:
+        made.save(tmp_path / "net.onnx")
+    cause = ms.diff(model, tmp_path / "net.onnx", X).causes[0]
+    assert (cause.kind, cause.layer in ("0", "1")) == ("weights", True)
+
+
+def test_a_weight_within_the_tolerance_is_named_where_an_unstable_layer_shows_it(tmp_path):
+    class Sine(nn.Module):
+        def forward(self, x):
+            return torch.sin(300 * x)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), Sine(), nn.Linear(64, 5)).eval()
+        x = torch.randn(32, 64)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[0].weight[5, 7] += 2e-4
+    faults.export(other, x, tmp_path / "net.onnx", dynamo=False)
+    record = ms.diff(model, tmp_path / "net.onnx", x)
+    assert record.first_divergence == "2"
+    assert [(cause.kind, cause.layer) for cause in record.causes] == [("weights", "0")]

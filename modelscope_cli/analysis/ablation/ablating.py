@@ -117,7 +117,6 @@ class Effect:
         self.n_images += len(after)
 
     def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
-        """Return the means."""
         means = {name: total / self.n_images for name, total in self._sums.items()}
         ((answer, _),) = self._answers.most_common(1) or ((None, 0),)
         return Ablation(

@@ -32,7 +32,6 @@ class ArgumentStats:
 
 
 def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
-    """Return the statistics of the arguments of one forward."""
     arguments = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
     return tuple(
         ArgumentStats(

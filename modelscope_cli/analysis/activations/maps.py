@@ -67,7 +67,6 @@ EVENLY = ChannelChoice()
 
 
 def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool) -> ChannelChoice:
-    """Return the choice of channels from options or keywords."""
     text = channels if isinstance(channels, str) else ",".join(map(str, channels))
     if not text:
         return ChannelChoice(most, is_strongest)

@@ -184,7 +184,6 @@ class SecondPass(Observer):
 
 
 def complete(activation: Activation, sums: SecondPassSums, wanted: Wanted) -> None:
-    """Add the results of the second pass to an activation."""
     moments = activation.moments
     if moments is None:
         return

@@ -30,7 +30,6 @@ class Ball:
 
     @staticmethod
     def length(change: Tensor) -> float:
-        """Return the length of a change in this norm."""
         raise NotImplementedError
 
     def steepest(self, gradient: Tensor) -> Tensor:

@@ -189,7 +189,6 @@ def model_request(document: Mapping[str, Any]) -> ModelRequest | None:
 
 
 def input_request(document: Mapping[str, Any]) -> InputRequest:
-    """Return the request for the images."""
     return InputRequest(**_tuples(document["request"]["inputs"]))
 
 

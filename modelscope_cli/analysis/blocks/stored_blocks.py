@@ -181,7 +181,6 @@ class StoredBlocks:
         return block
 
     def certificate(self, document: dict[str, Any]) -> Certificate:
-        """Return the certificate of all blocks."""
         return Certificate(
             images=len(self._inputs.files),
             broken=len(self._inputs.feed.broken),

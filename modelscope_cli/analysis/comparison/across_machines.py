@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,16 +159,8 @@ def differing_weights(
     return (SettingDifference("weights", f"{len(ours)} tensors", f"differ in {len(texts)}: {some(texts)}"),)
 
 
-@dataclass(frozen=True, slots=True)
-class TensorFile:
-    """The outputs in a file of tensors, and how its names were understood: a line."""
-
-    outputs: tuple[PrintedOutput, ...]
-    note: str
-
-
-def read_tensors(path: Path, layers: Iterable[PrintedOutput]) -> TensorFile:
-    """Return the tensors of a .npz or .safetensors file as outputs of the layers they belong to.
+def read_tensors(path: Path, layers: Iterable[PrintedOutput]) -> tuple[tuple[PrintedOutput, ...], str]:
+    """Return the tensors of a .npz or .safetensors file as outputs of the layers they belong to, and how that went.
 
     By name: that of the layer, `relu#1` for its second call, `/` for `.`, a `:0` at the end left out. A tensor of
     another name belongs to the nearest layer of its size, if that is within a relative L2 of 0.1, and of equally
@@ -210,7 +202,7 @@ def read_tensors(path: Path, layers: Iterable[PrintedOutput]) -> TensorFile:
         raise CannotRunError(message, f"use the names of its layers: {some([_label(one) for one in layers])}")
     note = f"{n_named} tensors by name, {len(outputs) - n_named} by size and value"
     note += f"; {len(unknown)} of no layer: {some(unknown)}" if unknown else ""
-    return TensorFile(tuple(outputs.values()), note)
+    return tuple(outputs.values()), note
 
 
 def _printed(values: Tensor) -> PrintedOutput:
@@ -264,9 +256,9 @@ def compare_fingerprint(
         and Path(b_name).suffix.lower() in (".npz", ".safetensors")
         and not _has_input(inputs)
     ):
-        tensors = read_tensors(Path(b_name), ours.fingerprint.layers)
-        theirs, others = None, tensors.outputs
-        progress.note(f"tensors: {tensors.note}")
+        theirs = None
+        others, note = read_tensors(Path(b_name), ours.fingerprint.layers)
+        progress.note(f"tensors: {note}")
     else:
         theirs = _run_here(b, inputs, keywords, ours, layer, exclude, mode, progress, path)
     if theirs is not None:
@@ -292,23 +284,15 @@ def compare_fingerprint(
         progress.note(note + some(row.label for row in unseen))
         rows = tuple(row for row in rows if row.status != "removed")
     dtypes = [dtype for row in rows for dtype in (row.dtype, row.b_dtype)]
-    reason = (
-        "depends on the dtype and the number of layers before; shown for the last layer"
-        if tolerance is None
-        else "asked for"
-    )
+    reason = "depends on the dtype and the number of layers before; shown for the last layer"
+    ran = invocation()
+    header = replace(ours.run, command="diff", argv=ran.argv, input=input_info, elapsed_ms=ran.elapsed_ms)
     return DiffRecord(
-        run=replace(
-            ours.run,
-            command="diff",
-            argv=invocation().argv,
-            input=input_info,
-            elapsed_ms=invocation().elapsed_ms,
-        ),
+        run=header,
         b=side,
         mode=ours.mode,
         tolerance=tolerance_at(len(rows), dtypes) if tolerance is None else tolerance,
-        tolerance_reason=reason,
+        tolerance_reason=reason if tolerance is None else "asked for",
         first_divergence=first_divergence(rows),
         totals=count_up(rows),
         images=ours.images,

@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference, LayerRank, LayerRanking
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Arguments, Notice
+from modelscope_cli.records.run import Arguments
 
 _N_KEPT = 3  # layers that a ranking keeps together
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
@@ -40,16 +40,12 @@ class Pairing:
 
     Args:
         names_a, names_b: the names of all layers of each model.
-
-    Attributes:
-        most_bytes: the largest size of all copies at one time.
     """
 
     def __init__(self, names_a: frozenset[str], names_b: frozenset[str]) -> None:
         self._names_a, self._names_b = names_a, names_b
         self._kept_a: dict[tuple[str, int, str], StreamedOutput] = {}
         self._kept_b: dict[tuple[str, int, str], StreamedOutput] = {}
-        self.most_bytes = 0
 
     def pairs(self, a: Iterator[StreamedOutput], b: Iterator[StreamedOutput]) -> Iterator[Pair]:
         """Yield each output once, with its counterpart or None; valid until the next pair is requested."""
@@ -68,18 +64,13 @@ class Pairing:
                 y = None
                 y = next(b, None)
             elif x is not None and y is not None:
-                self._keep(x, y)
+                self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()
                 x = y = None
                 x, y = next(a, None), next(b, None)
         yield from ((output, None) for output in self._kept_a.values())
         yield from ((None, output) for output in self._kept_b.values())
         self._kept_a.clear()
         self._kept_b.clear()
-
-    def _keep(self, x: StreamedOutput, y: StreamedOutput) -> None:
-        self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()
-        copies = (*self._kept_a.values(), *self._kept_b.values())
-        self.most_bytes = max(self.most_bytes, sum(output.tensor.nbytes for output in copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +138,6 @@ class _OutputSums:
         return dataclasses.replace(self.difference, status=status, **dataclasses.asdict(distance))
 
 
-@dataclass(slots=True)
-class Labels:
-    """Counts images whose highest output is another class in B; None of them for outputs without classes."""
-
-    images: int = 0
-    changed: int = 0
-
-    def add(self, a: Tensor, b: Tensor) -> None:
-        if a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point():
-            self.images += len(a)
-            self.changed += int((a.argmax(1).cpu() != b.argmax(1).cpu()).sum())
-
-
 @dataclass(frozen=True, slots=True)
 class Activations:
     """What `diff_activations` finds.
@@ -167,15 +145,13 @@ class Activations:
     Attributes:
         rows: in execution order.
         examined: the same, with the rows of a B that is a program that the patterns leave out.
-        warnings: such as that outputs were stored.
-        labels: of the model's output.
+        labels_changed: images whose highest output is another class in B; None for outputs without classes.
         matching: of a B that is a program, which value is which layer's; else None.
     """
 
     rows: tuple[LayerDifference, ...]
     examined: tuple[LayerDifference, ...]
-    warnings: tuple[Notice, ...] = ()
-    labels: Labels = field(default_factory=Labels)
+    labels_changed: int | None = None
     matching: Matching | None = None
 
 
@@ -209,7 +185,7 @@ def diff_activations(
         _check_common(a, b)
     rows: dict[tuple[str, int, str], _OutputSums] = {}
     pairing = Pairing(_names(a), _names(b))
-    labels, matching = Labels(), None
+    labels_changed, matching = None, None
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
         blocks = {*hooked, *(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
@@ -222,8 +198,14 @@ def diff_activations(
             with closing(run_a(batch.args)) as ours, closing(_pass(run_b, b, matching, batch.args)) as theirs:
                 for x, y in pairing.pairs(ours, theirs):
                     _add(rows, x, y, matching)
-                    if x is not None and y is not None and not x.call.name:
-                        labels.add(x.tensor, y.tensor)
+                    if (
+                        x is not None
+                        and y is not None
+                        and not x.call.name
+                        and _are_scores(x.tensor, y.tensor)
+                    ):
+                        changed = x.tensor.argmax(1).cpu() != y.tensor.argmax(1).cpu()
+                        labels_changed = (labels_changed or 0) + int(changed.sum())
                     del x, y
             for row in rows.values():
                 row.settle()
@@ -235,8 +217,11 @@ def diff_activations(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
-    notices = () if matching is not None else _kept(pairing)
-    return Activations(shown, examined, notices, labels, matching)
+    return Activations(shown, examined, labels_changed, matching)
+
+
+def _are_scores(a: Tensor, b: Tensor) -> bool:
+    return a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point()
 
 
 def _norms_with_layers(side: Side) -> set[str]:
@@ -349,16 +334,6 @@ def _check_common(a: Side, b: Side) -> None:
         name_a, name_b = (side.loaded.info.name for side in (a, b))
         message = f"'{name_a}' and '{name_b}' have no layer in common, by name: there is nothing to compare"
         raise CannotRunError(message, f"modelscope summary {shlex.quote(name_b)}")
-
-
-def _kept(pairing: Pairing) -> tuple[Notice, ...]:
-    if not pairing.most_bytes:
-        return ()
-    message = (
-        "A and B make their calls in different orders, so outputs were kept until the other side reached them: "
-        f"{pairing.most_bytes / 2**20:.1f} MiB at most"
-    )
-    return (Notice("other_order", message),)
 
 
 # Which layers of a low precision lose the accuracy: each alone in it, and each alone kept as in A

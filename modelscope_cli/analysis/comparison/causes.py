@@ -65,20 +65,16 @@ def find_causes(
     """
     tested = [row for row in rows if row.rel_l2 is not None or row.status == "reshaped"]
     first = next((row for row in tested if row.status not in ("same", "not tested")), None)
-    if first is not None and matching is not None:
+    matching = matching or Matching({})  # without values for two models with layers
+    if first is not None:
         first = _norm_of(first, tested, matching)
     if first is None and b.program is not None:
         first = _jump(tested, tolerance)
     if first is None:
-        return (
-            tuple(_stored_weights(a, b, matching)) if b.program is not None and matching is not None else ()
-        )
+        return tuple(_stored_weights(a, b, matching))
     untested = frozenset(row.label for row in rows if row.status == "not tested")
-    if b.program is not None and b.program.values and matching is not None:
-        n_layers = len({key[0] for key in matching.calls if key[0]})
-        if n_layers and not any(key[0] for key in matching.values):
-            message = f"none of the {n_layers} layers of A is in B, by name, shape or value"
-            return (Cause("other_model", None, message, "give the file that was exported from A"),)
+    layers, found = (sum(bool(key[0]) for key in some) for some in (matching.calls, matching.values))
+    has_values = b.program is not None and bool(b.program.values)
     on_b = (OnValues(values, first.key),) if values else ()
     given_a = replace(a, interventions=(*a.interventions, *on_b))
     evidence = gathered(given_a, b, first, tested, untested, matching, args)
@@ -91,15 +87,13 @@ def find_causes(
         lambda: _variants(b, evidence, tolerance),
         lambda: _weights(a, b, evidence),
         lambda: _image_size(a, b, args, tolerance),
+        lambda: itertools.islice(_stored_weights(a, b, matching), None if first.status == "same" else 1),
     )
-    for check in checks:
+    for check in checks if found or not layers or not has_values else ():
         with torch.no_grad():
             if causes := tuple(check()):
                 return causes
-    if first.status == "same" and matching is not None:
-        return tuple(_stored_weights(a, b, matching))
-    is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
-    if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
+    if not has_values or found > matching.by_value or any(row.status == "same" for row in rows):
         return ()
     message = "no layer of A is in B, neither by name nor by value"
     return (Cause("other_model", None, message, "give the file that was exported from A"),)
@@ -341,7 +335,7 @@ def _argument(b: Side, changed: Changed, kind: str, layer: str, where: str) -> C
 
 def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
-    stored = Stored(a, b)
+    stored = Stored(a, b, evidence.weights)
     if len(evidence.modules) == 2:
         yield from _folded_weights(*evidence.modules, stored)
         return
@@ -355,7 +349,9 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
 
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
-    """Compare every parameter that B has under A's name, where the outputs are within the tolerance."""
+    """Compare every parameter that a program B has under A's name; not each shows in the outputs."""
+    if b.program is None:
+        return
     stored = Stored(a, b)
     if isinstance(b.program, OnnxProgram):
         b.program.net.close()
@@ -378,14 +374,15 @@ def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
 
 
 def _counterpart(name: str, tensor: Tensor, stored: Stored) -> Tensor | None:
-    """Return the stored tensor of this name, or the nearest of its shape; it may be transposed."""
+    """Return the tensor of this name, or the nearest of its shape that the layer uses, else one that is near."""
     if (named := stored.get(name)) is not None and (found := _fitted_to(tensor, named)) is not None:
         return found
-    alike = (_fitted_to(tensor, other) for other in stored.of_shape(tuple(tensor.shape)))
-    fitted = (one for one in alike if one is not None)
+    alike = [(is_used, _fitted_to(tensor, other)) for is_used, other in stored.of_shape(tuple(tensor.shape))]
+    used = [one for is_used, one in alike if is_used and one is not None]
+    fitted = used or [one for _, one in alike if one is not None]
     nearest = min(fitted, key=lambda one: apart(one, tensor), default=None)
-    if nearest is None:
-        return None
+    if nearest is None or used:
+        return nearest
     is_alike = (nearest - tensor.detach().cpu()).abs() <= 1e-5 * tensor.detach().abs().max().cpu()
     is_it = apart(nearest, tensor) < 1e-2 or is_alike.double().mean() > 0.5  # and not one of another layer
     return nearest if is_it else None

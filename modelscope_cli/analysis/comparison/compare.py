@@ -42,7 +42,7 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
-from modelscope_cli.records.progress import Progress, tell
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
 _MOST_RENAMINGS = 8
@@ -61,7 +61,8 @@ def pair_names(
     renamings: list[Renaming] = []
     while len(renamings) < _MOST_RENAMINGS and (best := _best_prefixes(rest_a, rest_b)) is not None:
         prefix, b_prefix = best
-        renamed = _renamed(rest_a, rest_b, prefix, b_prefix)
+        names = {name: b_prefix + name.removeprefix(prefix) for name in rest_a if name.startswith(prefix)}
+        renamed = {name: other for name, other in names.items() if other in rest_b}
         pairs.update(renamed)
         renamings.append(Renaming(prefix, b_prefix, len(renamed)))
         rest_a, rest_b = _without(rest_a, renamed), _without(rest_b, renamed.values())
@@ -99,11 +100,6 @@ def _differing_prefixes(name: str, other: str) -> tuple[str, str]:
         parts.pop()
         others.pop()
     return "".join(f"{part}." for part in parts), "".join(f"{part}." for part in others)
-
-
-def _renamed(a: Mapping[str, Tensor], b: Mapping[str, Tensor], prefix: str, b_prefix: str) -> dict[str, str]:
-    names = {name: b_prefix + name.removeprefix(prefix) for name in a if name.startswith(prefix)}
-    return {name: other for name, other in names.items() if other in b}
 
 
 def _same_values(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, str]:
@@ -216,7 +212,6 @@ class ModelComparison:
         values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
             diff, values = _with_rounding(diff, hooked_a, hooked_b, first, tolerance)
-        tell(self.progress, (), diff.warnings)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
         is_meant = program is None and (  # another precision or mode that was asked for is no news
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
@@ -240,7 +235,6 @@ class ModelComparison:
             *(warning for model in loaded for warning in model.warnings),
             *inputs.warnings,
             *tell_of_images(inputs, self.progress),
-            *diff.warnings,
             *a_notices,
             *b_notices,
         )
@@ -259,9 +253,7 @@ class ModelComparison:
             hooks=a_hooks,
             b_hooks=b_hooks,
             matched_by=None if program is None else _matched_by(diff, program),
-            labels_changed=diff.labels.changed
-            if inputs.info.source == "image" and diff.labels.images
-            else None,
+            labels_changed=diff.labels_changed if inputs.info.source == "image" else None,
         )
 
     def _program(self, b: LoadedModel, mode: str, b_hook: Patterns) -> Program | None:

@@ -121,7 +121,8 @@ def diff(
             mode=mode,
             progress=progress,
         )
-    settings = _settings(a, b, keywords)
+    request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
+    settings = request or as_request("", keywords)
     a, b = _text(a), _text(b)
     if all(isinstance(side, str) and is_result(side) for side in (a, b)):
         refuse_all_but_tolerance(
@@ -140,7 +141,8 @@ def diff(
         if files is None:
             raise UsageError(f"'{b}' and inputs= are two different inputs", "leave out one of them")
         files, b = (b, *files), None
-    inputs = _with_files(inputs, files)
+    if files is not None:
+        inputs = replace(inputs, files=files) if isinstance(inputs, InputRequest) else list(files) or None
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
     is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, of_b)
     if not is_run:
@@ -195,12 +197,6 @@ def _compiled(b: Any) -> Any | None:
     return b if is_compiled(b) else None
 
 
-def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:
-    """Return the settings of both sides: from the command line's request, or from keywords."""
-    request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
-    return request or as_request("", keywords)
-
-
 def _text(side: Any) -> Any:
     """Return the name or path of a side as text; a module unchanged."""
     side = side.model if isinstance(side, ModelRequest) else side
@@ -214,12 +210,6 @@ def _files(inputs: Any) -> tuple[str, ...] | None:
     several = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
     is_named = all(isinstance(item, str | PathLike) for item in several)
     return tuple(fspath(item) for item in several) if is_named else None
-
-
-def _with_files(inputs: Any, files: tuple[str, ...] | None) -> Any:
-    if files is None:
-        return inputs
-    return replace(inputs, files=files) if isinstance(inputs, InputRequest) else list(files) or None
 
 
 def _preparation(keywords: Keywords) -> InputRequest:

@@ -26,8 +26,8 @@ _ALIKE = 1e-5  # relative L2 within which a value that enters on both sides is t
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
 _SLACK = 2  # where no digit is left, each run is as far from the others
 _N_RUNS, _FAR = 8, 100  # with other rounding; of the first difference to the rounding that cannot explain it
-_N_DIGITS = {8: 8, 4: 8, 2: 2}  # units in the last place by which the kernels of runtimes differ, by bytes
-_INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+# By the size of a number: integers of this size, and the units in the last place by which kernels differ.
+_NUMBERS = {8: (torch.int64, 8), 4: (torch.int32, 8), 2: (torch.int16, 2)}
 _N_KEPT = 1 << 24  # values of outputs that are kept at once
 
 
@@ -42,6 +42,7 @@ class Divergence:
         before: the outputs of the calls before it in A, by label, the latest last.
         untested: the labels of layers that have no value in B.
         between: values of B from those that are as in A to those that enter the layer.
+        weights: names of the tensors stored in B that the nodes of the layer use.
         is_first: whether no layer with a value in B runs before it, also none that `--layer` leaves out.
     """
 
@@ -60,6 +61,7 @@ class Divergence:
     args: Arguments
     untested: frozenset[str]
     between: tuple[Tensor, ...] = ()
+    weights: frozenset[str] = frozenset()
 
     @property
     def b_outs(self) -> tuple[Tensor, ...]:
@@ -93,13 +95,14 @@ def gathered(
     first: LayerDifference,
     tested: Sequence[LayerDifference],
     untested: frozenset[str],
-    matching: Matching | None,
+    matching: Matching,
     args: Arguments,
 ) -> Divergence:
     key = (first.name, first.call, first.output)
     module = a.loaded.module
     names = [first.name]
-    if matching is not None and "folded in" in (matching.remarks.get(key) or ""):
+    remark = matching.remarks.get(key) or ""
+    if "folded in" in remark:
         folded = [other[0] for other, text in matching.remarks.items() if text == f"folded into {first.name}"]
         names = [*folded[-1:], first.name]
     modules = tuple((name, module.get_submodule(name)) for name in names) if first.name else ()
@@ -107,14 +110,15 @@ def gathered(
     tap = _Tap(start, (first.name, first.call))
     a.run(args, tap)
     between: tuple[Tensor, ...] = ()
-    if b.program is None or matching is None:
+    weights: frozenset[str] = frozenset()
+    if b.program is None:
         other = _Tap(start, (first.name, first.call))
         b.run(args, other)
         b_in = tuple(other.entering)
         b_out = other.leaving
     else:
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
-        b_in, b_out, between = _values_of(b, matching, key, {*names} - {""}, args, same)
+        b_in, b_out, between, weights = _values_of(b, matching, key, {*names} - {""}, args, same)
     # Of several values that enter, the one that is not among those of B.
     alone = [n for n, one in enumerate(tap.entering) if all(apart(one, other) > _ALIKE for other in b_in)]
     place = alone[0] if alone else 0
@@ -137,22 +141,23 @@ def gathered(
         args=args,
         untested=untested,
         between=between,
+        weights=frozenset() if remark.startswith("by shape") else weights,  # it may be another layer's value
     )
 
 
 def _values_of(
     b: Side, matching: Matching, key: Key, layers: Set[str], args: Arguments, same: Set[str | None]
-) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...]]:
-    """Return the values of B that enter the nodes of `layers`, the one that leaves, and those before it."""
+) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...], frozenset[str]]:
+    """Return what enters the nodes of `layers` in B, what leaves, values before it, and names of stored tensors."""
     program, out = b.program, matching.values.get(key)
     assert program is not None
     if out is None:
-        return (), None, ()
+        return (), None, (), frozenset()
     by_name = {value.name: value for value in program.values}
     model = program.net.model if isinstance(program, OnnxProgram) else None
     stored = {one.name for one in model.initialisers} if model is not None else set()
     entering: dict[str, None] = {}
-    waiting, inside = [out], set[str]()
+    waiting, inside, weights = [out], set[str](), set[str]()
     while waiting:
         value = by_name.get(waiting.pop())
         if value is None or value.name in inside:
@@ -163,7 +168,9 @@ def _values_of(
             is_before = source is not None and len(layers) > 1 and source.operator in MOVING  # a convolution
             if source is not None and layers & {*source.modules} and not is_before:
                 waiting.append(name)
-            elif source is not None or name not in stored:
+            elif source is None and name in stored:
+                weights.add(name)
+            else:
                 entering[name] = None
     wanted = [name for name in entering if name in by_name]
     since: dict[str, None] = {}
@@ -178,14 +185,20 @@ def _values_of(
     computed = {name: tensor.clone() for name, tensor in program.run(placed, names)}
     given = [tensor for _, tensor in tensors_in(placed)] if len(wanted) < len(entering) else []
     entered = (*(computed[name] for name in wanted if name in computed), *given)
-    return entered, computed.get(out), tuple(computed[name] for name in since if name in computed)
+    between = tuple(computed[name] for name in since if name in computed)
+    return entered, computed.get(out), between, frozenset(weights)
 
 
 class Stored:
-    """The tensors of B by the names that A has for them, each read when it is asked for."""
+    """The tensors of B by the names that A has for them, each read when it is asked for.
 
-    def __init__(self, a: Side, b: Side) -> None:
+    Args:
+        used: names in B of those that the nodes of a layer use.
+    """
+
+    def __init__(self, a: Side, b: Side, used: Set[str] = frozenset()) -> None:
         self._tensors: dict[str, Tensor | TensorEntry] = {}
+        self._used = used
         if isinstance(b.program, OnnxProgram):
             names = LayerNames(a.loaded.module)
             for entry in b.program.net.model.initialisers:
@@ -200,14 +213,14 @@ class Stored:
         one = self._tensors.get(name)
         return read_values(one) if isinstance(one, TensorEntry) else one
 
-    def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield the tensors that have a shape, up to axes of size one, or that have it transposed."""
+    def of_shape(self, shape: tuple[int, ...]) -> Iterator[tuple[bool, Tensor]]:
+        """Yield tensors of a shape, up to axes of size 1, or transposed, and before each whether the layer uses it."""
         bare = [size for size in shape if size != 1]
         for name, one in self._tensors.items():
             sizes = [size for size in one.shape if size != 1]
             is_alike = sizes in (bare, bare[::-1]) if bare else tuple(one.shape) == shape
             if is_alike and (found := self.get(name)) is not None:
-                yield found
+                yield (one.name if isinstance(one, TensorEntry) else name) in self._used, found
 
 
 def outputs_of(a: Side, b: Side, args: Arguments) -> tuple[Tensor, Tensor] | None:
@@ -297,15 +310,13 @@ def _disturbed(
     def disturb(operator: Any, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
         places = {_place(one) for _, one in tensors_in((given, named))}
         for _, one in tensors_in(result):
-            is_new = _place(one) not in places or (one is given[0] and _place(one) not in stored)
-            if is_new and type(one) is Tensor and one.is_floating_point() and one.layout == torch.strided:
-                eps, kind = torch.finfo(one.dtype).eps, _INTEGERS[one.itemsize]
-                last = (
-                    1 << int(-math.log2(eps)) // 3
-                ) - 1  # bits that are zero in numbers that were not rounded
-                noise = 2 * torch.rand(one.shape, generator=random).to(one.device) - 1
-                scale = _N_DIGITS[one.itemsize] * eps
-                one.mul_(torch.where(one.view(kind) & last != 0, 1 + scale * noise, 1.0).to(one.dtype))
+            is_in_place = any(one is first for first in given[:1]) and _place(one) not in stored
+            is_written = is_in_place or _place(one) not in places  # and not a view
+            if is_written and type(one) is Tensor and one.is_floating_point() and one.itemsize in _NUMBERS:
+                (kind, units), eps = _NUMBERS[one.itemsize], torch.finfo(one.dtype).eps
+                last = (1 << int(-math.log2(eps)) // 3) - 1  # bits that are zero where nothing was rounded
+                noise = units * eps * (2 * torch.rand(one.shape, generator=random).to(one.device) - 1)
+                one.mul_(torch.where(one.view(kind) & last != 0, 1 + noise, 1.0).to(one.dtype))
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(a.seed)

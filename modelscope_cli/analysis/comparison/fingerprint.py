@@ -131,7 +131,6 @@ def take_fingerprint(
     is_training: bool = False,
     interventions: Iterable[Intervention] = (),
 ) -> Fingerprint:
-    """Run every batch once and return the fingerprint of the run."""
     given, layers, digest = Prints(Selection()), Prints(selection), hashlib.sha256()
     names = None if selection.names is None else selection.names | {""}
     with HookSession(
@@ -165,12 +164,10 @@ def _weights(module: nn.Module) -> dict[str, PrintedWeight]:
             digest.update(_bytes(tensor))
             values = np.nan_to_num(_numbers(tensor), posinf=0.0, neginf=0.0)
             few = project(values).reshape(N_OF_WEIGHTS, -1).sum(1)
-            prints[name] = PrintedWeight(digest.hexdigest()[:16], _norm(values), _rounded(few))
+            prints[name] = PrintedWeight(
+                digest.hexdigest()[:16], math.sqrt(float(values @ values)), _rounded(few)
+            )
     return prints
-
-
-def _norm(values: Any) -> float:
-    return math.sqrt(float(values @ values))
 
 
 def _rounded(projections: Any) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -39,20 +39,13 @@ class Value:
     inputs: tuple[str, ...]
 
 
-class Program(Protocol):
-    """What runs instead of layers; `values` are in execution order, `outputs` names of values."""
-
-    values: tuple[Value, ...]
-    outputs: tuple[str, ...]
-    rule: str  # how layers are matched, for the record
-
-    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        """Run once; yield the values with these names."""
-        ...
-
-
 class OnnxProgram:
-    """The graph of an ONNX file, run by onnxruntime."""
+    """The graph of an ONNX file, run by onnxruntime.
+
+    Attributes:
+        values: in execution order; `outputs` are the names of some.
+        rule: how layers are matched, for the record.
+    """
 
     def __init__(self, net: OnnxNet) -> None:
         self.net = net
@@ -107,7 +100,10 @@ class ExportedProgramRun:
         self.module = module
         self.values = tuple(
             Value(
-                node.name, _operator(node), modules_of(node), tuple(one.name for one in node.all_input_nodes)
+                node.name,
+                str(getattr(node.target, "__name__", node.target)).partition(".")[0],
+                modules_of(node),
+                tuple(one.name for one in node.all_input_nodes),
             )
             for node in module.graph.nodes
             if node.op == "call_function"
@@ -168,6 +164,10 @@ class CompiledRun:
         yield from ((str(n), tensor) for n, (_, tensor) in enumerate(tensors))
 
 
+# What runs instead of layers.
+Program: TypeAlias = OnnxProgram | ExportedProgramRun | CompiledRun
+
+
 def program_of(module: nn.Module) -> Program | None:
     """Return a module as a graph of values; None for one with layers."""
     if isinstance(module, OnnxNet):
@@ -176,10 +176,6 @@ def program_of(module: nn.Module) -> Program | None:
         "nn_module_stack" in node.meta for node in module.graph.nodes
     )
     return ExportedProgramRun(module) if is_exported else None  # type: ignore[arg-type]
-
-
-def _operator(node: fx.Node) -> str:
-    return str(getattr(node.target, "__name__", node.target)).partition(".")[0]
 
 
 def modules_of(node: fx.Node) -> tuple[str, ...]:

@@ -56,7 +56,6 @@ class BSettings:
     quantize: str | None = None
 
     def typed(self) -> dict[str, object]:
-        """Return the settings by option."""
         return {f"--b-{field.name}": getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -256,7 +255,7 @@ def choose_tolerance(
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
-    """Refuse the first option that has a value; without a hint, it is to be left out."""
+    """Refuse the first option that has a value; the default hint is to leave it out."""
     for option, value in options.items():
         if value not in (None, False, (), []):
             first = value[0] if isinstance(value, list | tuple) else value

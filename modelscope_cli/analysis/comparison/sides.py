@@ -64,8 +64,10 @@ def sources_handed_over(
     for side in (a, b):
         if side is not None and not isinstance(side, str) and not _is_handed(side):
             as_request(side, {})  # raises for anything but a model
-    if _is_handed(a) and isinstance(b, nn.Module) and is_compiled(b) and _shares(a, b):
-        a = copy.deepcopy(_described(a).module)  # hooks on it must not reach what was compiled
+    if _is_handed(a) and isinstance(b, nn.Module) and is_compiled(b):
+        parts = {id(part) for part in b.modules()}
+        if any(id(part) in parts for part in _described(a).module.modules()):
+            a = copy.deepcopy(_described(a).module)  # hooks on it must not reach what was compiled
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
         refuse_given({"--b-seed": of_b.seed}, "needs a run, and there is no input to run on", "give inputs")
@@ -162,11 +164,6 @@ def load_program(path: Path) -> LoadedModel:
     return _program(program, ModelInfo("pt2", str(path), "ExportedProgram", weights))
 
 
-def _shares(a: Any, b: nn.Module) -> bool:
-    parts = {id(part) for part in _described(a).module.modules()}
-    return any(id(part) in parts for part in b.modules())
-
-
 def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
     """Quantise a model in its place by torchao's `quantize_`."""
     if find_spec("torchao") is None:
@@ -222,15 +219,9 @@ def _varied(
         info = replace(info, weights=filled.weights)
     if (device, dtype) != (loaded.device, loaded.dtype):
         module.to(device, dtype)
-    return replace(
-        loaded,
-        module=module,
-        info=info,
-        device=device,
-        dtype=dtype,
-        notes=filled.notes if filled else (),
-        warnings=filled.warnings if filled else (),
-    )
+    notes, warnings = (filled.notes, filled.warnings) if filled else ((), ())
+    changes = {"module": module, "info": info, "device": device, "dtype": dtype}
+    return replace(loaded, **changes, notes=notes, warnings=warnings)  # type: ignore[arg-type]
 
 
 def _copied(loaded: LoadedModel) -> nn.Module:
@@ -279,8 +270,6 @@ def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of one side."""
-
     side: DiffSide
     tensors: dict[str, Tensor]
     warnings: tuple[Notice, ...] = ()
@@ -314,6 +303,5 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
-    """Return the description of a side."""
     dtype = dtype_name(loaded.dtype)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

@@ -136,7 +136,6 @@ class ImageTable:
         return len(self.width)
 
     def add(self, look: ImageFacts) -> None:
-        """Add the next image of the list."""
         if look.kind:
             self.kinds[len(self)] = look.kind
         for name in (*_WHOLE, *_REAL):

@@ -159,7 +159,6 @@ class Cut(Dataflow):
         return map_tensors(output, replaced)
 
     def seen(self) -> Tensor:
-        """Return the leaf."""
         if self.leaf is None:
             message = (
                 f"the model takes a different path in each pass: it did not reach '{self._place.function}'"

@@ -89,7 +89,6 @@ class Totals:
     _judged: dict[str, list[Receipt]] = field(default_factory=dict)
 
     def add(self, result: ImageResult) -> None:
-        """Add one image."""
         is_same = self.images == 0 or self.words == result.words
         self.words, self.index = (result.words, result.index) if is_same else (None, None)
         self.images += 1
@@ -347,7 +346,6 @@ _COSTS = {"occlusion": 100, "integrated-gradients": 31, "smoothgrad": 25}  # pas
 
 @contextmanager
 def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> Iterator[None]:
-    """Count the passes of the only image."""
     if subject.inputs.n_images != 1:
         yield
         return

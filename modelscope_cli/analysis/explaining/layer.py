@@ -189,7 +189,6 @@ class RecordedPass:
 
 
 def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
-    """Run one image and return the trace from the image to the score."""
     image = image.clone()  # the model may write to it
     with torch.no_grad(), Dataflow(image) as followed:
         names.begin(followed)

@@ -107,7 +107,6 @@ class Mean:
         return math.sqrt(float(self._squares) / (self._weights - self._squared_weights / self._weights))
 
     def moments(self) -> Moments:
-        """Return the moments of the mean gradient."""
         assert self.value is not None
         return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()
 
@@ -346,7 +345,6 @@ class ParameterGradients:
         return (entry for entry in self._parameters if entry.value.requires_grad)
 
     def values(self) -> list[nn.Parameter]:
-        """Return the parameters that are trained."""
         return [entry.value for entry in self._trained()]
 
     def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:

@@ -114,7 +114,6 @@ class Flowed:
         )
 
     def row(self) -> CallFlow:
-        """Return it as a row."""
         return CallFlow(
             **self.call.fields,
             depth=self.call.depth,
@@ -239,7 +238,6 @@ class ForwardSummary:
     apart: float | None = None
 
     def add(self, later: "ForwardSummary") -> None:
-        """Add the next batch."""
         self.n_images += later.n_images
         outputs = {activation.key: activation for activation in self.outputs}
         merge_into(outputs, later.outputs)

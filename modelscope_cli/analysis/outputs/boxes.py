@@ -43,7 +43,6 @@ class ImageBoxes:
     more: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, which: Tensor) -> "ImageBoxes":
-        """Return some of the boxes."""
         more = {name: tensor[which] for name, tensor in self.more.items()}
         return ImageBoxes(self.corners[which], self.scores[which], self.labels[which], more)
 
@@ -69,8 +68,6 @@ class ImageBoxes:
 
 @dataclass(frozen=True, slots=True)
 class Boxes(OutputPart):
-    """The boxes of every image."""
-
     images: tuple[ImageBoxes, ...]
     kind: ClassVar[str] = "boxes"
     score_name: ClassVar[str] = "score"
@@ -130,7 +127,6 @@ class Boxes(OutputPart):
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
-        """Return the best boxes."""
         return tuple(
             tuple(one.guess(number, categories) for number in range(len(one.scores))[:n])
             for one in self.images

@@ -40,7 +40,6 @@ class ModelOutput:
 
     @property
     def main(self) -> OutputPart:
-        """The main part."""
         return self.parts[0][1]
 
     @property
@@ -50,7 +49,6 @@ class ModelOutput:
 
     @property
     def words(self) -> str:
-        """A description."""
         if len(self.parts) == 1:
             return self.main.words
         return "; ".join(f"'{path}', {part.words}" for path, part in self.parts)

@@ -70,7 +70,6 @@ class OutputReader:
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> "OutputReader":
-        """Return the reader of a loaded model's outputs."""
         return cls(loaded.family, loaded.categories, loaded.module, loaded.output_kind)
 
     def read(self, output: Any, args: Any, n_images: int | None = None) -> ModelOutput:

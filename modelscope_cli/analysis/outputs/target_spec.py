@@ -45,7 +45,6 @@ THE_PREDICTED = TargetSpec(PREDICTED, PREDICTED)
 
 
 def parse_aim(typed: str) -> TargetSpec:
-    """Parse a target."""
     if typed == PREDICTED:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")

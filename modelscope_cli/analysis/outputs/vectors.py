@@ -80,11 +80,9 @@ class DepthMaps(Vectors):
         return Vectors(self.values).follow(aim, categories)
 
     def drawn(self, size: Sequence[int]) -> Tensor:
-        """Return the values."""
         return resized(self.values[:, None], size)[:, 0]
 
     def ranges(self) -> list[ValueRange]:
-        """Return the range of the values of each image."""
         flat = self.values.double().flatten(1)
         figures = (flat.amin(1), flat.median(1).values, flat.mean(1), flat.amax(1))
         return [ValueRange(*row) for row in torch.stack(figures, 1).tolist()]

@@ -187,7 +187,6 @@ class Evaluator:
         return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
     def add(self, judged: EvaluatedBatch) -> None:
-        """Add the evaluation of a batch."""
         kind = "classes" if judged.pixels is None else "pixels"
         sums = self._sums_of(judged.n_classes, "depth" if judged.depths is not None else kind)
         if judged.n_images:

@@ -55,8 +55,6 @@ class EvaluatedBatch:
 
 
 class ClassNames:
-    """The classes of a model."""
-
     def __init__(self, labels: Sequence[str] | None, n_classes: int) -> None:
         self.labels = tuple(labels or ())
         self.n_classes = n_classes

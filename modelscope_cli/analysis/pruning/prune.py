@@ -65,8 +65,6 @@ class Pruning:
 
 
 class _DriftSum:
-    """Sums over batches."""
-
     def __init__(self) -> None:
         self._n = 0
         self._means: dict[str, float] = {}

@@ -45,7 +45,6 @@ def make_request(
     seed: int,
     has_images: bool,
 ) -> PruneRequest:
-    """Check the options and return the request."""
     text = texts(sweep) or ""
     shares = []
     for part in filter(None, (part.strip() for part in text.split(","))):

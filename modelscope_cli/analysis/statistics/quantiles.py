@@ -49,7 +49,6 @@ class ValueCounts:
 
     @classmethod
     def none(cls) -> Self:
-        """Return empty counts."""
         return cls.of(torch.zeros(N_PATTERNS, dtype=torch.int64))
 
     def dense(self) -> Tensor:

@@ -119,7 +119,6 @@ class _Clock:
         self._event = getattr(module, "Event", None)
 
     def mark(self) -> Any:
-        """Return the present moment."""
         if self._event is None:
             self.wait()
             return time.perf_counter()
@@ -147,7 +146,6 @@ class _PassTimer(NodeOwners):
         self.begin()
 
     def begin(self) -> None:
-        """Begin another pass."""
         self.around: dict[Key, Key] = {}
         self._spans: list[tuple[Key, Any, Any]] = []
         self._nodes: list[tuple[Owner, Any]] = []

@@ -51,7 +51,6 @@ class TrainingSteps:
         self._few = 1
 
     def of(self, batch: int) -> Step:
-        """Return the step with this many images."""
         if batch not in self._steps:
             self._steps[batch] = self.run(self._options, batch)
         return self._steps[batch]

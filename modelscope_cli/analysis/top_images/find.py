@@ -87,13 +87,11 @@ class _Fields:
         self._known: dict[tuple[Shape, ...], dict[Output, Field]] = {}
 
     def of(self, output: Output, shapes: tuple[Shape, ...]) -> Field:
-        """Return the field of an output for inputs of these shapes."""
         if shapes not in self._known:
             self._known[shapes] = self._follow(shapes)
         return self._known[shapes][output]
 
     def of_first(self, output: Output) -> Field:
-        """Return the field of an output for the first batch."""
         return self.of(output, shapes_of(self._subject.first.args))
 
     def _follow(self, shapes: tuple[Shape, ...]) -> dict[Output, Field]:
@@ -109,8 +107,6 @@ class _Fields:
 
 
 class _OutputRows:
-    """Builds the rows of one output from its ranking."""
-
     def __init__(self, seen: TopImages, fields: _Fields, watched: RankedOutput) -> None:
         self._seen = seen
         self._fields = fields

@@ -33,7 +33,6 @@ class TopValues:
     places: Tensor
 
     def joined(self, other: "TopValues") -> "TopValues":
-        """Return the entries of both."""
         return TopValues(*(torch.cat([getattr(self, name), getattr(other, name)]) for name in self.__slots__))
 
     def first(self, k: int, *, is_descending: bool) -> "TopValues":
@@ -215,7 +214,6 @@ class TopImages(Observer):
         self._forget()
 
     def image(self, number: int) -> RankedImage:
-        """Return an image that some ranking keeps."""
         return self._seen[number]
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:

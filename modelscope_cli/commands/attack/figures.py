@@ -75,7 +75,6 @@ def draw_comparison(record: AttackRecord, before: Tensor, after: Tensor) -> Any:
 
 
 def drawing_of(record: AttackRecord, before: Tensor, after: Tensor) -> bytes:
-    """Return the comparison as a PNG."""
     return to_png(draw_comparison(record, before, after), DPI)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records.diff import Difference, DiffRecord
+from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
-from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
+from modelscope_cli.report.layer_axis import layer_names, layer_panels, parameter_names
 
 _FAINT = "#9fb3cf"
 
@@ -15,20 +15,13 @@ _FAINT = "#9fb3cf"
 def draw_divergence(record: DiffRecord) -> Any:
     """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR on the right.
 
-    Bit-equal rows are on the lower edge. The panel below shows 1 - cosine.
+    Bit-equal rows are on the lower edge.
     """
     rows = record.rows
     names_of = layer_names if record.layers is not None else parameter_names
-    figure, (upper, lower) = layer_panels(
-        _title(record), [names_of(row.label for row in rows)], [3, 1], 7.2, legend_lines=3
+    figure, (panel,) = layer_panels(
+        _title(record), [names_of(row.label for row in rows)], [1], 5.4, legend_lines=3
     )
-    _draw_distance(upper, record)
-    _draw_angle(lower, rows)
-    return figure
-
-
-def _draw_distance(panel: Panel, record: DiffRecord) -> None:
-    rows = record.rows
     distances = [row.rel_l2 for row in rows]
     floor, top = _limits([*distances, record.tolerance], has_edge=not all(distances))
     panel.scale("log")
@@ -60,22 +53,7 @@ def _draw_distance(panel: Panel, record: DiffRecord) -> None:
     panel.grid()
     panel.legend(ncols=5)
     panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
-
-
-def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
-    # Below this a cosine in float64 is rounding error.
-    angles = [
-        max(1 - row.cosine, 1e-16) if row.cosine is not None and row.differing else math.nan for row in rows
-    ]
-    panel.scale("log")
-    panel.plot(range(len(rows)), angles, ".-", ms=4, lw=1.0, color=LINE)
-    positive = [angle for angle in angles if angle > 0] or [1.0]
-    panel.limits(
-        10 ** math.floor(math.log10(0.5 * min(positive))), 10 ** math.ceil(math.log10(2 * max(positive)))
-    )
-    panel.without_minor_numbers()
-    panel.say("1 - cosine")
-    panel.grid()
+    return figure
 
 
 def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, float]:

@@ -100,7 +100,6 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
     return (*diff_columns(), *_FIGURES)
 
 

@@ -271,6 +271,5 @@ def save_report(
 
 
 def drawing_of(record: ExplainRecord, kept: "Sequence[ImageResult]") -> bytes:
-    """Return the explanations of the kept images as a PNG."""
     shown = [one for one in kept if one.picture is not None]
     return to_png(draw_explanations(shown, f"{record.run.model.heading}, why {record.target}"))

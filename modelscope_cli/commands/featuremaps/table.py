@@ -31,7 +31,6 @@ def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
     return (*featuremaps_columns(True), *featuremaps_columns(True, True))
 
 

@@ -98,7 +98,6 @@ def skill() -> str:
 
 
 def explain_command(name: str) -> str:
-    """Return the page of a command with all its options."""
     command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
     return "\n".join(page(f"modelscope {name}", doc_of(command), is_whole=True)) + "\n"
 

@@ -355,7 +355,6 @@ def _of_range(row: _GuessRow, name: str) -> float:
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
     truth = itertools.chain(*_columns("classes").values())
     return (*predict_columns(), *_range_columns(), *truth, *doctor_columns())
 

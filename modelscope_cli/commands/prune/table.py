@@ -39,7 +39,6 @@ def prune_columns(table: str, output: str = "classes") -> tuple[Column, ...]:
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
     return (*_drift_columns("classes"), *LAYER_COLUMNS)
 
 

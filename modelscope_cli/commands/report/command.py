@@ -17,7 +17,6 @@ COLUMNS = (
 
 
 def report_sheet(record: ReportRecord, columns: str | None = None) -> Sheet:
-    """Return the written pages."""
     title = counted(len(record.pages), "page")
     return Sheet(title=title, columns=choose_columns(COLUMNS, columns), rows=record.pages)
 

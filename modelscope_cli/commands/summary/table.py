@@ -83,7 +83,6 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
 
 def measured_for(view: View, color: str | None) -> tuple[str, ...]:
-    """Return the columns to be measured for a view and a colour."""
     listed = view.check(summary_columns())
     keys = {column.key for column in listed} if view.columns is not None else {_sorted_by(view)}
     return tuple(key for key in MEASURED if key in keys or key == color)
@@ -178,7 +177,6 @@ HELP = "would help"
 
 
 def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
-    """Return the memory of a training step in sentences."""
     size = numbers.memory
     kind = f"{counted(training.batch, 'image')}, {training.optimizer}"
     kind += f", autocast to {training.amp}" if training.amp else ""

@@ -104,7 +104,6 @@ WEIGHTS = "model.safetensors"
 
 
 def files_of(record: TrainRecord) -> tuple[str, ...]:
-    """Return the files that are always written."""
     if record.is_study:
         return ("comparison.png", "variants.csv", *RESULT_FILES)
     return ("curves.png", "layers.csv", *RESULT_FILES, WEIGHTS)

@@ -29,7 +29,6 @@ LAYER_COLUMNS = (
 
 
 def first_layer(training: Training) -> WatchedLayer | None:
-    """Return the first layer that ran."""
     return training.layers[0] if training.layers else None
 
 
@@ -76,7 +75,6 @@ def train_columns(is_study: bool) -> tuple[Column, ...]:
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
     return (*LAYER_COLUMNS, *VARIANT_COLUMNS)
 
 

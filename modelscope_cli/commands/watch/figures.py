@@ -20,7 +20,6 @@ from modelscope_cli.report.training_figures import WIDE, codes, draw_heat, draw_
 
 
 def figure_title(record: WatchRecord, what: str) -> str:
-    """Return the title of a figure of a watched training."""
     return f"{record.run.model.name}: {what}"
 
 

@@ -51,7 +51,6 @@ def answer(record: WatchRecord) -> str:
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return all columns."""
     return _columns(lambda row: row.name, {}, ())
 
 

@@ -70,7 +70,6 @@ class GraphLook:
 
 
 def arrows(layout: GraphLayout, quiet: str, colour: str) -> Html:
-    """Return all arrows of a layout."""
     links = element("g", *map(_link, layout.links), class_="links", fill=quiet)
     lines = (_arc(arc, layout) for arc in layout.arcs)
     heads = (_head(layout.core, layout.places[one].into) for arc in layout.arcs for one in arc.targets)
@@ -214,7 +213,6 @@ def draw(graph: ModelGraph, words: Words, shades: Sequence[Shade], *, is_alone: 
 
 
 def as_file(svg: Html) -> str:
-    """Return an SVG as a standalone file."""
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", svg) + "\n"
 
 

@@ -99,7 +99,6 @@ def lay_out(graph: ModelGraph, core: float) -> GraphLayout:
 
 
 def left_of(depth: int) -> float:
-    """Return the left edge of items at a depth."""
     return float(PAD * min(depth, _DEEP) + max(depth - _DEEP, 0))
 
 

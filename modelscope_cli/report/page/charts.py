@@ -54,7 +54,6 @@ def steps(last: int, most_ticks: int = 6) -> AxisScale:
 
 
 def logarithmic(values: Iterable[float], most_ticks: int = 6) -> AxisScale:
-    """Return a logarithmic axis for the positive values."""
     positive = [value for value in values if value > 0] or [0.1, 1.0]
     low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
     low = min(max(low, -300), 299)

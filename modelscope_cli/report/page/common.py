@@ -137,7 +137,6 @@ def table_section(
 
 
 def anchors(sheet: Sheet, prefix: str = "row") -> Callable[[Any], str]:
-    """Return a function from a row to its anchor."""
     places = {id(row): f"{prefix}-{n}" for n, row in enumerate(sheet.rows)}
     return lambda row: places[id(row)]
 

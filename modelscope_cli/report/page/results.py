@@ -55,7 +55,6 @@ def page_of(record: Shown, folder: Path | None = None, drawn: Mapping[str, bytes
 
 
 def named_folder(record: Any) -> Path | None:
-    """Return the folder of images that a result names."""
     out = getattr(record, "out_dir", None)
     return Path(out) if out else None
 

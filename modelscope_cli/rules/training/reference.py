@@ -130,7 +130,6 @@ def _unequal(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[Sequence[
 
 
 def _own_arguments(record: WatchRecord) -> list[str]:
-    """Return the script's own arguments."""
     words = [word for word in record.run.argv if word]
     names = [PurePath(word).name for word in words]
     return words[names.index(record.run.model.name) + 1 :] if record.run.model.name in names else []

@@ -155,7 +155,6 @@ class Case:
         return True
 
     def naming(self) -> Callable[[Row], str]:
-        """A function that returns the name of a row."""
         return labelling(self.course.layers, self.course.parameters)
 
     def names(self, rows: Sequence[Row]) -> str:

@@ -87,8 +87,6 @@ def lies_of(scores: Tensor, inside: Tensor | None = None) -> EvidencePosition:
 
 @dataclass(slots=True)
 class _ClassSums:
-    """Running sums of one class."""
-
     map: Tensor | None = None
     images: int = 0
     silent: int = 0
