@@ -252,7 +252,7 @@ def stats(
     }
     n_frames = _count_frames(subject) if frames else 0
     options = {
-        "frames": frames,
+        **({"frames": True} if frames else {}),
         "layer": as_patterns(layer),
         "exclude": as_patterns(exclude),
         "near_zero": near_zero,
