@@ -99,6 +99,9 @@ class Spectral(nn.Module):
         self.register_buffer("phase", torch.full((3,), 2j))
         self.conv = nn.Conv2d(3, 4, 3)
 
+    def forward(self, x):
+        return self.conv(torch.fft.ifft2(torch.fft.fft2(x) * (self.weight + self.phase)[:, None, None]).real)
+
 class Placed(nn.Conv2d):
     def __init__(self):
         super().__init__(3, 4, 3)
@@ -115,6 +118,10 @@ def test_complex_numbers_keep_their_imaginary_parts(tmp_path: Path, dtype: str) 
     assert module.weight.tolist() == [1 + 2j] * 3
     assert module.phase.tolist() == [2j] * 3
     assert module.conv.weight.dtype == module.conv.bias.dtype == getattr(torch, dtype)
+    if dtype == "float32":
+        record = ms.grads(module, torch.rand(2, 3, 8, 8), batch=1)
+        assert record["weight"].weight_norm == pytest.approx(15**0.5)
+        assert {row.name for row in ms.stats(module, torch.rand(2, 3, 8, 8)).layers} == {"conv"}
 
 
 def test_a_model_in_its_dtype_is_moved_by_the_device_alone(tmp_path: Path) -> None:

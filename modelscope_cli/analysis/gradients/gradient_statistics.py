@@ -96,7 +96,7 @@ class Mean:
             return
         delta = grad - self.value
         self.value = self.value + delta * (weight / self._weights)
-        norm = torch.linalg.vector_norm(delta, dtype=torch.float64)
+        norm = length(delta, torch.float64)
         self._squares = self._squares + norm.square() * (weight * (1 - weight / self._weights))
 
     @property
@@ -471,7 +471,12 @@ def _norm(parameter: nn.Parameter) -> float:
         value = value.to_dense() if value.is_mkldnn else value.values()
     value = value.dequantize() if value.is_quantized else value
     is_number = value.is_floating_point() or value.is_complex()
-    return float(torch.linalg.vector_norm(value if is_number else value.float(), dtype=torch.float32))
+    return float(length(value if is_number else value.float()))
+
+
+def length(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return the root of the sum of squares, of complex numbers of their magnitudes."""
+    return torch.linalg.vector_norm(values.abs() if values.is_complex() else values, dtype=dtype)
 
 
 def _order_of(layer: str, orders: Mapping[str, int]) -> int:

@@ -18,6 +18,7 @@ from modelscope_cli.analysis.gradients.gradient_statistics import (
     FullBackwardGradients,
     ParameterGradients,
     global_norm,
+    length,
 )
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
@@ -207,7 +208,7 @@ class _Measurement:
 
     def _see_start(self, grad: Tensor | None) -> None:
         if grad is not None:
-            self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
+            self._output_squares.append(length(grad, torch.float64).square())
 
     def _prior(self, collector: ParameterGradients) -> Tensor | None:
         """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
