@@ -13,13 +13,7 @@ from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from modelscope_cli.hooks.selection import gets_through
-from modelscope_cli.inputs.preprocess import (
-    Preset,
-    check_processor,
-    preset_of,
-    processor_preset,
-    yolo_preset,
-)
+from modelscope_cli.inputs.preprocess import Preset, check_processor, preset_of, processor_preset, yolo_preset
 from modelscope_cli.records.run import Shape
 
 # Parts of a composite config that describe images.

@@ -27,17 +27,9 @@ _OF_TRANSFORMERS = tuple(
 NAME_KEYS = ("architecture", "arch", "model", "model_name")
 # The cfg keys about images and classes; the others locate the weights, which are already here.
 _KEPT = (
-    *("architecture", "tag", "input_size", "fixed_input_size", "interpolation", "crop_pct", "crop_mode"),
-    *(
-        "mean",
-        "std",
-        "num_classes",
-        "label_names",
-        "label_descriptions",
-        "first_conv",
-        "classifier",
-        "pool_size",
-    ),
+    *("architecture", "tag", "input_size", "fixed_input_size", "interpolation", "crop_pct"),
+    *("crop_mode", "mean", "std", "num_classes", "label_names", "label_descriptions", "first_conv"),
+    *("classifier", "pool_size"),
 )
 
 

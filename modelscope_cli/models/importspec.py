@@ -124,22 +124,11 @@ def _is_literal(annotation: Any) -> bool:
     )
 
 
-_LITERALS = frozenset(
-    {"int", "float", "str", "bool", "complex", "bytes", "tuple", "list", "dict", "set", "None", "NoneType"}
-    | {
-        "Any",
-        "Optional",
-        "Union",
-        "Literal",
-        "Sequence",
-        "Iterable",
-        "Mapping",
-        "Tuple",
-        "List",
-        "Dict",
-        "Final",
-    }
-)
+_LITERALS = {
+    *("int", "float", "str", "bool", "complex", "bytes", "tuple", "list", "dict", "set", "None"),
+    *("NoneType", "Any", "Optional", "Union", "Literal", "Sequence", "Iterable", "Mapping"),
+    *("Tuple", "List", "Dict", "Final"),
+}
 
 
 def _needs_nothing(function: Callable[..., Any]) -> bool:

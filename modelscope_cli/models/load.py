@@ -291,7 +291,7 @@ def _placed(
     try:
         with suppress(NotImplementedError):  # an exported program has one mode
             switch_to_eval(module)
-        module = module.to(device=device, dtype=dtype)
+        module = _moved(module, device, dtype)
     except CannotRunError:
         raise
     except Exception as error:  # out of memory, or any exception of a user's module
@@ -310,6 +310,18 @@ def _placed(
         notes=(*filled.notes, *inside_notes(filled.module, inner)),
         warnings=filled.warnings,
     )
+
+
+def _moved(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Return a module on the device, its real numbers in the dtype, its complex ones as they are."""
+    tensors = [*module.parameters(), *module.buffers()]
+    is_complex = any(tensor.is_complex() for tensor in tensors)
+    others = [one for one in tensors if one.is_floating_point() and one.dtype != dtype]
+    if others and not is_complex:
+        return module.to(device=device, dtype=dtype)
+    for tensor in others:
+        tensor.data = tensor.data.to(dtype)
+    return module.to(device)
 
 
 def family_of_module(module: nn.Module) -> str:

@@ -61,23 +61,26 @@ def kept(model: nn.Module, x: Tensor, name: str) -> np.ndarray:
 ])  # fmt: skip
 def test_the_figures_of_each_frame_are_those_of_numpy(model, name, by_frame):
     x = clip(2, 3, T, SIZE, SIZE)
-    rows = [row for row in ms.stats(model, x, frames=True).frames if row.name == name]
+    rows = [row for row in ms.stats(model, x, frames=True).layers if row.name == name]
     expected = [frame.ravel() for frame in by_frame(kept(model, x, name))]
-    assert [(row.frame, row.frames) for row in rows] == [(n, len(expected)) for n in range(len(expected))]
+    assert [row.output for row in rows] == [f"frame {n}" for n in range(len(expected))]
     for row, values in zip(rows, expected, strict=True):
         assert row.mean == pytest.approx(values.mean(), abs=1e-6)
         assert (row.std, row.rms) == pytest.approx((values.std(), np.sqrt((values**2).mean())), rel=1e-5)
         assert (row.min, row.max) == (values.min(), values.max())
+        assert row.mad == pytest.approx(np.abs(values - values.mean()).mean(), rel=1e-5)
         assert row.zero_fraction == (values == 0).mean()
 
 
 def test_batches_are_merged_and_layers_selected():
     model, x = nn.Sequential(nn.Conv3d(1, 2, 3, padding=1), nn.ReLU()), clip(4, 1, T, SIZE, SIZE)
-    whole, cut = (ms.stats(model, x, frames=True, layer="1", batch=batch).frames for batch in (None, 3))
+    whole, cut = (ms.stats(model, x, frames=True, layer="1", batch=batch).layers for batch in (None, 3))
     assert {row.name for row in whole} == {"1"}
     assert len(whole) == len(cut) == T
     for one, two in zip(whole, cut, strict=True):
-        assert [one.min, one.max, one.mean, one.std] == close([two.min, two.max, two.mean, two.std])
+        assert [one.min, one.max, one.mean, one.std, one.mad] == close(
+            [two.min, two.max, two.mean, two.std, two.mad]
+        )
         assert one.zero_fraction == pytest.approx(two.zero_fraction, abs=0.01)
 
 
@@ -85,14 +88,19 @@ def test_values_that_are_not_finite_are_counted():
     x = torch.zeros(1, 1, 3, 4, 4)
     x[0, 0, 1, 0, :2] = torch.tensor([torch.nan, torch.inf])
     x[0, 0, 2] = torch.nan
-    rows = ms.stats(nn.Sequential(nn.MaxPool3d(1), nn.Conv3d(1, 1, 1)), x, frames=True, layer="0").frames
+    rows = ms.stats(nn.Sequential(nn.MaxPool3d(1), nn.Conv3d(1, 1, 1)), x, frames=True, layer="0").layers
     assert [(row.nan_count, row.inf_count, row.mean) for row in rows] == [(0, 0, 0), (1, 1, 0), (16, 0, None)]
 
 
-def test_outputs_without_frames_are_named_and_images_have_none():
+def test_outputs_without_frames_are_whole_and_images_have_none():
     model = nn.Sequential(nn.Conv3d(1, 2, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(2, 3))
-    record = ms.stats(model, clip(1, 1, 4, 4, 4), frames=True)
-    assert {row.name for row in record.frames} == {"0", "1"}
-    assert "frames" not in ms.stats(model, clip(1, 1, 4, 4, 4)).to_dict()
+    labels = [(row.name, row.output) for row in ms.stats(model, clip(1, 1, 3, 4, 4), frames=True).layers]
+    frames = [("0", "frame 0"), ("0", "frame 1"), ("0", "frame 2")]
+    assert labels == [*frames, ("1", "frame 0"), ("2", ""), ("3", "")]
     with pytest.raises(UsageError, match="the input is 1x3x4x4"):
         ms.stats(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 4, 4), frames=True)
+
+
+def test_tokens_have_frames_where_their_grid_is_of_a_layer_that_is_not_selected():
+    rows = ms.stats(Tubes(), clip(1, 3, T, SIZE, SIZE), frames=True, layer="look").layers
+    assert [row.output for row in rows] == [f"frame {n}" for n in range(T // 2)]

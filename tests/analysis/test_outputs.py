@@ -170,6 +170,22 @@ def test_scores_of_a_model_that_ends_in_probabilities_are_those(ending):
         )
 
 
+def test_one_class_can_be_explained():
+    """It has no other class to be compared with."""
+    torch.manual_seed(0)
+    layers = (
+        nn.Conv2d(3, 4, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 1),
+        nn.Sigmoid(),
+    )
+    record = ms.explain(nn.Sequential(*layers), numbers(1, 3, 16, 16), receipt="full")
+    assert record.rows
+    assert record.target == "0"
+
+
 @pytest.mark.parametrize(("output", "wanted", "kind", "path"), [
     (MAPS, "segmentation", "pixels", ""),
     (SCORES, "embedding", "vectors", ""),

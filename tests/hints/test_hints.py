@@ -99,7 +99,7 @@ train {LEARN} --optimizer sdg
 train {LEARN} --vary norm-layr=batch
 explain {TINY} dot.png --method gradcm --no-save --no-receipt
 explain models.py:Embedding dot.png --method saliency --no-save --no-receipt
-stats {TINY} dot.png --table frames
+stats {TINY} dot.png --frames
 attack {TINY} dot.png --method fgsm --steps 3
 check {TINY} --select MS1000
 check two --mode train

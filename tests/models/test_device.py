@@ -1,6 +1,10 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
+import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import resolve_device, resolve_dtype
 
@@ -82,3 +86,37 @@ def test_dtypes_have_names() -> None:
 def test_another_dtype_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"'int8' .* float32, bfloat16, float16"):
         resolve_dtype("int8")
+
+
+MODELS = """
+import torch
+from torch import nn
+
+class Spectral(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((3,), 1 + 2j))
+        self.register_buffer("phase", torch.full((3,), 2j))
+        self.conv = nn.Conv2d(3, 4, 3)
+
+class Placed(nn.Conv2d):
+    def __init__(self):
+        super().__init__(3, 4, 3)
+
+    def to(self, device):  # takes no dtype
+        return super().to(device)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_complex_numbers_keep_their_imaginary_parts(tmp_path: Path, dtype: str) -> None:
+    (tmp_path / "net.py").write_text(MODELS)
+    module: Any = ms.load(f"{tmp_path}/net.py:Spectral", dtype=dtype).module
+    assert module.weight.tolist() == [1 + 2j] * 3
+    assert module.phase.tolist() == [2j] * 3
+    assert module.conv.weight.dtype == module.conv.bias.dtype == getattr(torch, dtype)
+
+
+def test_a_model_in_its_dtype_is_moved_by_the_device_alone(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODELS)
+    assert ms.load(f"{tmp_path}/net.py:Placed").module.weight.shape == (4, 3, 3, 3)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
+from modelscope_cli.analysis.activations.frames import FrameSplitter
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, entered, merge_arguments
 from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock
 from modelscope_cli.analysis.statistics.moments import Comoments, Moments, Wanted
@@ -133,8 +134,11 @@ class SecondPass(Observer):
         first: these results, merged over all batches.
     """
 
-    def __init__(self, first: Mapping[Key, Activation], wanted: Wanted) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, first: Mapping[Key, Activation], wanted: Wanted, frames: FrameSplitter | None = None
+    ) -> None:
+        self._wanted, self._frames = wanted, frames or FrameSplitter(0)
+        self._channels = ChannelFinder()
         self._missing = {key: _missing(activation, wanted) for key, activation in first.items()}
         self._begin()
 
@@ -147,7 +151,10 @@ class SecondPass(Observer):
         self._digits: dict[Key, dict[int, Tensor]] = {}
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        for path, tensor in tensors_in(output):
+        found = list(tensors_in(output))
+        for path, tensor in list(found):
+            found += self._frames.split(path, tensor, self._channels.find(module, tensor))
+        for path, tensor in found:
             key = (call.name, call.index, path)
             missing = self._missing.get(key)
             if not missing:
@@ -157,6 +164,9 @@ class SecondPass(Observer):
             digits = self._digits.setdefault(key, {})
             for bucket, counts in trailing_counts(tensor, missing.buckets).items():
                 digits[bucket] = digits[bucket] + counts if bucket in digits else counts
+
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        self._frames.see(output, self._channels, module)
 
     def take(self) -> tuple[SecondPassSums, ...]:
         """Return the sums of a batch, in the order of the activations, and reset them."""
@@ -202,13 +212,22 @@ class ActivationObserver(Observer):
     Args:
         is_innermost_only: whether to skip calls that contain other layers.
         with_correlation: whether to gather the correlation between channels.
+        frames: splits the outputs that have frames.
     """
 
-    def __init__(self, wanted: Wanted, *, is_innermost_only: bool, with_correlation: bool = False) -> None:
+    def __init__(
+        self,
+        wanted: Wanted,
+        *,
+        is_innermost_only: bool,
+        with_correlation: bool = False,
+        frames: FrameSplitter | None = None,
+    ) -> None:
         self.activations: dict[Key, Activation] = {}
         self._wanted = wanted
         self._is_innermost_only = is_innermost_only
         self._with_correlation = with_correlation
+        self._frames = frames or FrameSplitter(0)
         self._channels = ChannelFinder()
         self._lineage = Lineage()
 
@@ -217,13 +236,18 @@ class ActivationObserver(Observer):
             self._lineage.enter(call, module, (args, kwargs))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        if self._is_innermost_only and not is_innermost:
-            return
         for path, tensor in tensors_in(output):
-            self._add(call, path, tensor, self._channels.find(module, tensor))
+            channel_dim = self._channels.find(module, tensor)
+            frames = list(self._frames.split(path, tensor, channel_dim))
+            if self._is_innermost_only and not is_innermost:
+                continue
+            for name, frame in frames:
+                self._add(call, name, frame, None)
+            if not frames:
+                self._add(call, path, tensor, channel_dim)
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
-        self._channels.see(module, output)
+        self._frames.see(output, self._channels, module)
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
         key = (call.name, call.index, path)
@@ -282,6 +306,7 @@ def observe_activations(
     family: str = "custom",
     entering: dict[str | int, ArgumentStats] | None = None,
     n_batches: int | None = None,
+    n_frames: int = 0,
 ) -> list[Activation]:
     """Run every batch and return the statistics of the activations, in execution order.
 
@@ -295,10 +320,15 @@ def observe_activations(
         family: as in `LoadedModel`; detection models need targets in train mode.
         entering: receives the statistics of the inputs.
         n_batches: if known; with several, the first pass omits what only the second can compute.
+        n_frames: of one input, to observe each by itself; 0 for all together.
     """
+    frames = FrameSplitter(n_frames)
     at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
     observer = ActivationObserver(
-        at_first, is_innermost_only=selection.is_innermost_only, with_correlation=with_correlation
+        at_first,
+        is_innermost_only=selection.is_innermost_only,
+        with_correlation=with_correlation,
+        frames=frames,
     )
     is_training = batch_norms is not None
 
@@ -309,6 +339,7 @@ def observe_activations(
         )
 
     def run(session: HookSession, batch: Batch) -> None:
+        frames.n_images = batch.n_images
         session.run(training_args(model, family, batch.args) if is_training else batch.args)
 
     def see(batch: Batch) -> BatchCapture:
@@ -322,7 +353,7 @@ def observe_activations(
                 merge_arguments(entering, capture.inputs)
             merge_into(merged, capture.outputs)
     if wanted.quantiles or (wanted.mad and n_batches != 1):
-        second = SecondPass(merged, wanted)
+        second = SecondPass(merged, wanted, frames)
 
         def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
             run(session, batch)

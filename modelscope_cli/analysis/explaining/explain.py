@@ -439,7 +439,9 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
                     n_together = most_together(image)
                     target = choose_target(reader, shared.aim, shared.against, one, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
-                    other = target.runner_up(output) if isinstance(target, ClassTarget) else None
+                    other = None
+                    if isinstance(target, ClassTarget) and target.n_classes > 1:
+                        other = target.runner_up(output)
                 inside = None
                 if shared.region is not None:
                     if preprocessing is None or not batch.names or frame_dim:

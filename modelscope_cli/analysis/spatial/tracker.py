@@ -36,31 +36,15 @@ from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_
 from modelscope_cli.records.run import Arguments
 
 KEEPS = {
-    "clone",
-    "_to_copy",
-    "detach",
-    "alias",
-    "lift_fresh",
-    "contiguous",
-    "dequantize",
-    "quantize_per_tensor",
+    *("clone", "_to_copy", "detach", "alias", "lift_fresh", "contiguous", "dequantize"),
+    *("quantize_per_tensor",),
 }
 RESHAPES = {"view", "_unsafe_view", "reshape", "_reshape_alias"}
 MOVES = {
-    *(
-        "permute",
-        "transpose",
-        "t",
-        "unsqueeze",
-        "squeeze",
-        "slice",
-        "select",
-        "split",
-        "split_with_sizes",
-        "unbind",
-    ),
-    *("expand", "repeat", "roll", "flip", "rot90", "diagonal", "unfold", "index_select", "gather", "index"),
-    *("cat", "stack", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "constant_pad_nd", "im2col"),
+    *("permute", "transpose", "t", "unsqueeze", "squeeze", "slice", "select", "split"),
+    *("split_with_sizes", "unbind", "expand", "repeat", "roll", "flip", "rot90", "diagonal"),
+    *("unfold", "index_select", "gather", "index", "cat", "stack", "pixel_shuffle"),
+    *("pixel_unshuffle", "channel_shuffle", "constant_pad_nd", "im2col"),
 }
 _PICKS = {"select", "slice", "index", "gather", "index_select"}  # which may leave no element in a cell
 _SLIDES = re.compile(r"conv|pool|upsample|pad\dd")

@@ -207,21 +207,11 @@ def _own_tensors(model: nn.Module) -> Iterable[Tensor]:
 
 
 # They return their input: moved, or a part of it, or for Python to inspect.
-_QUIET = frozenset(
-    {
-        "__get__",
-        "__getitem__",
-        "contiguous",
-        "detach",
-        "clone",
-        "to",
-        "type_as",
-        "expand",
-        "expand_as",
-        "alias",
-    }
-    | {"copy_", "view_as", "__iter__", "unbind", "requires_grad_", "__deepcopy__", "size", "numel", "dim"}
-)
+_QUIET = {
+    *("__get__", "__getitem__", "contiguous", "detach", "clone", "to", "type_as", "expand"),
+    *("expand_as", "alias", "copy_", "view_as", "__iter__", "unbind", "requires_grad_"),
+    *("__deepcopy__", "size", "numel", "dim"),
+}
 _FILLING = frozenset({"copy_", "fill_", "zero_"})  # which overwrite all of their target
 _LEAVING = frozenset({"item", "numpy", "tolist", "__array__", "__float__", "__int__"})
 

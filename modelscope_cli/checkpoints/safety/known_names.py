@@ -8,14 +8,8 @@ from pathlib import Path
 
 # Sections of the file: what a known name does with its arguments when called. Names in `ruled` have a rule of their
 # own in `call_rules`.
-KEEPS, KEEPS_FIRST, LISTS, HASHES, READS, UNCALLED = (
-    "keeps",
-    "keeps_first",
-    "lists",
-    "hashes",
-    "reads",
-    "uncalled",
-)
+KEEPS, KEEPS_FIRST, LISTS = "keeps", "keeps_first", "lists"
+HASHES, READS, UNCALLED = "hashes", "reads", "uncalled"
 
 
 def read_sections(file: str) -> dict[str, list[str]]:
