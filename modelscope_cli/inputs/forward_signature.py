@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import configured_shape
+from modelscope_cli.inputs.named_noise import image_argument, natural_named
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments
@@ -22,6 +23,7 @@ _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Names in all transformers models; they have defaults even where a forward requires them.
 _TEXT, _IMAGE = "input_ids", "pixel_values"
 Parameters = dict[str, Parameter]
+_TIME = re.compile("t|times?|time_?steps?|steps?|sigmas?|noise_levels?")  # one number for each image
 
 
 def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
@@ -89,12 +91,16 @@ def suggestion(
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
     file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
     shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
+    natural = natural_named(module, 1) or {}
+    images = image_argument(natural) if natural else next(iter(names), None)
     words = []
-    for name in names or [*parameters, "NAME"][:1]:
+    for name in [*dict.fromkeys((*names, *natural))] or [*parameters, "NAME"][:1]:
         value = (specs or {}).get(name)
         spec = value[0] if isinstance(value, list) and value else value
         if not isinstance(spec, str):
-            spec = "int64:1,16" if name in parameters and _is_text(parameters[name]) else file or shape
+            is_text = name in parameters and _is_text(parameters[name])
+            ready = str(natural[name]) if name in natural else "int64:1" if _TIME.fullmatch(name) else None
+            spec = (name == images and file) or ready or ("int64:1,16" if is_text else file or shape)
             file = None if spec == file else file
         words.append(f"--input {shlex.quote(f'{name}={spec}')}")
     return " ".join(words)

@@ -36,6 +36,10 @@ class ShapeSpec:
         """Whether its noise is integers."""
         return self.dtype in INTEGERS
 
+    def __str__(self) -> str:
+        """Return it as it is typed; a row cannot be."""
+        return f"{self.dtype}:" * bool(self.dtype) + ",".join(map(str, self.shape))
+
 
 def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HINT) -> ShapeSpec:
     """Read `[dtype:]N,C,H,W`, or `1x3x224x224` and `(1, 3, 224, 224)` as tables and Python write it.

@@ -91,6 +91,20 @@ def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
     return ConfiguredOutputs(n_classes, has_no_classes=n_classes == 0)
 
 
+def ends_in_sigmoid(module: nn.Module) -> bool:
+    """Tell whether the last layer of a model is a sigmoid, by the order of its attributes.
+
+    That of a block, such as a gate, is not the last of the model.
+    """
+    layer, is_whole = module, True
+    while children := [*layer.children()]:
+        if not (is_whole or isinstance(layer, nn.Sequential) or len(children) == 1):
+            return False
+        is_whole = is_whole and len(children) == 1
+        layer = children[-1]
+    return isinstance(layer, nn.Sigmoid)
+
+
 def check_image_processor(module: nn.Module | None) -> None:
     """Refuse to prepare images if the configured image processor cannot be used."""
     if module is not None and transformers_config(module) is not None:

@@ -17,6 +17,7 @@ from modelscope_cli.inputs.model_config import configured_shape, transformers_co
 IMAGES = "pixel_values"
 _TEXT_LENGTH, _DECODER_LENGTH = 16, 4
 _SIDE, _PATCHES = 224, 16  # of an image whose size is not configured, in pixels and in patches
+_FRAMES = 4  # of a clip whose length is not configured
 
 
 def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
@@ -28,7 +29,7 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] 
         return None
     parameters = signature_of(module)
     if type(module).__module__.startswith("diffusers."):
-        return _of_diffusers(dict(getattr(module, "config", {})), parameters, batch)
+        return _of_diffusers(module, parameters, batch)
     config, text = transformers_config(module), parameters.get("input_ids")
     if config is None or IMAGES not in parameters:
         return None
@@ -51,6 +52,13 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] 
         kinds = (1,) * len(row) + (0,) * (length - len(row))
         named["mm_token_type_ids"] = ShapeSpec((batch, length), "int64", kinds)
     return named | ({"decoder_input_ids": decoded} if has_decoder else {})
+
+
+def image_argument(named: Mapping[str, ShapeSpec]) -> str | None:
+    """Return the name of the input that image files can fill; None without one."""
+    first = next(iter(named))
+    is_image = len(named[first].shape) == 4 and named[first].shape[1] == 3
+    return IMAGES if IMAGES in named else first if is_image else None
 
 
 def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Tensor] | None:
@@ -78,6 +86,12 @@ def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Te
         message = f"the texts cannot be read by the tokenizer of '{where}': {reason}"
         raise CannotRunError(message, "leave out --labels") from error
     return {name: value for name, value in words.items() if name in signature_of(module)}
+
+
+def takes_texts(module: nn.Module) -> bool:
+    """Tell whether a model of transformers finds what texts describe in images, such as OWL-ViT."""
+    is_theirs = transformers_config(module) is not None
+    return is_theirs and {"input_ids", IMAGES} <= signature_of(module).keys()
 
 
 def is_open_clip(module: nn.Module) -> bool:
@@ -159,21 +173,43 @@ def fill(spec: ShapeSpec, like: Tensor) -> Tensor:
     return torch.ones(spec.shape, dtype=like.dtype, device=like.device)
 
 
+# Settings with the width of the text that a denoiser takes, that before a projection first.
+_TEXT_WIDTHS = (
+    *("encoder_hid_dim", "caption_channels", "joint_attention_dim", "text_embed_dim", "text_dim"),
+    "cross_attention_dim",
+)
+
+
 def _of_diffusers(
-    config: Mapping[str, Any], parameters: Mapping[str, Any], batch: int
+    module: nn.Module, parameters: Mapping[str, Any], batch: int
 ) -> dict[str, ShapeSpec] | None:
     """Return the inputs of a denoiser of diffusers; None for its other models."""
+    config: dict[str, Any] = dict(getattr(module, "config", {}))
     image = next((name for name in ("sample", "hidden_states") if name in parameters), None)
     if image is None or "timestep" not in parameters:
         return None
     size = config.get("sample_size") or 32
+    size = 64 if isinstance(size, int) and size > 4096 else size  # samples of a sound
     sides = (size, size) if isinstance(size, int) else tuple(size)
-    named = {image: ShapeSpec((batch, config.get("in_channels") or 3, *sides))}
+    channels, kind = config.get("in_channels") or 3, type(module).__name__
+    sides = sides[:1] if "1D" in kind else (_FRAMES, *sides) if "3D" in kind else sides
+    named = {image: ShapeSpec((batch, channels, *sides))}
+    if "img_ids" in parameters:  # patches in a row and their places, as of Flux
+        named = {image: ShapeSpec((batch, _PATCHES, channels)), "img_ids": ShapeSpec((_PATCHES, 3))}
+        named["txt_ids"] = ShapeSpec((_TEXT_LENGTH, 3))
     named["timestep"] = ShapeSpec((batch,), "int64")
-    width = config.get("cross_attention_dim") or config.get("caption_channels")
+    width = next((config[key] for key in _TEXT_WIDTHS if config.get(key)), None)
     if "encoder_hidden_states" in parameters and width:
         width = width if isinstance(width, int) else width[0]
         named["encoder_hidden_states"] = ShapeSpec((batch, _TEXT_LENGTH, width))
-    if "class_labels" in parameters and config.get("num_embeds_ada_norm"):
+    if "pooled_projections" in parameters and config.get("pooled_projection_dim"):
+        named["pooled_projections"] = ShapeSpec((batch, config["pooled_projection_dim"]))
+    if "controlnet_cond" in parameters:
+        larger = 2 ** (len(config.get("conditioning_embedding_out_channels") or (0,)) - 1)
+        shape = (batch, config.get("conditioning_channels") or 3, *(side * larger for side in sides))
+        named["controlnet_cond"] = ShapeSpec(shape)
+    if "guidance" in parameters and config.get("guidance_embeds"):
+        named["guidance"] = ShapeSpec((batch,))
+    if "class_labels" in parameters and (config.get("num_embeds_ada_norm") or config.get("num_class_embeds")):
         named["class_labels"] = ShapeSpec((batch,), "int64")
     return named

@@ -17,7 +17,7 @@ from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.inputs.from_files import is_shape, open_images, open_named, refuse_other_inputs
 from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.inputs.named_noise import IMAGES, natural_named
+from modelscope_cli.inputs.named_noise import IMAGES, image_argument, natural_named
 from modelscope_cli.inputs.noise import open_noise
 from modelscope_cli.inputs.request import InputRequest, refuse
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
@@ -29,23 +29,27 @@ __all__ = ["Batch", "Inputs", "open_inputs"]
 
 
 def _open_beside_text(
-    named: Mapping[str, Any],
+    images: Sequence[Any],
     request: InputRequest,
     target: ModelSide,
     transforms: Any | None,
     module: nn.Module | None,
 ) -> Inputs:
-    """Open image files for a model that wants text, too, which is noise."""
-    n_images = len(find_images(request.files).files)
+    """Open images or their files for a model that wants text or a time, too, which are noise."""
+    n_images = len(find_images(request.files).files) if request.files else len(images)
     wanted = natural_named(module, n_images) or {}
-    shape = wanted[IMAGES].shape
+    name = image_argument(wanted) or IMAGES
+    shape = wanted[name].shape
     if len(shape) < 4:
         message = (
             f"{type(module).__name__} takes image patches by name, and image files are not cut into patches"
         )
-        raise CannotRunError(message, f"leave out {shlex.quote(request.files[0])}   runs it on noise")
+        what = shlex.quote(request.files[0]) if request.files else "the images"
+        raise CannotRunError(message, f"leave out {what}   runs it on noise")
     rest = replace(request, files=())
-    given = {**wanted, IMAGES: list(request.files)}
+    if name != IMAGES and request.size is None:
+        rest = replace(rest, size=f"{shape[-2]},{shape[-1]}")
+    given = {**wanted, name: list(images)}
     return open_named(given, rest, target, transforms, module, n_of_each=shape[1] if len(shape) == 5 else 0)
 
 
@@ -192,6 +196,10 @@ def open_inputs(
     if given.named is not None:
         refuse_other_inputs(request, list(given.named), module)
         return open_named(given.named, request, target, transforms, module)
+    named = natural_named(module, 1)
+    is_beside_text = named is not None and image_argument(named) is not None
+    if given.images and is_beside_text:
+        return _open_beside_text(given.images, request, target, transforms, module)
     if given.images:
         images = [ListedImage(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
         return repeated(open_images(request, target, transforms, module, images), request.repeat)
@@ -209,8 +217,8 @@ def open_inputs(
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
         refuse(request.size_options() + request.value_options(), "a tensor file")
         return repeated(open_tensors(request, target, module), request.repeat)
-    if request.files and (named := natural_named(module, 1)) is not None and IMAGES in named:
-        return _open_beside_text(named, request, target, transforms, module)
+    if request.files and is_beside_text:
+        return _open_beside_text(request.files, request, target, transforms, module)
     if request.files:
         return repeated(open_images(request, target, transforms, module), request.repeat)
     if request.shapes:

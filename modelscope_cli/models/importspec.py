@@ -65,7 +65,8 @@ def _innermost_line(error: BaseException) -> tuple[str, int] | None:
 def _is_library(filename: str) -> bool:
     paths = sysconfig.get_paths()
     libraries = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")} | {sys.prefix}
-    return any(Path(filename).is_relative_to(library) for library in libraries)
+    path = Path(filename)
+    return "site-packages" in path.parts or any(path.is_relative_to(library) for library in libraries)
 
 
 def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:

@@ -61,8 +61,9 @@ class TensorDifference(Difference):
 class LayerDifference(Difference):
     """One output of one call of a layer, over all images; `order` is that in A, else in B.
 
-    `matched` says how its value was found in a B that is a program, or why it was not, and
-    whether A's own rounding is as large as the difference; None for by name alone.
+    `matched` says how its value was found in a B that is a program, or why it was not; None for by name alone.
+    `rounding` is the relative L2 by which rounding alone changes this output of A, where the row counts as the same
+    because of it; else None.
     """
 
     type: str
@@ -70,6 +71,7 @@ class LayerDifference(Difference):
     call: int
     output: str
     matched: str | None = None
+    rounding: float | None = None
 
     @property
     def key(self) -> tuple[str, int, str]:

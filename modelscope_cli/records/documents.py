@@ -324,9 +324,9 @@ def _one_kind_of_rows(document: _Document, schema: Schema) -> None:
     schema["oneOf"] = [{"required": [key]} for key in lists]
 
 
-def _fingerprint_if_asked(document: _Document, schema: Schema) -> None:
-    """Let `stats` have a fingerprint only where it was asked for."""
-    schema["required"].remove("fingerprint")
+def _only_if_asked(document: _Document, schema: Schema) -> None:
+    """Let `stats` have a fingerprint and frames only where they were asked for."""
+    schema["required"] = [key for key in schema["required"] if key not in ("fingerprint", "frames")]
 
 
 def _no_seed(document: _Document, schema: Schema) -> None:
@@ -363,7 +363,7 @@ def _worst_file(document: _Document, schema: Schema) -> None:
 _EXCEPTIONS: dict[str, Callable[[_Document, Schema], None]] = {
     "diff": _one_kind_of_rows,
     "rules": _rules_alone,
-    "stats": _fingerprint_if_asked,
+    "stats": _only_if_asked,
     "train": _one_training_or_several,
     "watch": _no_seed,
     "weights-scan": _worst_file,

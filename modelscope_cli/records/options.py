@@ -246,8 +246,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         OPTIONS: _options("near_zero T >=0, plot FILE, correlation, fingerprint FILE"),
         "Output": {
             "table": _table(
-                *("layers", "batch-norm", "attention", "channels"),
-                text="Table to print; channels lists dead channels, batch-norm needs --mode train.",
+                *("layers", "batch-norm", "attention", "channels", "frames"),
+                text="Table to print; channels lists dead channels, frames those of clips and slices of volumes, "
+                "batch-norm needs --mode train.",
             ),
             "out": _BLOCKS,
         },

@@ -165,6 +165,31 @@ class AttentionStats(Row):
 
 
 @dataclass(frozen=True, slots=True)
+class FrameStats(Row):
+    """One frame of a clip, or slice of a volume, in one output, over all inputs. Figures are of the finite values.
+
+    Attributes:
+        frame: counted from 0; `frames`: how many the output has, which may be fewer than the input.
+    """
+
+    name: str
+    type: Annotated[str, words(rank=0)]
+    order: Annotated[int, hidden()]
+    call: int
+    output: str
+    frame: Annotated[int, column(rank=0)]
+    frames: Annotated[int, column(rank=5)]
+    mean: Annotated[float | None, figure(rank=0)] = None
+    std: Annotated[float | None, figure(rank=0)] = None
+    min: Annotated[float | None, figure(rank=2)] = None
+    max: Annotated[float | None, figure(rank=2)] = None
+    rms: Annotated[float | None, figure(rank=4)] = None
+    zero_fraction: Annotated[float | None, share(rank=1, key="zero")] = None
+    nan_count: Annotated[int, counter("NaN", key="nan")] = 0
+    inf_count: Annotated[int, counter(key="inf")] = 0
+
+
+@dataclass(frozen=True, slots=True)
 class InputStats:
     """What one argument of the model held, over all images. Figures are of the finite values; None where there are
     none. `shape`: of the first batch. `name`: empty where the arguments were given in order."""
@@ -250,6 +275,7 @@ class StatsRecord(Record):
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
         certificate: of the blocks it was made of; None where it was made in one go.
         fingerprint: where it was asked for; else None.
+        frames: a row a frame of each output, where it was asked for.
     """
 
     document: ClassVar[str] = "stats"
@@ -264,10 +290,12 @@ class StatsRecord(Record):
     attention: tuple[AttentionStats, ...] = ()
     certificate: Certificate | None = None
     fingerprint: Fingerprint | None = None
+    frames: tuple[FrameStats, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document; the fingerprint is in the one that was asked for it."""
+        """Return the JSON document; fingerprint and frames are in the one that was asked for them."""
         document = Record.to_dict(self)
-        if self.fingerprint is None:
-            del document["fingerprint"]
+        for key in ("fingerprint", "frames"):
+            if not document[key]:
+                del document[key]
         return document

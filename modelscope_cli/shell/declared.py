@@ -27,7 +27,7 @@ IN_PYTHON = frozenset(
 )
 LACKS: Mapping[str, frozenset[str]] = {
     "summary": frozenset(["size", "mean", "std", "normalize", "workers"]),
-    "stats": frozenset(["attention"]),
+    "stats": frozenset(["attention", "frames"]),
     "featuremaps": frozenset(["batch", "workers"]),
     "predict": frozenset(["input_shape"]),
     "attack": frozenset(["input_shape", "input", "batch", "workers"]),

@@ -330,7 +330,7 @@ class Watcher:
     def _write_due_facts(self, report: StepReport) -> None:
         """Write facts at growing intervals for each optimizer, whose phase may end before the run does."""
         due = self._facts_due.get(report.optimizer, _NEXT_PHASE if self._facts_due else 1)
-        if report.is_recorded and report.step + 1 >= due:
+        if report.step + 1 >= due:
             self._facts_due[report.optimizer] = 2 * (report.step + 1)
             self._write_facts()
 

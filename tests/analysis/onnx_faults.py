@@ -12,7 +12,8 @@ import torch
 def export(model, x, file, **options):
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
-        return torch.onnx.export(model, (x,), file, verbose=False, **options)
+        args = x if isinstance(x, tuple) else (x,)
+        return torch.onnx.export(model, args, file, verbose=False, **options)
 
 
 def statuses(record):

@@ -114,6 +114,62 @@ def test_why_an_output_is_read_as_what_it_is(module, output, kind, why):
     assert ("--output-kind" in answer.note) == bool(why)
 
 
+class Gated(nn.Module):
+    """Its last layer is a sigmoid inside a block, and not of the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.gate = nn.Linear(3, 4), nn.Sequential(nn.Linear(3, 3), nn.Sigmoid())
+        self.block = nn.Module()
+        self.block.pool, self.block.gate = nn.Identity(), self.gate
+
+
+@pytest.mark.parametrize(("module", "made", "kind", "has_several"), [
+    (nn.Identity(), lambda x: x.softmax(1), "classes", False),
+    (nn.Identity(), lambda x: x.softmax(1).half(), "classes", False),
+    (nn.Sequential(nn.Linear(3, 4), nn.Sigmoid()), lambda x: x.sigmoid(), "classes", True),
+    (nn.Sequential(nn.Linear(3, 1), nn.Sigmoid()), lambda x: x[:, :1].sigmoid(), "classes", True),
+    (nn.Identity(), F.normalize, "vectors", None),
+    (nn.Identity(), lambda x: F.normalize(x.relu() + 0.1), "vectors", None),
+    (Gated(), lambda x: x.sigmoid(), "classes", False),  # numbers like any others
+    (nn.Identity(), lambda x: x, "classes", False),
+])  # fmt: skip
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_read_by_their_values(module, made, kind, has_several, seed):
+    x = numbers(5, 4, seed=seed)
+    answer = OutputReader("custom", None, module).read(made(x), (torch.zeros(5, 3, 8, 8),), 5)
+    assert answer.kind == kind
+    is_undone = isinstance(module, nn.Sequential) or made(x).sum(1).sub(1).abs().max() < 0.01
+    if kind == "classes":
+        assert answer.main.has_several == has_several
+        scores = (
+            answer.main.tensor().float().sigmoid() if has_several else answer.main.tensor().float().softmax(1)
+        )
+        expected = made(x).float() if is_undone else made(x).softmax(1)
+        assert torch.allclose(scores, expected, atol=1e-3)
+
+
+def test_later_rows_are_read_as_the_first_are():
+    """Of a changed model a row may be zeros, which are no unit vectors."""
+    reader = OutputReader("custom", None, nn.Identity())
+    kinds = [
+        reader.read(rows, (torch.zeros(2, 3, 8, 8),), 2).kind for rows in (F.normalize(SCORES), 0 * SCORES)
+    ]
+    assert kinds == ["vectors", "vectors"]
+
+
+@pytest.mark.parametrize("ending", [nn.Softmax(1), nn.Sigmoid()])
+def test_scores_of_a_model_that_ends_in_probabilities_are_those(ending):
+    torch.manual_seed(0)
+    model, images = nn.Sequential(nn.Flatten(), nn.Linear(48, 5), ending), numbers(3, 3, 4, 4)
+    with torch.no_grad():
+        expected = model(images)
+    for prediction, row in zip(ms.predict(model, images, top=5), expected, strict=True):
+        assert_close(
+            torch.tensor([one.score for one in prediction.top]), row[[one.index for one in prediction.top]]
+        )
+
+
 @pytest.mark.parametrize(("output", "wanted", "kind", "path"), [
     (MAPS, "segmentation", "pixels", ""),
     (SCORES, "embedding", "vectors", ""),

@@ -29,6 +29,10 @@ class Tiny(nn.Module):
 
 class Other(Tiny):
     pass
+
+class Embedding(Tiny):
+    def forward(self, x):
+        return nn.functional.normalize(super().forward(x))
 """
 TINY = "models.py:Tiny"
 LEARN = f"-m {TINY} --pictures 20 --size 8 --steps 3 --batch 4"
@@ -91,6 +95,8 @@ lrfind {LEARN} --smoothing 1
 train {LEARN} --optimizer sdg
 train {LEARN} --vary norm-layr=batch
 explain {TINY} dot.png --method gradcm --no-save --no-receipt
+explain models.py:Embedding dot.png --method saliency --no-save --no-receipt
+stats {TINY} dot.png --table frames
 attack {TINY} dot.png --method fgsm --steps 3
 check {TINY} --select MS1000
 check two --mode train

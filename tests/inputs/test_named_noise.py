@@ -10,6 +10,7 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.forward_signature import suggestion
 from modelscope_cli.inputs.named_noise import natural_named
 
 transformers = pytest.importorskip("transformers")
@@ -158,3 +159,54 @@ def test_images_of_a_size_that_the_model_has_as_an_attribute(photo: Path) -> Non
     model.image_size = 32  # type: ignore[assignment]
     assert ms.summary(model).run.input.shape == ((1, 3, 32, 32),)
     assert ms.predict(model, photo).run.input.shape == ((1, 3, 32, 32),)
+
+
+BLOCKS = {"block_out_channels": (8, 16), "norm_num_groups": 4, "layers_per_block": 1}
+CROSSED = {"cross_attention_dim": 8, "attention_head_dim": 4}
+DOWN = {"down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D")}
+HEADS = {"num_attention_heads": 2, "attention_head_dim": 8, "sample_size": 8, "in_channels": 4}
+DENOISERS = {
+    "ControlNetModel": {**BLOCKS, **CROSSED, **DOWN, "conditioning_embedding_out_channels": (8, 8)},
+    "UNet2DConditionModel": {
+        **{**BLOCKS, **CROSSED, **DOWN, "sample_size": 16},
+        "up_block_types": ("CrossAttnUpBlock2D", "UpBlock2D"),
+    },
+    "PixArtTransformer2DModel": {
+        **{**HEADS, "out_channels": 8, "num_layers": 1, "cross_attention_dim": 16, "caption_channels": 12}
+    },
+    "SD3Transformer2DModel": {
+        **{**HEADS, "num_layers": 1, "caption_projection_dim": 16, "joint_attention_dim": 8},
+        "pooled_projection_dim": 8,
+    },
+    "FluxTransformer2DModel": {
+        **{"in_channels": 4, "num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2},
+        **{"attention_head_dim": 16, "joint_attention_dim": 8, "pooled_projection_dim": 8},
+        **{"guidance_embeds": True, "axes_dims_rope": (4, 4, 8)},
+    },
+    "UNet2DModel": {
+        **{**BLOCKS, "sample_size": 16, "num_class_embeds": 5},
+        **{"down_block_types": ("DownBlock2D",) * 2, "up_block_types": ("UpBlock2D",) * 2},
+    },
+}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", DENOISERS)
+def test_the_inputs_of_a_denoiser_are_filled_in(name: str, photo: Path) -> None:
+    diffusers = pytest.importorskip("diffusers")
+    model = getattr(diffusers, name)(**DENOISERS[name]).eval()
+    assert ms.summary(model).totals.params == sum(p.numel() for p in model.parameters())
+    assert ms.stats(model).layers
+    if name == "UNet2DModel":
+        assert ms.stats(model, photo).run.input.shape[0] == (1, 3, 16, 16)
+
+
+@pytest.mark.parametrize(("names", "hint"), [
+    ("x, t", "--input x=photo.png --input t=int64:1"),
+    ("image, timesteps", "--input image=photo.png --input timesteps=int64:1"),
+    ("x, words_ids", "--input x=photo.png --input words_ids=int64:1,16"),
+])  # fmt: skip
+def test_the_hint_of_a_missing_argument_says_what_it_may_be(names: str, hint: str) -> None:
+    namespace: dict[str, Any] = {"nn": nn}
+    exec(f"class Net(nn.Module):\n def forward(self, {names}): return x", namespace)
+    assert suggestion(namespace["Net"](), "photo.png") == hint

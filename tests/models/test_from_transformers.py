@@ -427,7 +427,8 @@ def test_a_model_of_text_and_images_takes_both_by_name(image: Image.Image, tmp_p
     alone = ms.summary(clip).run.input  # noise of both where nobody says anything
     assert (alone.names, alone.shape) == (("input_ids", "pixel_values"), ((1, 16), (1, 3, 32, 32)))
     with pytest.raises(UsageError, match="takes integers as 'input_ids', not an image") as raised:
-        ms.stats(clip, image)
+        ms.stats(clip, pixels)
+    assert ms.stats(clip, image).run.input.names == ("input_ids", "pixel_values")
     assert "input='input_ids=int64:1,16', input='pixel_values=1,3,32,32'" in raised.value.hint
     with pytest.raises(UsageError, match="no argument 'pixel_value'"):
         ms.stats(clip, {"pixel_value": pixels, "input_ids": ids})
@@ -442,3 +443,23 @@ def test_noise_is_of_the_size_frames_and_channels_of_the_config(kind: str, said:
     config = getattr(transformers, f"{kind}Config")(**TINY, patch_size=8, **said)
     model = getattr(transformers, f"{kind}Model")(config)
     assert ms.summary(model).run.input.shape == ((1, *shape),)
+
+
+def test_boxes_of_what_texts_describe(tmp_path: Path) -> None:
+    """A sigmoid of the best text of each query, as `post_process_object_detection` of OWL-ViT."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**sizes, "vocab_size": 50, "max_position_embeddings": 6}
+    vision = {**sizes, "image_size": 32, "patch_size": 8}
+    config = transformers.OwlViTConfig(text_config=text, vision_config=vision, projection_dim=16)
+    model = transformers.OwlViTForObjectDetection(config).eval()
+    image, texts = torch.randn(1, 3, 32, 32), torch.randint(1, 50, (3, 6))
+    with torch.no_grad():
+        logits = model(pixel_values=image, input_ids=texts).logits[0]
+    scores, labels = logits.max(1)
+    order = scores.argsort(descending=True, stable=True)
+    ours = ms.predict(model, {"pixel_values": image, "input_ids": texts}, top=400)[0].top
+    assert [one.index for one in ours] == labels[order].tolist()
+    assert torch.allclose(torch.tensor([one.score for one in ours]), scores[order].sigmoid())
+    with pytest.raises(CannotRunError, match="finds what texts describe"):
+        ms.predict(model, Image.new("RGB", (32, 32)))

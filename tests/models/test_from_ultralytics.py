@@ -172,6 +172,33 @@ def test_boxes_of_a_detector_without_suppression():
     )
 
 
+def test_boxes_of_queries_are_those_of_the_library(tmp_path):
+    import numpy as np
+    from ultralytics.models.rtdetr.predict import RTDETRPredictor
+
+    torch.manual_seed(0)
+    convs = [[-1, 1, "Conv", [16, 3, 8]], [-1, 1, "Conv", [16, 3, 2]], [-1, 1, "Conv", [16, 3, 2]]]
+    head = [[[0, 1, 2], 1, "RTDETRDecoder", ["nc", 32, 20, 4, 4, 2]]]
+    cfg = {"nc": 3, "scales": {"n": [1, 1, 1024]}, "scale": "n", "backbone": convs, "head": head}
+    net = tasks.RTDETRDetectionModel(cfg, nc=3, verbose=False).eval()
+    net.names, net.args = NAMES, {"imgsz": 64}
+    with torch.no_grad():
+        for layer in net.model[-1].dec_score_head:
+            layer.weight.mul_(20)
+            layer.bias.fill_(0)
+    pixels = np.random.default_rng(0).integers(0, 255, (75, 131, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    how = {"imgsz": 64, "conf": 0.25, "save": False, "verbose": False, "project": str(tmp_path)}
+    (theirs,) = RTDETRPredictor(overrides=how)(pixels[..., ::-1], model=net)
+    ours, rows = ms.predict(net, tmp_path / "image.png", top=400)[0].top, theirs.boxes
+    order = rows.conf.argsort(descending=True, stable=True)
+    assert len(ours) == len(rows) > 5
+    assert len(set(rows.cls.tolist())) > 1
+    assert [one.index for one in ours] == rows.cls[order].int().tolist()
+    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
+    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
+
+
 def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
     import cv2
     import numpy as np

@@ -13,16 +13,18 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION, AttentionCall, AttentionWatch, Heads
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
+from modelscope_cli.analysis.activations.frames import observe_frames
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, to_input_row
 from modelscope_cli.analysis.activations.observer import ActivationObserver, observe_activations, to_rows
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.comparison.fingerprint import take_fingerprint
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header
-from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.batch import Batch, shapes_of
+from modelscope_cli.inputs.decoding import frames_in
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.output_files import check_file
@@ -34,6 +36,7 @@ from modelscope_cli.records.stats import (
     COLUMN_OF_FIGURE,
     AttentionStats,
     Fingerprint,
+    FrameStats,
     StatsRecord,
     quantiles_in,
 )
@@ -193,6 +196,7 @@ def stats(
     plot: str | PathLike[str] | None = None,
     correlation: bool = False,
     attention: bool = False,
+    frames: bool = False,
     fingerprint: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
@@ -213,6 +217,7 @@ def stats(
         plot: save one figure of all the distributions (.png .svg .pdf).
         correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
+        frames: also measure each frame of a clip, or slice of a volume, in a separate pass.
         fingerprint: write a small file (.json) of this run, with which `diff` compares a run on another machine or
             in another runtime. Takes a separate pass. In Python: `record.fingerprint`.
         hook: changes to values during the pass, in the syntax of `--hook`.
@@ -249,7 +254,12 @@ def stats(
     }
     options = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
     alone = _why_alone(
-        mode, correlation=correlation, attention=attention, fingerprint=fingerprint is not None, hook=hook
+        mode,
+        correlation=correlation,
+        attention=attention,
+        frames=frames,
+        fingerprint=fingerprint is not None,
+        hook=hook,
     )
     repeat = {**options, "columns": columns if plot is None else None}
     arguments: dict[str | int, ArgumentStats] = {}
@@ -267,6 +277,7 @@ def stats(
             n_batches=subject.inputs.n_batches,
         )
     rows = to_rows(activations)
+    by_frame = _frames(subject, selection, is_training) if frames else ()
     heads = _attention(subject, selection, is_training) if attention else ()
     printed = _fingerprint(subject, selection, is_training) if fingerprint is not None else None
     hooks = subject.conclude()
@@ -286,6 +297,7 @@ def stats(
         attention=heads,
         certificate=blocks.certificate(),
         fingerprint=printed,
+        frames=by_frame,
     )
     with blocks.write() as stage:
         if stage is not None:
@@ -302,13 +314,20 @@ def stats(
 
 
 def _why_alone(
-    mode: str, *, correlation: bool, attention: bool, fingerprint: bool, hook: str | Sequence[str]
+    mode: str,
+    *,
+    correlation: bool,
+    attention: bool,
+    frames: bool,
+    fingerprint: bool,
+    hook: str | Sequence[str],
 ) -> str:
     """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
         "in train mode every batch norm sees the batches in order": mode == "train",
         "channel correlations cannot be resumed (too large to store)": correlation,
         "the table of attention cannot be computed in blocks": attention,
+        "the table of frames cannot be computed in blocks": frames,
         "a fingerprint is made in one go": fingerprint,
         "--hook counts its changes over all batches": bool(hook),
     }
@@ -337,6 +356,26 @@ def _fingerprint(subject: Subject, selection: Selection, is_training: bool) -> F
         subject.loaded,
         _again(subject, "fingerprint"),
         selection,
+        is_training=is_training,
+        interventions=subject.bound.interventions,
+    )
+
+
+def _frames(subject: Subject, selection: Selection, is_training: bool) -> tuple[FrameStats, ...]:
+    """Run all batches again to measure every frame or slice."""
+    loaded, args = subject.loaded, subject.first.args
+    dim, n_frames = frames_in(loaded.module, loaded.family, args)
+    if not dim:
+        shapes = ", ".join("x".join(map(str, shape)) for shape in shapes_of(args))
+        message = (
+            f"the table of frames needs one clip or volume of five dimensions, and the input is {shapes}"
+        )
+        raise UsageError(message, "leave out --table frames")
+    return observe_frames(
+        loaded.module,
+        _again(subject, "frames"),
+        selection,
+        n_frames,
         is_training=is_training,
         interventions=subject.bound.interventions,
     )

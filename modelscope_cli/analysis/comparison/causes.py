@@ -5,7 +5,8 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,30 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.entering import coarse, of_input, other_channels
-from modelscope_cli.analysis.comparison.evidence import Divergence, Stored, gathered, outputs_of, under
-from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
-from modelscope_cli.analysis.comparison.variants import Changed, apart, explains, find_change
+from modelscope_cli.analysis.comparison.evidence import (
+    Divergence,
+    OnValues,
+    Stored,
+    gathered,
+    outputs_of,
+    under,
+)
+from modelscope_cli.analysis.comparison.programs import (
+    ExportedProgramRun,
+    Key,
+    Matching,
+    OnnxProgram,
+    modules_of,
+)
+from modelscope_cli.analysis.comparison.variants import (
+    Changed,
+    apart,
+    coarse,
+    explains,
+    find_change,
+    of_input,
+    other_channels,
+)
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -35,8 +56,13 @@ def find_causes(
     args: Arguments,
     tolerance: float,
     preprocessing: Preprocessing | None,
+    values: Mapping[Key, Tensor],
 ) -> tuple[Cause, ...]:
-    """Return the causes that a check shows, the first first; empty if none does."""
+    """Return the causes that a check shows, the first first; empty if none does.
+
+    Args:
+        values: those of B, where A is unstable: each layer of A is then given what enters it in B.
+    """
     tested = [row for row in rows if row.rel_l2 is not None or row.status == "reshaped"]
     first = next((row for row in tested if row.status not in ("same", "not tested")), None)
     if first is not None and matching is not None:
@@ -53,11 +79,13 @@ def find_causes(
         if n_layers and not any(key[0] for key in matching.values):
             message = f"none of the {n_layers} layers of A is in B, by name, shape or value"
             return (Cause("other_model", None, message, "give the file that was exported from A"),)
-    evidence = gathered(a, b, first, tested, untested, matching, args)
+    on_b = (OnValues(values, first.key),) if values else ()
+    given_a = replace(a, interventions=(*a.interventions, *on_b))
+    evidence = gathered(given_a, b, first, tested, untested, matching, args)
     checks: tuple[Callable[[], Iterator[Cause]], ...] = (
         lambda: _training(a, b),
         lambda: _batch(a, b, args, tolerance),
-        lambda: _entering(a, b, evidence, tolerance, preprocessing),
+        lambda: _entering(given_a, b, evidence, tolerance, preprocessing),
         lambda: _order(evidence, tolerance),
         lambda: _cast(evidence, tolerance),
         lambda: _variants(b, evidence, tolerance),
@@ -380,7 +408,7 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
     if not ours.is_floating_point() or not theirs.is_floating_point() or theirs.shape != ours.shape:
         return None
     gaps = (ours.detach().cpu().double() - theirs.detach().cpu().double()).abs()
-    is_other = gaps > slack * ours.detach().abs().max().double()
+    is_other = gaps > (slack * ours.detach().abs().max().double()).clamp_min(torch.finfo(ours.dtype).tiny)
     count = int(is_other.sum())
     if not count:
         return None

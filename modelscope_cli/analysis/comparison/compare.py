@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
+from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations, rank_layers
 from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
-from modelscope_cli.analysis.comparison.evidence import rounding
-from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, program_of
-from modelscope_cli.analysis.comparison.ranking import rank_layers
+from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
+from modelscope_cli.analysis.comparison.programs import CompiledRun, Key, Program, program_of
 from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
 from modelscope_cli.analysis.comparison.sides import (
     Source,
@@ -214,8 +213,9 @@ class ModelComparison:
             hooked={name for binding in bound for hook in binding.hooks for name in hook.target.names},
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
+        values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
-            diff = _with_rounding(diff, hooked_a, first, tolerance)
+            diff, values = _with_rounding(diff, hooked_a, hooked_b, first, tolerance)
         tell(self.progress, (), diff.warnings)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
         is_meant = program is None and (  # another precision or mode that was asked for is no news
@@ -225,7 +225,14 @@ class ModelComparison:
             ()
             if is_meant
             else find_causes(
-                hooked_a, hooked_b, diff.examined, diff.matching, first, tolerance, inputs.preprocessing
+                hooked_a,
+                hooked_b,
+                diff.examined,
+                diff.matching,
+                first,
+                tolerance,
+                inputs.preprocessing,
+                values,
             )
         )
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
@@ -285,21 +292,26 @@ class ModelComparison:
         )
 
 
-def _with_rounding(diff: Activations, a: Side, args: Arguments, tolerance: float) -> Activations:
-    """Take a difference for none where A's own rounding is as large, and say so in its row."""
-    keys = {
-        row.key: row.rel_l2 for row in diff.examined if row.status == "changed" and row.rel_l2 is not None
-    }
-    moved = rounding(a, keys.keys(), args) if keys else {}
-    within = {key: moved[key] for key, distance in keys.items() if distance <= moved.get(key, 0.0)}
+def _with_rounding(
+    diff: Activations, a: Side, b: Side, args: Arguments, tolerance: float
+) -> tuple[Activations, dict[Key, Tensor]]:
+    """Mark the differences that are no larger than A's own rounding, and not of the layer alone, as the same.
+
+    Also returns the values of B where A is that unstable.
+    """
+    changed = {row.key: row for row in diff.examined if row.status == "changed" and row.rel_l2 is not None}
+    own = within_rounding(a, changed, args) if changed else {}
+    if not own or b.program is None or diff.matching is None:
+        return diff, {}
+    values = {one.key: one.tensor.clone() for one in diff.matching.stream(b.program, b.place(args))}
+    for key in alone_different(a, values, own.keys(), args, tolerance):
+        del own[key]
 
     def judged(row: LayerDifference) -> LayerDifference:
-        if row.key not in within:
-            return row
-        remark = f"within A's own rounding, {within[row.key]:.1e}"
-        return replace(row, status="same", matched=f"{row.matched}; {remark}" if row.matched else remark)
+        return replace(row, status="same", rounding=own[row.key]) if row.key in own else row
 
-    return replace(diff, rows=tuple(map(judged, diff.rows)), examined=tuple(map(judged, diff.examined)))
+    judged_rows = tuple(map(judged, diff.rows)), tuple(map(judged, diff.examined))
+    return replace(diff, rows=judged_rows[0], examined=judged_rows[1]), values
 
 
 def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:

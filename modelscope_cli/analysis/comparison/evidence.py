@@ -1,8 +1,8 @@
 """What enters and leaves the first layer that diverges, and runs of A with one thing changed."""
 
+import math
 from collections import deque
-from collections.abc import Iterator, Sequence, Set
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,20 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.programs import MOVING, Key, LayerNames, Matching, OnnxProgram, Seen
+from modelscope_cli.analysis.comparison.distance import Distance, sum_up, to_distance
+from modelscope_cli.analysis.comparison.programs import MOVING, Key, LayerNames, Matching, OnnxProgram
 from modelscope_cli.analysis.comparison.variants import Changed, apart
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.session import Call, Intervention, Observer
+from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments
 
 _ALIKE = 1e-5  # relative L2 within which a value that enters on both sides is the same
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
-_N_DIGITS = 8  # units in the last place by which the kernels of two runtimes may differ
-_N_ROUNDED = 4096  # values sampled of an output
+_SLACK = 2  # where no digit is left, each run is as far from the others
+_N_RUNS, _FAR = 8, 100  # with other rounding; of the first difference to the rounding that cannot explain it
+_N_DIGITS = {8: 8, 4: 8, 2: 2}  # units in the last place by which the kernels of runtimes differ, by bytes
+_INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+_N_KEPT = 1 << 24  # values of outputs that are kept at once
 
 
 @dataclass(slots=True)
@@ -99,10 +104,12 @@ def gathered(
         names = [*folded[-1:], first.name]
     modules = tuple((name, module.get_submodule(name)) for name in names) if first.name else ()
     start = (names[0], first.call)
-    tap = _run(a, args, start, (first.name, first.call))
+    tap = _Tap(start, (first.name, first.call))
+    a.run(args, tap)
     between: tuple[Tensor, ...] = ()
     if b.program is None or matching is None:
-        other = _run(b, args, start, (first.name, first.call))
+        other = _Tap(start, (first.name, first.call))
+        b.run(args, other)
         b_in = tuple(other.entering)
         b_out = other.leaving
     else:
@@ -133,16 +140,6 @@ def gathered(
     )
 
 
-def _run(side: Side, args: Arguments, first: tuple[str, int], last: tuple[str, int]) -> _Tap:
-    tap = _Tap(first, last)
-    module = side.loaded.module
-    with HookSession(
-        module, [tap], is_training=side.is_training, interventions=side.interventions
-    ) as session:
-        session.run(side.place(args))
-    return tap
-
-
 def _values_of(
     b: Side, matching: Matching, key: Key, layers: Set[str], args: Arguments, same: Set[str | None]
 ) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...]]:
@@ -152,6 +149,8 @@ def _values_of(
     if out is None:
         return (), None, ()
     by_name = {value.name: value for value in program.values}
+    model = program.net.model if isinstance(program, OnnxProgram) else None
+    stored = {one.name for one in model.initialisers} if model is not None else set()
     entering: dict[str, None] = {}
     waiting, inside = [out], set[str]()
     while waiting:
@@ -164,7 +163,7 @@ def _values_of(
             is_before = source is not None and len(layers) > 1 and source.operator in MOVING  # a convolution
             if source is not None and layers & {*source.modules} and not is_before:
                 waiting.append(name)
-            elif source is not None or not _is_stored(program, name):
+            elif source is not None or name not in stored:
                 entering[name] = None
     wanted = [name for name in entering if name in by_name]
     since: dict[str, None] = {}
@@ -180,12 +179,6 @@ def _values_of(
     given = [tensor for _, tensor in tensors_in(placed)] if len(wanted) < len(entering) else []
     entered = (*(computed[name] for name in wanted if name in computed), *given)
     return entered, computed.get(out), tuple(computed[name] for name in since if name in computed)
-
-
-def _is_stored(program: Any, name: str) -> bool:
-    return isinstance(program, OnnxProgram) and any(
-        one.name == name for one in program.net.model.initialisers
-    )
 
 
 class Stored:
@@ -222,48 +215,116 @@ def outputs_of(a: Side, b: Side, args: Arguments) -> tuple[Tensor, Tensor] | Non
     assert b.program is not None
     tap = _Tap(("", 0), ("", 0))
     try:
-        with HookSession(a.loaded.module, [tap], interventions=a.interventions) as session:
-            session.run(a.place(args))
+        a.run(args, tap)
         made = next(iter(b.program.run(b.place(args), b.program.outputs[:1])), None)
     except CannotRunError:
         return None
     return (tap.leaving, made[1].clone()) if tap.leaving is not None and made is not None else None
 
 
-class _Rounded(Intervention):
-    """Changes what layers return in the last digits, and keeps samples of the values that are asked for."""
+class _Kept(Intervention):
+    """Keeps the values of some outputs, or as many spread over them as fit."""
 
-    def __init__(self, keys: Set[Key], seed: int | None) -> None:
-        self._keys, self._seed = keys, seed
-        self._random = torch.Generator().manual_seed(seed or 0)
-        self.samples: dict[Key, Seen] = {}
+    def __init__(self, keys: Set[Key]) -> None:
+        self._keys, self._most = keys, max(_N_KEPT // max(len(keys), 1), 4096)
+        self.values: dict[Key, Tensor] = {}
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
-        if self._seed is not None and isinstance(output, Tensor) and output.is_floating_point():
-            digits = _N_DIGITS * torch.finfo(output.dtype).eps
-            noise = torch.randn(output.shape, generator=self._random)
-            output = output * (1 + digits * noise).to(output)
         for path, tensor in tensors_in(output):
             if (key := (call.name, call.index, path)) in self._keys:
-                self.samples[key] = Seen.of(tensor, _N_ROUNDED)
+                flat = tensor.detach().reshape(-1)
+                self.values[key] = flat[:: -(-len(flat) // self._most) or 1].clone()
         return output
 
 
-def rounding(a: Side, keys: Set[Key], args: Arguments) -> dict[Key, float]:
-    """Return how far A's own outputs move, by relative L2, where layers round otherwise: the most of four runs."""
+class OnValues(Intervention):
+    """Replaces what layers return by the values of B, so that each layer is given what enters it in B.
 
-    def samples(seed: int | None) -> dict[Key, Seen]:
-        changed = _Rounded(keys, seed)
-        interventions = (*a.interventions, changed)
-        session = HookSession(a.loaded.module, is_training=a.is_training, interventions=interventions)
-        with torch.random.fork_rng(devices=[]), session:
-            torch.manual_seed(a.seed)
-            session.run(a.place(args))
-        return changed.samples
+    Attributes:
+        distances: how far A's value was from that of B.
+    """
 
-    plain = samples(None)
-    runs = [samples(seed) for seed in range(4)]
-    return {key: max(one.distance(run[key]) for run in runs if key in run) for key, one in plain.items()}
+    def __init__(self, values: Mapping[Key, Tensor], spared: Key | None = None) -> None:
+        self._values, self._spared = values, spared
+        self.distances: dict[Key, Distance] = {}
+
+    def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
+        return map_tensors(output, lambda path, one: self._replaced((call.name, call.index, path), one))
+
+    def _replaced(self, key: Key, ours: Tensor) -> Tensor:
+        theirs = self._values.get(key)
+        if theirs is None or theirs.shape != ours.shape or key == self._spared:
+            return ours
+        self.distances[key] = to_distance(sum_up(ours, theirs))
+        return theirs.to(ours, copy=True)
+
+
+def within_rounding(
+    a: Side, rows: Mapping[Key, Distance | LayerDifference], args: Arguments, *forced: Intervention
+) -> dict[Key, float]:
+    """Return the outputs that differ hardly more than rounding moves them in A, and how far that is by relative L2.
+
+    Monte Carlo arithmetic (Parker, 1997): every operator's result is changed in its last digits, at random. Runs
+    are repeated until they explain each difference, and end early where the first is far beyond the rounding.
+
+    Args:
+        forced: act after the values are taken.
+    """
+    plain = _disturbed(a, rows.keys(), args, forced, None)
+    moved: dict[Key, float] = {}
+    for seed in range(_N_RUNS):
+        found = _disturbed(a, rows.keys() - moved.keys(), args, forced, seed)
+        for n, (key, row) in enumerate(rows.items()):
+            if key in moved or key not in found or found[key].shape != plain[key].shape:
+                continue
+            own = to_distance(sum_up(plain[key], found[key]))
+            if (row.rel_l2 or 0.0) <= _SLACK * own.rel_l2 and (not row.nonfinite or own.nonfinite):
+                moved[key] = own.rel_l2
+            elif n == 0 and (row.rel_l2 or 0.0) > _FAR * own.rel_l2:
+                return moved
+        if len(moved) == len(rows):
+            break
+    return moved
+
+
+def _disturbed(
+    a: Side, keys: Set[Key], args: Arguments, forced: Sequence[Intervention], seed: int | None
+) -> dict[Key, Tensor]:
+    """Return outputs of A; with a seed, each operator rounds otherwise."""
+    kept, random = _Kept(keys), torch.Generator().manual_seed(seed or 0)
+    stored = {_place(one) for one in (*a.loaded.module.parameters(), *a.loaded.module.buffers())}
+
+    def disturb(operator: Any, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
+        places = {_place(one) for _, one in tensors_in((given, named))}
+        for _, one in tensors_in(result):
+            is_new = _place(one) not in places or (one is given[0] and _place(one) not in stored)
+            if is_new and type(one) is Tensor and one.is_floating_point() and one.layout == torch.strided:
+                eps, kind = torch.finfo(one.dtype).eps, _INTEGERS[one.itemsize]
+                last = (
+                    1 << int(-math.log2(eps)) // 3
+                ) - 1  # bits that are zero in numbers that were not rounded
+                noise = 2 * torch.rand(one.shape, generator=random).to(one.device) - 1
+                scale = _N_DIGITS[one.itemsize] * eps
+                one.mul_(torch.where(one.view(kind) & last != 0, 1 + scale * noise, 1.0).to(one.dtype))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(a.seed)
+        a.run(args, changes=(kept, *forced), mode=None if seed is None else operators_shown_to(disturb))
+    return kept.values
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else id(tensor)
+
+
+def alone_different(
+    a: Side, values: Mapping[Key, Tensor], keys: Set[Key], args: Arguments, tolerance: float
+) -> set[Key]:
+    """Return the outputs of A that differ from those of B even where the layers are given what enters B's."""
+    on_b = OnValues(values)
+    _disturbed(a, set(), args, (on_b,), None)
+    apart = {key: one for key, one in on_b.distances.items() if key in keys and one.exceeds(tolerance)}
+    return apart.keys() - within_rounding(a, apart, args, OnValues(values)).keys() if apart else set()
 
 
 class _Window(_Tap, Intervention):
@@ -316,10 +377,8 @@ def under(
     name = evidence.modules[0][0] if evidence.modules else ""
     last = (evidence.name, evidence.call) if is_inside else ("", 0)
     window = _Window((name, evidence.call), last, changed, start, skipped)
-    session = HookSession(a.loaded.module, [window], interventions=(*a.interventions, window))
     try:
-        with session, changed or nullcontext():
-            session.run(a.place(evidence.args))
+        a.run(evidence.args, window, changes=(window,), mode=changed)
     except CannotRunError:
         return None
     if not name or is_inside:

@@ -35,9 +35,8 @@ from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide, from_sheet, to_sheet
-from modelscope_cli.inputs.decoding import CLIPS
+from modelscope_cli.inputs.decoding import frames_in
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.model_config import clip_of
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
@@ -57,7 +56,6 @@ from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
-    from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.models.request import Model
 
 
@@ -226,7 +224,7 @@ def explain(
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
         )
-    if _frames(subject.loaded, subject.first.args)[0]:
+    if frames_in(subject.loaded.module, subject.loaded.family, subject.first.args)[0]:
         names = _of_pixels(names, method)
     n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
@@ -409,7 +407,7 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
     preprocessing = subject.inputs.preprocessing
     together: list[int] = []
 
-    frame_dim, n_frames = _frames(loaded, subject.first.args)
+    frame_dim, n_frames = frames_in(loaded.module, loaded.family, subject.first.args)
 
     def unfolded(sheet: Tensor) -> Tensor:
         return from_sheet(sheet, n_frames, frame_dim) if frame_dim else sheet
@@ -466,16 +464,6 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
                 )
 
         yield ask
-
-
-def _frames(loaded: "LoadedModel", args: Arguments) -> tuple[int, int]:
-    """Return the dimension of the frames or slices of the input and their number; 0 and 1 for images."""
-    tensors = [tensor for _, tensor in tensors_in(args)]
-    if len(tensors) != 1 or tensors[0].ndim != 5:
-        return 0, 1
-    clip = clip_of(loaded.module, loaded.family)
-    dim = 1 + CLIPS[clip[0] if clip is not None else "video"]
-    return dim, tensors[0].shape[dim]
 
 
 def _images(args: Arguments) -> Iterator[Tensor]:

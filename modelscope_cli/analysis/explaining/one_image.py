@@ -169,9 +169,12 @@ def _outcomes(
     size = (image.shape[-2], image.shape[-1])
     outcomes: dict[str, MethodResult] = {}
     unfit: dict[str, UnfitError] = {}
-    for name in names:
+    flat = {name for name in names if METHODS[name].is_local and question.target.is_at_peak}
+    for name in sorted(names, key=flat.__contains__):
         started = time.perf_counter()
         try:
+            if name in flat:
+                raise _at_peak()
             explanation = METHODS[name].explain(scored, image)
             if not explanation.cells.any():
                 raise no_gradient("the image")
@@ -193,6 +196,12 @@ def _outcomes(
             share = share_of(outcome.map.cells, question.logit - blank(METHODS[name].kind))
             outcomes[name] = replace(outcome, adds_up_to=share)
     return outcomes, {name: error.message for name, error in unfit.items()}
+
+
+def _at_peak() -> UnfitError:
+    """Return the error for a gradient that is zero but for rounding, whatever the image."""
+    message = "the output is most like itself, so the gradient of this similarity is zero"
+    return UnfitError(message, "--method integrated-gradients,occlusion")
 
 
 def _because(error: UnfitError, model: nn.Module) -> UnfitError:

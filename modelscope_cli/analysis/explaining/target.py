@@ -34,6 +34,7 @@ class ClassTarget:
     is_contrast: bool = False
     n_classes: int = 0
     has_probability: ClassVar[bool] = True
+    is_at_peak: ClassVar[bool] = False
     score_name: ClassVar[str] = "logit"
 
     @property
@@ -86,6 +87,10 @@ class OtherTarget:
     @property
     def has_probability(self) -> bool:
         return self.followed.probability is not None
+
+    @property
+    def is_at_peak(self) -> bool:
+        return self.followed.is_at_peak
 
     @property
     def score_name(self) -> str:

@@ -139,9 +139,7 @@ def backward_pass() -> Iterator[None]:
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif "modified by an inplace operation" in reason:
-            hint = (
-                "return a new tensor from the function of --hook instead of writing to the one it was given"
-            )
+            hint += "; a function of --hook has to return a new tensor"
         raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
 
 

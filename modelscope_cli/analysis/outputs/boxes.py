@@ -188,18 +188,19 @@ def boxes_of_yolo(
     Args:
         found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class. Of
             detectors without suppression, `(N, boxes, 6 + others)`, corners, score, label. Of RT-DETR,
-            `(N, queries, 4 + classes)` in shares of the image. The others are weights of masks, key points or an
-            angle.
+            `(N, queries, 6)`, score and label behind a box in shares of the image; before ultralytics 8.4
+            `(N, queries, 4 + classes)`. The others are weights of masks, key points or an angle.
         head: the last layer of the model.
         size: height and width of the image.
         protos: `(N, weights, h, w)`, whose weighted sums are the masks.
     """
     kinds = {kind.__name__ for kind in type(head).__mro__}
     has_queries, is_final = "RTDETRDecoder" in kinds, bool(getattr(head, "end2end", False))
+    has_labels = is_final or (has_queries and hasattr(head, "postprocess"))
     images = []
     for number, one in enumerate(found):
         rows = one if has_queries or is_final else one.T
-        if is_final:
+        if has_labels:
             scores, labels, others = rows[:, 4], rows[:, 5].long(), rows[:, 6:]
         else:
             (scores, labels), others = rows[:, 4 : 4 + n_classes].max(1), rows[:, 4 + n_classes :]
@@ -266,7 +267,14 @@ def _suppressed_turned(turned: Tensor, scores: Tensor, labels: Tensor) -> Tensor
     return TorchNMS.fast_nms(apart, scores.detach(), _MOST_OVERLAP, iou_func=batch_probiou)
 
 
-def boxes_of_queries(logits: Tensor, centres: Tensor, size: tuple[int, int], *, has_nothing: bool) -> Boxes:
+def boxes_of_queries(
+    logits: Tensor,
+    centres: Tensor,
+    size: tuple[int, int],
+    *,
+    has_nothing: bool = False,
+    labels: Tensor | None = None,
+) -> Boxes:
     """Read the output of DETR-like models.
 
     Args:
@@ -274,11 +282,14 @@ def boxes_of_queries(logits: Tensor, centres: Tensor, size: tuple[int, int], *, 
         size: height and width of the image.
         has_nothing: whether the last class stands for "no object", so that the scores are a softmax; else every
             class is a sigmoid of its own, and the best pairs of query and class are boxes, as many as queries.
+        labels: of the queries, `(N, queries)`, for one logit each.
     """
     scale = centres.new_tensor([size[1], size[0], size[1], size[0]])
     corners = box_convert(centres.flatten(0, 1), "cxcywh", "xyxy").reshape(centres.shape) * scale
     if has_nothing:
         scores, labels = logits.softmax(2)[..., :-1].max(2)
+    elif labels is not None:
+        scores = logits[..., 0].sigmoid()
     else:
         scores, pairs = logits.sigmoid().flatten(1).topk(logits.shape[1])
         labels = pairs % logits.shape[2]

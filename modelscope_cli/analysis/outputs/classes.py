@@ -161,16 +161,19 @@ class PixelScores(_Logits):
         return torch.stack([kl_divergence(before, later).mean() for before, later in images])
 
 
+def logits_of(scores: Tensor, ending: str) -> Tensor:
+    """Return scores as logits: undo the `sigmoid` or `softmax` if the model ends with one."""
+    if ending == "sigmoid":
+        return scores.logit(1e-6)
+    return scores.clamp_min(1e-12).log() if ending == "softmax" else scores
+
+
 def pixel_scores(scores: Tensor, ending: str = "") -> PixelScores:
-    """Return scores of pixels, `(N, C, ...)`, as logits.
+    """Return scores of pixels, `(N, C, ...)`, after `ending`, as logits.
 
     One channel becomes two classes, the second with this logit and the first with 0: their softmax is the sigmoid.
-
-    Args:
-        ending: `sigmoid` or `softmax` if the model has applied it, which is undone.
     """
-    if ending:
-        scores = scores.logit(1e-6) if ending == "sigmoid" else scores.clamp_min(1e-12).log()
+    scores = logits_of(scores, ending)
     return PixelScores(torch.cat([torch.zeros_like(scores), scores], 1) if scores.shape[1] == 1 else scores)
 
 

@@ -21,6 +21,7 @@ class FollowedOutput:
     score: "Callable[[ModelOutput], Tensor]"
     probability: "Callable[[ModelOutput], Tensor] | None" = None
     classes: tuple[int, ...] | None = None
+    is_at_peak: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ModelOutput:
     @property
     def note(self) -> str | None:
         """Which tensor is read as what; None for a single row of scores."""
-        if self.kind == "classes" and len(self.leaves) == 1:
+        if self.kind == "classes" and len(self.leaves) == 1 and not self.why:
             return None
         path, n_tensors = self.parts[0][0], len(self.leaves)
         taken = (
@@ -156,6 +157,7 @@ def _of_main(followed: FollowedScore, name: str) -> FollowedOutput:
         lambda answer: followed.score(answer.main),
         None if probability is None else lambda answer: probability(answer.main),
         followed.classes,
+        followed.is_at_peak,
     )
 
 

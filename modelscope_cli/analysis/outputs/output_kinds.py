@@ -83,12 +83,14 @@ class FollowedScore:
         score: the number in another output for the same images, `(N,)`, with its graph.
         probability: the same as 0..1; None where there is no such number.
         classes: the class of each image; None if it has none.
+        is_at_peak: whether no other output has a higher score, so that its gradient is zero.
     """
 
     words: str
     score: "Callable[[OutputPart], Tensor]"
     probability: "Callable[[OutputPart], Tensor] | None" = None
     classes: tuple[int, ...] | None = None
+    is_at_peak: bool = False
 
 
 class OutputPart(ABC):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries, boxes_of_yolo
-from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores, pixel_scores
+from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores, logits_of, pixel_scores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import (
     AUXILIARY,
@@ -27,8 +27,8 @@ from modelscope_cli.analysis.outputs.output_kinds import (
 from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, yolo_of
-from modelscope_cli.inputs.named_noise import is_open_clip
+from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
+from modelscope_cli.inputs.named_noise import is_open_clip, takes_texts
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -37,6 +37,11 @@ _IN_A_BOX = {"boxes", "scores", "labels"}
 _SEGMENTERS = re.compile(
     r"segmentation_models_pytorch\.|torchvision\.models\.segmentation|monai\.networks\.nets\.(?!diffusion).*(unet|seg|vnet)"
 )
+# Why rows of scores are read as probabilities.
+_WHY = {
+    "softmax": "probabilities, as no value is negative and each row sums to 1",
+    "sigmoid": "probabilities, as a sigmoid is the last layer",
+}
 # Dimensions of the tensor that is read as each kind.
 _DIMENSIONS = {"classes": (2,), "segmentation": (4, 5), "depth": (3, 4), "embedding": range(1, 9)}
 
@@ -50,6 +55,7 @@ class OutputReader:
         categories: the labels of the classes; None if unknown.
         module: its configuration may state the number of classes, and whether it is multi-label.
         wanted: the requested kind, `auto` for a guess.
+        _rows: by the path of a tensor `(N, C)`, what its values were in the first batch; see `_values_of`.
     """
 
     family: str
@@ -57,6 +63,7 @@ class OutputReader:
     module: nn.Module
     wanted: str = "auto"
     _stated: ConfiguredOutputs = field(init=False)
+    _rows: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_stated", configured_outputs(self.module))  # once, and not for every pass
@@ -97,14 +104,14 @@ class OutputReader:
         if self.wanted in ("auto", "segmentation") and (pixels := _masks_of_queries(leaves)) is not None:
             return ModelOutput((("masks_queries_logits", pixels),), leaves)
         kind, why = self._kind(path, main, args)
-        part = self._part(kind, main)
+        part = self._part(kind, main, path)
         self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
         others = self._other_heads(path, part, leaves, args) if self.wanted == "auto" else []
         return ModelOutput(((path, part), *others), leaves, why)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""
-        return self._part(self._kind(path, tensor, args)[0], tensor).kind
+        return self._part(self._kind(path, tensor, args)[0], tensor, path).kind
 
     def _main(self, leaves: Leaves) -> tuple[str, Tensor]:
         """Return the main output: of the wanted kind the first with its dimensions."""
@@ -130,9 +137,11 @@ class OutputReader:
             f"leave out --output-kind {self.wanted}",
         )
 
-    def _part(self, kind: str, tensor: Tensor) -> OutputPart:
+    def _part(self, kind: str, tensor: Tensor, path: str = "") -> OutputPart:
         if kind == "classes":
-            return ClassScores(tensor, self._stated.has_several_labels)
+            ending = self._values_of(path, tensor)
+            has_several = self._stated.has_several_labels or ending == "sigmoid"
+            return ClassScores(logits_of(tensor, ending), has_several)
         if kind == "segmentation":
             return pixel_scores(tensor, _ending(self.module, tensor))
         if kind == "depth":
@@ -146,7 +155,12 @@ class OutputReader:
         stated, name = self._stated, last_name(path)
         is_row = tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path)
         if is_row and not stated.has_no_classes and not is_open_clip(self.module):
-            return "classes", ""
+            values = "" if stated.n_classes else self._values_of(path, tensor)
+            return (
+                ("embedding", "rows of length 1") if values == "unit" else ("classes", _WHY.get(values, ""))
+            )
+        if tensor.ndim == 2 and not is_features(path) and self._values_of(path, tensor) == "sigmoid":
+            return "classes", _WHY["sigmoid"]
         if name == "predicted_depth":
             return "depth", ""
         has_classes = tensor.ndim in (4, 5) and tensor.shape[1] > 1
@@ -164,6 +178,15 @@ class OutputReader:
             return "embedding", ""
         return self._dense(tensor, image.shape[1], path)
 
+    def _values_of(self, path: str, tensor: Tensor) -> str:
+        """Return what rows of numbers are: `unit` vectors, probabilities of a `softmax` or `sigmoid`, or ``.
+
+        The values of the first batch decide, also for later ones and those of a changed model.
+        """
+        if path not in self._rows:
+            self._rows[path] = _values_in(self.module, tensor.detach())
+        return self._rows[path]
+
     def _dense(self, tensor: Tensor, n_in: int, path: str) -> tuple[str, str]:
         """Return the kind of a tensor as large as the image, which has `n_in` channels."""
         n_out = tensor.shape[1] if tensor.ndim > 3 else 1
@@ -177,7 +200,7 @@ class OutputReader:
         if n_out > 1 and n_out != n_in:
             return "segmentation", f"as large as the image, with {n_out} channels"
         if n_out == 1 and n_in != 1 and not path.endswith(("sample", "reconstruction")):
-            if re.search("seg|unet|mask", kind.__name__, re.IGNORECASE):
+            if re.search("seg|unet|mask", f"{kind.__module__}.{kind.__name__}", re.IGNORECASE):
                 return "segmentation", f"as large as the image, one channel of a {kind.__name__}"
             return "depth", "as large as the image, with one channel"
         return "embedding", ""
@@ -216,9 +239,11 @@ class OutputReader:
             or last_name(path) not in ("logits", "pred_logits")
         ):
             return None
-        n_classes = self._stated.n_classes
-        height, width = image.shape[-2:]
-        return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
+        n_classes, size = self._stated.n_classes, (image.shape[-2], image.shape[-1])
+        if takes_texts(self.module):  # its classes are the texts, each with a sigmoid of its own
+            best = logits.max(2)
+            return boxes_of_queries(best.values[..., None], centres, size, labels=best.indices)
+        return boxes_of_queries(logits, centres, size, has_nothing=n_classes != logits.shape[2])
 
     def _other_heads(
         self, main: str, part: OutputPart, leaves: Leaves, args: Any
@@ -227,7 +252,7 @@ class OutputReader:
         if part.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
             return []
         others = [
-            (path, self._part(self._kind(path, tensor, args)[0], tensor))
+            (path, self._part(self._kind(path, tensor, args)[0], tensor, path))
             for path, tensor in leaves
             if path != main and tensor.shape[:1] == (len(part),) and last_name(path) not in AUXILIARY
         ]
@@ -268,6 +293,17 @@ def _masks_of_queries(leaves: Leaves) -> PixelScores | None:
         return None
     shares = torch.einsum("nqc,nqhw->nchw", classes.softmax(2)[..., :-1], masks.sigmoid())
     return PixelScores(shares.clamp_min(1e-12).log())
+
+
+def _values_in(module: nn.Module, rows: Tensor) -> str:
+    """Return `unit`, `softmax`, `sigmoid` or `` for rows of numbers, `(N, C)`."""
+    values, slack = rows.double(), 1e-5 + 8 * torch.finfo(rows.dtype).eps
+    if rows.shape[1] > 1 and bool(((values.sum(1) - 1).abs() < slack).all()) and bool((values >= 0).all()):
+        return "softmax"
+    if rows.shape[1] > 1 and bool(((values.norm(dim=1) - 1).abs() < slack).all()):
+        return "unit"
+    is_sigmoid = ends_in_sigmoid(module) and bool(((values >= 0) & (values <= 1)).all())
+    return "sigmoid" if is_sigmoid else ""
 
 
 def _ending(module: nn.Module, tensor: Tensor) -> str:

@@ -57,10 +57,10 @@ class Vectors(OutputPart):
         reference = self.values.detach()
         if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
             return FollowedScore("the value", lambda answer: answer.tensor().reshape(len(self)))
-        words = "its own output"
-        if aim.kind == "similar":
+        words, is_own = "its own output", aim.kind == PREDICTED
+        if not is_own:
             reference, words = reference_like(aim, reference), f"the output for {aim.name}"
-        return FollowedScore(words, lambda answer: similarity(answer.tensor(), reference))
+        return FollowedScore(words, lambda answer: similarity(answer.tensor(), reference), is_at_peak=is_own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.named_noise import IMAGES, is_open_clip, texts_of
+from modelscope_cli.inputs.named_noise import IMAGES, is_open_clip, takes_texts, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
@@ -225,7 +225,12 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
     main = answer.main
     has_texts = subject.given.named is not None
-    is_dual = is_open_clip(subject.loaded.module) or last_name(answer.parts[0][0]) == "logits_per_image"
+    module = subject.loaded.module
+    if answer.kind == "boxes" and not has_texts and takes_texts(module):
+        message = f"{type(module).__name__} finds what texts describe, and none are given"
+        hint = "--input pixel_values=IMAGE --input input_ids=FILE.npy   the tokens of a text in each row"
+        raise CannotRunError(message, hint)
+    is_dual = is_open_clip(module) or last_name(answer.parts[0][0]) == "logits_per_image"
     if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")

@@ -15,11 +15,12 @@ def check_scoring(scores: str, threshold: float | None, temperature: float) -> N
 
 
 def choose_activation(scores: str, threshold: float | None, module: "nn.Module") -> str:
-    """Return `softmax` or `sigmoid`: as requested, else as the model's configuration states."""
-    from modelscope_cli.inputs.model_config import configured_outputs
+    """Return `softmax` or `sigmoid`: as requested, else as the model's configuration or last layer says."""
+    from modelscope_cli.inputs.model_config import configured_outputs, ends_in_sigmoid
 
     if scores == "auto":
-        scores = "sigmoid" if configured_outputs(module).has_several_labels else "softmax"
+        is_several = configured_outputs(module).has_several_labels or ends_in_sigmoid(module)
+        scores = "sigmoid" if is_several else "softmax"
     if threshold is not None and scores == "softmax":
         raise _for_sigmoid(threshold)
     return scores

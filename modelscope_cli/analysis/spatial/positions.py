@@ -394,12 +394,12 @@ def _tokens(
         return Arranged(image.reshape(-1))
     tokens = image if channel_dim == 0 else image.T
     n_tokens = tokens.shape[1]
-    fitting = _fitting(n_tokens, grids, image_size)
-    if len(fitting) > 1 and fitting[0][1]:
-        sizes = " or ".join(f"{'x'.join(map(str, grid))} + {extra}" for grid, extra in fitting[:3])
+    choices = fitting(n_tokens, grids, image_size)
+    if len(choices) > 1 and choices[0][1]:
+        sizes = " or ".join(f"{'x'.join(map(str, grid))} + {extra}" for grid, extra in choices[:3])
         return Arranged(None, f"{n_tokens} tokens could be {sizes}")
-    if fitting:
-        grid, n_extra = fitting[0]
+    if choices:
+        grid, n_extra = choices[0]
         notes = [f"without {counted(n_extra, 'extra token')}"] if n_extra else []
         notes.append("arranged by number")
         return with_frames(tokens[:, n_extra:].unflatten(1, grid), notes)
@@ -408,7 +408,7 @@ def _tokens(
     return Arranged(None, f"{' x '.join(map(str, image.shape))} values without positions in the image")
 
 
-def _fitting(
+def fitting(
     n_tokens: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> list[tuple[tuple[int, ...], int]]:
     """Return the grids that fit so many tokens, each with the number left over, the fewest first."""

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from modelscope_cli.records.diff import (
     Difference,
@@ -11,7 +12,6 @@ from modelscope_cli.records.diff import (
     FigureDifference,
     LayerDifference,
     LayerRanking,
-    TensorDifference,
 )
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
@@ -71,21 +71,31 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     is_run = record is None or record.layers is not None
     has_figures = record is not None and record.figures is not None
     title = "row" if has_figures else "layer" if is_run else "tensor"
+
+    def text_of(key: str, title: str, rank: int) -> Column:
+        is_shown = any(getattr(row, key, None) for row in rows)
+        return Column(
+            key, title, lambda r: getattr(r, key, None), is_number=False, rank=rank, is_shown=is_shown
+        )
+
     return (
         Column("name", title, lambda r: r.label, is_number=False, rank=0),
         *(_FIGURES if has_figures else ()),
-        Column("b_name", "in B", _b_name, is_number=False, rank=1, is_shown=any(map(_b_name, rows))),
-        Column("type", "type", _type, is_number=False, rank=0, is_shown=is_run),
+        text_of("b_name", "in B", rank=1),
+        replace(text_of("type", "type", rank=0), is_shown=is_run),
         *field_columns(Difference, "status", text=_status),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
         *field_columns(Difference, "max_abs mean_abs rel_l2"),
-        *field_columns(Difference, "cosine", text=_cosine),
-        *field_columns(Difference, "sqnr_db", text=_decibels),
+        *field_columns(Difference, "cosine", text=lambda r: "" if r.cosine is None else f"{r.cosine:.6f}"),
+        *field_columns(
+            Difference, "sqnr_db", text=lambda r: "" if r.sqnr_db is None else f"{r.sqnr_db:z.1f} dB"
+        ),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
-        Column("matched", "matched", _matched, is_number=False, rank=5, is_shown=any(map(_matched, rows))),
-        Column("order", "order", _order, is_shown=False),
+        Column("rounding", "own rounding", *_number_of("rounding"), rank=2, is_shown=bool(_unstable(rows))),
+        text_of("matched", "matched", rank=5),
+        Column("order", "order", lambda r: getattr(r, "order", None), is_shown=False),
     )
 
 
@@ -94,11 +104,17 @@ def every_column() -> tuple[Column, ...]:
     return (*diff_columns(), *_FIGURES)
 
 
-def _of_figures(key: str, title: str) -> Column:
-    return Column(key, title, lambda r: getattr(r, key), lambda r: numbers.number(getattr(r, key)), rank=0)
+def _unstable(rows: Sequence[Difference]) -> list[LayerDifference]:
+    """Return the rows that differ no more than A's own rounding."""
+    return [row for row in rows if isinstance(row, LayerDifference) and row.rounding is not None]
 
 
-_FIGURES = (_of_figures("a", "A"), _of_figures("b", "B"))
+def _number_of(key: str) -> tuple[Callable[[Difference], float | None], Callable[[Difference], str]]:
+    """Return value and text of an attribute that only some kinds of rows have."""
+    return lambda r: getattr(r, key, None), lambda r: numbers.number(getattr(r, key, None))
+
+
+_FIGURES = tuple(Column(key, title, *_number_of(key), rank=0) for key, title in (("a", "A"), ("b", "B")))
 
 
 def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:
@@ -114,30 +130,6 @@ def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference
 
 def _status(row: Difference) -> str:
     return row.problem or ("within" if row.status == "same" and row.differing else row.status)
-
-
-def _b_name(row: Difference) -> str | None:
-    return row.b_name if isinstance(row, TensorDifference) else None
-
-
-def _type(row: Difference) -> str | None:
-    return row.type if isinstance(row, LayerDifference) else None
-
-
-def _matched(row: Difference) -> str | None:
-    return row.matched if isinstance(row, LayerDifference) else None
-
-
-def _order(row: Difference) -> int | None:
-    return row.order if isinstance(row, LayerDifference) else None
-
-
-def _cosine(row: Difference) -> str:
-    return "" if row.cosine is None else f"{row.cosine:.6f}"
-
-
-def _decibels(row: Difference) -> str:
-    return "" if row.sqnr_db is None else f"{row.sqnr_db:z.1f} dB"
 
 
 def _values(row: Difference) -> str:
@@ -197,6 +189,11 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
         facts.append(("within it", f"{len(within)} not bit-identical; largest difference: {_describe(most)}"))
+    if unstable := _unstable(record.rows):
+        most = max(unstable, key=lambda row: row.rounding or 0.0)
+        text = f"A is unstable: rounding alone changes {most.label} by {numbers.number(most.rounding)}"
+        count = f"{counted(len(unstable), 'row')} with differences of that order"
+        facts.append(("own rounding", f"{text}; {count} count as the same"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     facts += _ranking(record.ranking)

@@ -14,11 +14,12 @@ def stats(call: CommandCall) -> None:
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
     of every image. A column such as p50, p01 or p99.9 is an exact quantile, a value of the data; quantiles, and mad
     over several batches, read the images twice. In train mode the drift of every batch norm is shown: its batch
-    statistics against the running ones. The table attention has the entropy of each head's weights.
+    statistics against the running ones. The table attention has the entropy of each head's weights,
+    the table frames a row for each frame of a clip or slice of a volume.
 
     Image files are processed in blocks of --batch, which --out stores. Under torchrun all processes share them; the
     result is bit-identical for any number of processes, and after --resume. In train mode, and with --correlation,
-    --hook or --table attention, a single process does everything.
+    --hook, --table attention or --table frames, a single process does everything.
 
     Examples:
 
@@ -46,6 +47,11 @@ def stats(call: CommandCall) -> None:
     columns = columns_of(table, where.view)
     figures = call.folder(model.model) if call["correlation"] else None
     record = ms.stats(
-        model, inputs, **{"out": figures, **call.keywords()}, attention=table == "attention", columns=columns
+        model,
+        inputs,
+        **{"out": figures, **call.keywords()},
+        attention=table == "attention",
+        frames=table == "frames",
+        columns=columns,
     )
     emit(where, stats_sheet(record, table, columns or ()), record)

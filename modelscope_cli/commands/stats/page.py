@@ -12,7 +12,7 @@ from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Sheet
 
-_TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attention"}
+_TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attention", "frames": "Frames"}
 
 
 def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -23,6 +23,7 @@ def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
             ("layers", record.layers),
             ("batch-norm", record.batch_norm),
             ("attention", record.attention),
+            ("frames", record.frames),
         )
         if rows or table == "layers"
     }

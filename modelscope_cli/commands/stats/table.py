@@ -1,4 +1,4 @@
-"""The tables of `stats`: layers, attention heads, channels."""
+"""The tables of `stats`: layers, attention heads, channels, frames."""
 
 import itertools
 import math
@@ -7,7 +7,13 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from modelscope_cli.records.naming import counted, index_ranges, label_of, output_label_of, some
-from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
+from modelscope_cli.records.stats import (
+    ActivationStats,
+    AttentionStats,
+    FrameStats,
+    StatsRecord,
+    quantiles_in,
+)
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, input_facts, not_called_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
@@ -116,7 +122,26 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     return "dead channels", text
 
 
-_TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
+FRAME_COLUMNS = (
+    Column("name", "layer", output_label_of, is_number=False, rank=0),
+    *field_columns(FrameStats, "type frame frames mean std min max rms zero nan inf"),
+)
+
+
+def frames_sheet(title: str, record: StatsRecord) -> Sheet:
+    """Return the statistics of each frame or slice, in execution order."""
+    seen = {output_label_of(row) for row in record.frames}
+    others = [name for row in record.layers if (name := output_label_of(row)) not in seen]
+    fact = ("without frames", f"{counted(len(others), 'output')} ({some(others, 6)})")
+    return Sheet(title, FRAME_COLUMNS, record.frames, (fact,) if others else (), is_by_layer=True)
+
+
+_TABLES = {
+    "batch-norm": BATCH_NORM_COLUMNS,
+    "attention": ATTENTION_COLUMNS,
+    "channels": CHANNEL_COLUMNS,
+    "frames": FRAME_COLUMNS,
+}
 # What a table needs computed, in addition to its own pass.
 _NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
 
@@ -139,6 +164,8 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
         return batch_norm_sheet(title, record.batch_norm)
     if table == "attention":
         return attention_sheet(title, record.attention)
+    if table == "frames":
+        return frames_sheet(title, record)
     if table == "channels":
         return channels_sheet(title, record.layers, record.images)
     rows = record.layers
@@ -223,7 +250,7 @@ def stats_columns(
 
 def every_column() -> tuple[Column, ...]:
     """Return the columns of all tables except batch norms."""
-    tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS)
+    tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS, FRAME_COLUMNS)
     return (*stats_columns(True, True, True), *itertools.chain(*tables))
 
 

@@ -28,18 +28,20 @@ class Method:
         kind: what it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules.
         units: the unit of the map; empty without one.
         brief: a faster variant for comparisons.
+        is_local: whether it takes the gradient at the image alone.
     """
 
     explain: "Explain"
     kind: str
     units: str = ""
     brief: "Explain | None" = None
+    is_local: bool = True
 
     def briefly(self, scored: "Scored", image: "Tensor") -> "Map":
         return (self.brief or self.explain)(scored, image)
 
 
-def _method(kind: str, function: str, units: str = "", brief: str = "") -> Method:
+def _method(kind: str, function: str, units: str = "", brief: str = "", *, is_local: bool = True) -> Method:
     """Return the method of a function in `of_<kind>.py`."""
 
     def imported(name: str) -> "Explain":
@@ -49,7 +51,7 @@ def _method(kind: str, function: str, units: str = "", brief: str = "") -> Metho
 
         return explain
 
-    return Method(imported(function), kind, units, imported(brief) if brief else None)
+    return Method(imported(function), kind, units, imported(brief) if brief else None, is_local)
 
 
 METHODS = {
@@ -60,9 +62,11 @@ METHODS = {
     "finercam": _method(LAYER, "finercam"),
     "saliency": _method(PIXELS, "saliency"),
     "input-x-gradient": _method(PIXELS, "input_x_gradient", "logits"),
-    "integrated-gradients": _method(PIXELS, "integrated_gradients", "logits", "integrate_briefly"),
+    "integrated-gradients": _method(
+        PIXELS, "integrated_gradients", "logits", "integrate_briefly", is_local=False
+    ),
     "smoothgrad": _method(PIXELS, "smoothgrad"),
-    "occlusion": _method(PIXELS, "occlusion"),
-    "rollout": _method(PASS, "rollout"),
+    "occlusion": _method(PIXELS, "occlusion", is_local=False),
+    "rollout": _method(PASS, "rollout", is_local=False),
     "lrp": _method(PASS, "lrp", "logits"),
 }
