@@ -14,7 +14,7 @@ from types import FrameType
 
 INTERRUPTED, TERMINATED, HUNG_UP = 130, 143, 129
 ENDS: dict[int, int] = {signal.SIGTERM: TERMINATED}
-"""Exit codes of the signals that end a process, but for Ctrl-C."""
+"""Exit codes of the signals that end a process, except Ctrl-C."""
 if hasattr(signal, "SIGHUP"):  # the terminal was closed, or the connection to it lost; not on Windows
     ENDS[signal.SIGHUP] = HUNG_UP
 _CODES = {signal.SIGINT: INTERRUPTED, **ENDS}
@@ -36,12 +36,14 @@ class _State:
         raised: the last signal raised; None before any.
         has_guests: whether the user's own code has run here.
         is_cut_short: whether Ctrl-C ended a loop, whose finished part is the result.
+        resumable: the folder in which a command has stored finished parts, for --resume; empty for none.
     """
 
     process = os.getpid()
     raised: int | None = None
     has_guests = False
     is_cut_short = False
+    resumable = ""
 
 
 def end_at_once() -> None:
@@ -141,6 +143,16 @@ def is_cut_short() -> bool:
     """Tell once whether a loop of this command ended by `deferred`."""
     is_so, _State.is_cut_short = _State.is_cut_short, False
     return is_so
+
+
+def store_in(folder: str) -> None:
+    """Note the folder in which the running command stores its finished parts; empty at its start."""
+    _State.resumable = folder
+
+
+def resumable() -> str:
+    """Return the folder from which --resume continues; empty if nothing is stored."""
+    return _State.resumable
 
 
 def expect_guests() -> None:

@@ -217,7 +217,7 @@ def hook(
     seed: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> Iterator[ActiveHooks]:
-    """Change what flows in a model while you run it yourself, forward and backward; then every hook is gone.
+    """Change values inside a model while your own code runs it, forward and backward; then remove every hook.
 
     Args:
         hooks: as `--hook` takes them, `"zero@layer3"` or `"grad:clamp=-1,1@conv"`; or a function of yours as

@@ -115,7 +115,7 @@ class OnnxModel:
         values: types and shapes that the file states, by name.
         functions: `domain:name` of the functions it brings along.
         operators: `domain:name` of every operator used anywhere, those of functions and subgraphs included.
-        external: the files beside it that hold values.
+        external: the files next to it that hold values.
     """
 
     path: Path
@@ -340,7 +340,7 @@ class _Reader(ProtobufReader):
         try:
             begin, length = checked_sizes([int(external.get(one) or 0) for one in ("offset", "length")])
         except ValueError as error:
-            raise ValueError(f"external data of '{key}' at no place in '{plain(location)}'") from error
+            raise ValueError(f"invalid offset of external data '{key}' in '{plain(location)}'") from error
         if "length" in external and length != nbytes:
             raise ValueError(f"{length} bytes of external data for '{key}', whose shape needs {nbytes}")
         if begin + nbytes > (n_file := file.stat().st_size):

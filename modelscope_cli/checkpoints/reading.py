@@ -203,7 +203,7 @@ def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], S
             raise ValueError(f"values beyond the end of '{name}'")
         chunks.append(Chunk(storage, start, part))
     if sum(math.prod(chunk.shape) for chunk in chunks) != math.prod(shape):
-        raise ValueError(f"values for other than the whole of '{name}'")
+        raise ValueError(f"values that do not add up to the whole of '{name}'")
     return TensorEntry(name, shape, dtype_of(dtype), None, chunks=tuple(chunks))
 
 

@@ -116,7 +116,7 @@ def select(
     Args:
         args: arguments of the model, whose shapes decide the order of calls.
         is_feedforward: every layer that has parameters of its own runs at most once, as in torchvision's
-            classifiers. Then such a selection needs no trial run to know when to stop.
+            classifiers. Then the last selected call is known without a trial run.
     """
     if not layers and not exclude:
         return Selection(is_innermost_only=True)

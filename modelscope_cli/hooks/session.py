@@ -135,7 +135,7 @@ class ForwardError(CannotRunError):
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
 class _StopForward(BaseException):
-    """Raised inside the forward to cut it short, or from an error of an observer."""
+    """Raised inside the forward to end it early, or because an observer failed."""
 
 
 @contextmanager

@@ -251,7 +251,7 @@ def choose_workers(asked: int | None) -> int:
     can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if asked is not None:
         if asked and not can_fork:
-            message = f"'--workers {asked}' needs Linux, and a process that can start others"
+            message = f"'--workers {asked}' needs Linux, and a process that may start child processes"
             raise UsageError(message, "--workers 0")
         return asked
     if not can_fork:

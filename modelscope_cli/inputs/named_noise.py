@@ -23,7 +23,7 @@ _FRAMES = 4  # of a clip whose length is not configured
 def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
     """Return the inputs by name of a model for text and images, or of diffusers; None for others.
 
-    Among the integers of the text are as many image tokens as the model makes of an image.
+    Among the integers of the text are as many image tokens as the model uses for an image.
     """
     if module is None:
         return None
@@ -115,7 +115,7 @@ def _tokens_of_open_clip(module: Any, texts: Sequence[str], name: str) -> Tensor
         ) from error
     n_words = getattr(module, "vocab_size", None)
     if n_words is not None and int(tokens.max()) >= n_words:
-        message = f"the model knows {n_words} tokens, fewer than the tokenizer of open_clip"
+        message = f"the model has {n_words} tokens, fewer than the tokenizer of open_clip"
         raise CannotRunError(message, "leave out --labels")
     return tokens
 

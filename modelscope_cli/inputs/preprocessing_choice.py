@@ -139,7 +139,7 @@ def _origin(preset: Any, request: InputRequest) -> str:
     if not isinstance(preset, Preset):
         return ""
     changed = request.size_options() + request.value_options()
-    return f" (from {preset.origin}{', but for ' + ' '.join(changed) if changed else ''})"
+    return f" (from {preset.origin}{', except for ' + ' '.join(changed) if changed else ''})"
 
 
 def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, int] | None) -> str:

@@ -136,7 +136,7 @@ def split_hub(model: str) -> tuple[str, str]:
 
 
 def check_hub(model: str) -> None:
-    """Refuse a hub model if its library is not installed or does not know the name."""
+    """Refuse a hub model if its library is not installed or does not have the name."""
     prefix, name = split_hub(model)
     check_package(prefix, model)
     if prefix == "timm" and not is_in_timm(name):

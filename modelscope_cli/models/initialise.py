@@ -168,7 +168,7 @@ def build(architecture: Architecture, num_classes: int | None) -> nn.Module:
 
 def _check_num_classes(architecture: Architecture, num_classes: int | None) -> None:
     if num_classes is not None and not architecture.takes_num_classes:
-        message = f"'{architecture.name}' does not take a number of classes, so not '{num_classes}'"
+        message = f"'{architecture.name}' does not take --num-classes {num_classes}"
         raise UsageError(message, f"leave out --num-classes {num_classes}")
 
 

@@ -127,7 +127,7 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
     by = f"the names and shapes in '{path}'"
     if len(candidates) > 1:
         others = ", ".join(name for name in candidates if name != model)
-        by += " and what it is called" if called else ""
+        by += " and the name of the file" if called else ""
         by += f"; they also fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} uses another one"
     return DescribedModel(model, by)
 

@@ -85,7 +85,7 @@ class OnnxLayer(nn.Module):
     """A node of a graph, or a part with several; its parameters are the initialisers that the node uses."""
 
     def forward(self, *inputs: Tensor, compute: Callable[[], Any]) -> Any:
-        """Return what `compute` returns, after the calls that it makes of the layers inside."""
+        """Return what `compute` returns, after the calls of the layers inside."""
         return compute()
 
 

@@ -54,11 +54,12 @@ class AttackRecord(Record):
         losses: of each run, before its first step and after every one, in nats for classes; `loss_name` names it.
             `loss_before`: of the image itself.
         forward_passes, backward_passes: in all runs.
-        stuck_runs: runs that ended early where the gradient was exactly zero.
+        stuck_runs: number of runs that ended early because the gradient was exactly zero.
         magnification: of the change in `perturbation.png`, around middle gray (128).
         files: names inside `out_dir`; None and empty where nothing was saved.
-        smallest: whether the smallest change was looked for, by bisection over epsilon, and not any within epsilon.
-        not_within: the largest epsilon within which that search found none; 0 where it found one within each.
+        smallest: whether the smallest change was searched for, by bisection over epsilon, instead of any change
+            within epsilon.
+        not_within: the largest epsilon within which that search found none; 0 if it always found one.
     """
 
     document: ClassVar[str] = "attack"

@@ -36,9 +36,9 @@ class Certificate:
     """The inputs of a result. Hashes are sha256, in hexadecimal digits.
 
     Attributes:
-        images: how many files there are, each of them in one block and no other.
+        images: number of files; each is in exactly one block.
         broken: how many of these could not be read.
-        blocks: how many; `block_size`: files in each, but for the last.
+        blocks: how many; `block_size`: files in each except the last.
         list_sha256: of the files: their names and sizes, in order.
         model_sha256: of the architecture, every parameter and every buffer.
         options_sha256: of `options`, all other options that change a number.

@@ -17,10 +17,11 @@ class CopyGroup:
     """Images that are copies of one another, in the order of the list.
 
     Attributes:
-        how: `the same bytes`, `the same pixels` (once decoded), or `alike`; for the two least similar ones.
+        how: `the same bytes`, `the same pixels` (once decoded), or `alike`; in a larger group, for the two
+            least similar images.
         alike: the fraction of edges that two of them have in common, 0..1; 1 for the same pixels. For more than two
             images the smallest fraction that links the group.
-        labels: their folders, each once; empty if images are not in folders of classes.
+        labels: the names of their folders, each once; empty if images are not in folders of classes.
     """
 
     how: str
@@ -44,11 +45,12 @@ class DatasetReport:
 
     Attributes:
         folders: as typed. `against`: the data set that it was compared with.
-        images: listed in both; `against_images`: how many of them in the latter.
+        images: number of images in both; `against_images`: in the second.
         broken: those that cannot be decoded, by kind.
-        identical: groups of images with the same bytes or pixels on one side; `alike`: of images that only look it.
-        leaks: groups with images on both sides, the first of the one before those of the other.
-        conflicts: groups in the folders of different classes.
+        identical: groups of images with the same bytes or pixels within one data set; `alike`: groups of images
+            that only look the same.
+        leaks: groups with images in both data sets, those of the first before those of the second.
+        conflicts: groups whose images are in folders of different classes.
         width, height: in pixels, of those that can be decoded.
         images_per_second: read, decoded and measured.
     """
@@ -72,13 +74,14 @@ class DatasetEvidence:
     """The report, and the figures of every image that can be decoded: a name and a number each, in one order.
 
     Attributes:
-        names: of the images. The other columns are as long.
+        names: names of the images. The other columns have the same length.
         width, height: in pixels.
-        light: the brightness that 99 % of the pixels do not exceed; `contrast`: the standard deviation of the
-            brightness, both of 1 for white; `sharpness`: the standard deviation of its Laplacian over that.
+        light: the brightness that 99 % of the pixels do not exceed, 1 for white; `contrast`: the standard
+            deviation of the brightness; `sharpness`: the standard deviation of its Laplacian, divided by
+            `contrast`.
         has_labels: whether any image is in the folder of a class.
-        readable: how many images can be decoded on the first side, and on the other.
-        classes: number of images by class, of both sides.
+        readable: number of images that can be decoded, in each data set.
+        classes: number of images by class, for each data set.
     """
 
     report: DatasetReport

@@ -90,7 +90,7 @@ class Structure:
     """Shapes and costs of one forward of a single image. `outputs`: of the model itself.
 
     Attributes:
-        images: more than 1 if the model requires that batch size, as an exported program may.
+        images: 1, or more if the model requires that batch size, as an exported program may.
     """
 
     layers: tuple[LayerShape, ...]

@@ -25,7 +25,7 @@ class Difference(Row):
         cosine: of the angle between a and b; None where just one of them is all zeros.
         sqnr_db: 10 log10(|a|^2 / |a - b|^2); None where they do not differ.
         differing: how many values are not equal, to the last bit; NaN equals NaN.
-        nonfinite: how many of these are NaN or infinite on one side, or on both but not alike.
+        nonfinite: how many of these are NaN or infinite on one side, or differently on both.
         problem: why there are no figures although both have it.
     """
 
@@ -143,9 +143,9 @@ class LayerRank:
     """What one layer in low precision costs, and what the output gains when it alone stays as in A.
 
     Attributes:
-        alone_db: signal to noise of the output where only this layer is as in B; None where nothing differs.
-        kept_db: the same where all layers but this one are as in B.
-        gain_db: `kept_db` less that of B.
+        alone_db: signal-to-noise ratio of the output if only this layer is as in B; None if nothing differs.
+        kept_db: the same if every layer except this one is as in B.
+        gain_db: `kept_db` minus the ratio of B.
     """
 
     name: str
@@ -159,9 +159,10 @@ class LayerRanking:
     """The layers of a low precision, those first whose return to A's gains most.
 
     Attributes:
-        sqnr_db: of the output of B; None where it does not differ.
-        keep: the names of the first layers, kept together; `keep_db` is the output's signal to noise then.
-        passes: forward passes of one model that this took.
+        sqnr_db: of the output of B; None if it does not differ.
+        keep: the names of the first layers; `keep_db` is the ratio of the output if all of them are kept as in
+            A.
+        passes: number of forward passes of one model that this took.
     """
 
     sqnr_db: float | None
@@ -215,7 +216,7 @@ class DiffRecord(Record):
         matched_by: for a B that is a program, by what layers were matched; else None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
-        ranking: which layers lose the accuracy; None unless asked for.
+        ranking: the layers that lose the accuracy; None unless requested.
     """
 
     document: ClassVar[str] = "diff"

@@ -325,7 +325,7 @@ def _one_kind_of_rows(document: _Document, schema: Schema) -> None:
 
 
 def _only_if_asked(document: _Document, schema: Schema) -> None:
-    """Let `stats` have a fingerprint and frames only where they were asked for."""
+    """Allow a fingerprint and frames in `stats` only if they were requested."""
     schema["required"] = [key for key in schema["required"] if key not in ("fingerprint", "frames")]
 
 

@@ -97,11 +97,11 @@ class Receipt:
         planted: share of the change of the map inside the box in which evidence was planted.
         planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
         inside: share of the positive evidence inside the box or mask that was given; `even_inside`: of an even map.
-        pointing: whether the strongest pixel is in it, or nearer than 15 pixels: 1 or 0.
+        pointing: whether the strongest pixel is inside or less than 15 pixels away: 1 or 0.
         border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
-        failed: the tests it failed, in words; one that could not be made is in `tests` alone.
-        tests: the answer to each; `verdict`: to all of them, `passed` only where nothing failed, and `repeat`,
-            `covering` and `head` passed. None without a receipt.
+        failed: the tests that it failed, in words; a test that could not be run is only in `tests`.
+        tests: the result of each; `verdict`: of all, `passed` only if nothing failed, and `repeat`, `covering`
+            and `head` passed.
         curves: one a baseline, for the image.
     """
 
@@ -170,7 +170,8 @@ class RequirementMet:
     """The result of a requirement, `insertion>chance`.
 
     Attributes:
-        value: from the method's receipt; None if it could not be measured, which does not pass.
+        value: from the receipt of the method; None if it could not be measured, which does not meet the
+            requirement.
         bound: the value to exceed, None likewise.
         reason: why it could not be measured.
     """
@@ -188,7 +189,7 @@ class Outlier:
     """An image with evidence outside the expected region.
 
     Attributes:
-        share: of the positive evidence, outside the box or mask, or at the border where neither was given.
+        share: of the positive evidence that is outside the box or mask, or at the border if neither was given.
     """
 
     image: str
@@ -203,7 +204,7 @@ class ClassEvidence:
     Attributes:
         label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
         border: mean share of the evidence in the outer 10 % of each side; 0.36 of an even map.
-        outside: mean share outside the box or mask; None where neither was given.
+        outside: mean share outside the box or mask; None without one.
     """
 
     label: str
@@ -237,9 +238,9 @@ class Explanation(Row):
         adds_up: the sum of the map as a fraction of the logit; None if that is not meaningful.
         adds_up_to: the same of what a map in logits has to add up to: the logit less that of the baseline, which is
             an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
-        completeness: integrated gradients: how far the sum is from the change of the logit, relative to that; the
-            median of several images.
-        steps: passes over an image, of methods that take as many as they need.
+        completeness: integrated gradients: the difference of the sum from the change of the logit, relative to
+            that change; the median over several images.
+        steps: number of passes over an image, for methods that choose it themselves.
         seconds: for one map, without the receipt.
         receipt: the test results; with `receipt="none"` only the location of the evidence.
     """
@@ -261,11 +262,11 @@ class ExplainRecord(Record):
 
     Attributes:
         target: the class that is explained, in words; `predicted` where each image has its own.
-        target_index: None for the latter.
+        target_index: None if each image has its own.
         logit, probability: of that class, means over the images; of a target that is not a class the number that is
             followed, which has no probability. `score_name`: what that number is: `logit`, `mean value`.
         images: how many.
-        unfit: methods that were left out, and why: `lrp: LRP knows networks of ReLUs, ...`.
+        unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
         requirements: the result of each `require`, for the winner.
         passed: whether all were met.
         whereabouts: location of the evidence over several images; None for one. `whereabouts_method`: the method

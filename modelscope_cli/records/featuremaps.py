@@ -17,9 +17,8 @@ class FeatureMap(Row):
         file: name inside `out_dir`; None where nothing was drawn. `problem`: why it cannot be.
         scale: `channel` or `layer`: over what the colours span.
         min, max: range of the finite values.
-        kind: `output`, what the layer put out, or `attention`: of an attention inside it, a map a head.
-        note: what was left out or put together to get maps, such as extra tokens or windows; empty where nothing
-            was.
+        kind: `output` of the layer, or `attention`: a map for each head of an attention inside it.
+        note: what was left out or assembled to get maps, such as extra tokens or windows; empty without.
     """
 
     name: str
@@ -66,7 +65,7 @@ class ChannelImages(Row):
         median, above_half: over the images that were sampled: the median of the largest values, and the share of
             images whose largest value is above half of `best`; None where `best` is not above 0.
         nan_images: in how many images the channel is NaN somewhere; they rank last.
-        problem: why it is not drawn: it never fires, or is the same for every image; empty otherwise.
+        problem: why it is not drawn: it is never active, or the same for every image; empty otherwise.
         most, middle, least: None of them where the channel is not drawn. `middle` are those at evenly spaced
             quantiles of the images that were sampled.
         file: the sheet it is on, inside `out_dir`.
@@ -101,11 +100,11 @@ class FeatureMapsRecord(Record):
 
     Attributes:
         maps: one a layer.
-        top_images: how many images of each group; 0 where one image was looked at and not a data set.
+        top_images: number of images in each group; 0 for maps of a single image.
         channels: with `top_images`, every channel of the layers. `images`: gone through. `sampled`: how many of
             them the quantiles are of.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
-        outputs: how many the layers gave; of a deep network `maps` has one a stage unless layers were asked for.
+        outputs: how many the layers gave; of a deep network `maps` has one per stage unless layers were selected.
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
 

@@ -153,8 +153,8 @@ class GradTotals:
     Attributes:
         grad_norm: global norm after clipping; `norm_before_clip` without it, None where nothing was clipped.
         clipped_fraction: share of the elements that were clipped.
-        output_grad_norm: of the gradient the loss sends into the model's output, root mean square over passes;
-            what vanishing and exploding are measured against.
+        output_grad_norm: norm of the gradient of the loss at the output of the model, root mean square over
+            passes: the reference for vanishing and exploding gradients.
     """
 
     grad_norm: float
@@ -200,7 +200,7 @@ class GradsRecord(Record):
         parameters, activations: in execution order.
         mode: `eval` or `train`; `batch_norm` has rows in train mode only.
         passes: backward passes whose gradients were taken; `images` in all of them.
-        saving: None where nothing was frozen.
+        saving: what freezing saves; None without frozen layers.
         out_dir: where the report was written, with `files` in it; None where nothing was.
     """
 

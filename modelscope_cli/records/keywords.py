@@ -77,11 +77,11 @@ class InputKeywords(TypedDict, total=False):
 
 
 class Keywords(ModelKeywords, InputKeywords, total=False):
-    """What every function that runs a model takes beside its own keywords."""
+    """Keywords that every function that runs a model takes, in addition to its own."""
 
 
 class OutputKeywords(Keywords, total=False):
-    """What every function takes beside that reads the output of a model.
+    """Further keywords of every function that reads the output of a model.
 
     Attributes:
         output_kind: what the output is read as: auto (by the model, then by names, then by shapes), classes,
@@ -92,7 +92,7 @@ class OutputKeywords(Keywords, total=False):
 
 
 class BlockKeywords(Keywords, total=False):
-    """What every function takes beside that cuts a list of image files into blocks of `batch`.
+    """Further keywords of every function that cuts a list of image files into blocks of `batch`.
 
     Attributes:
         resume: continue with the blocks in `out`, with any number of processes; the result is bit-identical to an
@@ -148,7 +148,7 @@ class LearningKeywords(TypedDict, total=False):
 
 
 class ClassifierKeywords(LearningKeywords, LoadingKeywords, total=False):
-    """What every function that trains takes beside its own keywords; the rest as in `ModelKeywords`."""
+    """Keywords that every function that trains takes, in addition to its own; the rest as in `ModelKeywords`."""
 
 
 DEFAULTS: dict[str, Any] = {

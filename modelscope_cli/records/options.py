@@ -46,6 +46,11 @@ class Option:
     kind: str = ""
     default: Any = None
 
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a comma-separated list of any length."""
+        return self.metavar in ("A,B,...", "LIST", "NAMES")
+
 
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
@@ -294,7 +299,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Explanation": {
             **_options("method NAMES, target TARGET -t"),
             "against": Option("CLASS", shown="the three nearest classes"),
-            "layer": Option("LAYER", "-l", shown="chosen by following a run back from the score"),
+            "layer": Option("LAYER", "-l", shown="found by tracing a run back from the score"),
         },
         "Receipt": {
             **_options("receipt KIND"),

@@ -48,8 +48,8 @@ class ClassQuality:
     """One class.
 
     Attributes:
-        n: images of it; of pixels, pixels. `predicted`: how many were taken for it.
-        correct: how many of these are.
+        n: number of its images; for pixels, of its pixels. `predicted`: number of predictions of the class.
+        correct: number of right ones among them.
         precision: correct / predicted. `recall`: correct / n. `iou`: correct / (n + predicted - correct), of
             pixels only. None where there is nothing to divide by.
     """
@@ -66,7 +66,7 @@ class ClassQuality:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Images (or pixels) of the class `truth` taken for `predicted`; `share`: of those of `truth`."""
+    """Images (or pixels) of the class `truth` predicted as `predicted`; `share`: their share of that class."""
 
     truth: int
     truth_label: str | None
@@ -109,7 +109,8 @@ class TruthReport:
     Attributes:
         kind: `classes`, one of each image; `labels`, several or none of each image; `pixels`; `depth`, a value of
             each pixel.
-        images: how many could be judged. `not_judged`: those whose scores are NaN, how many and the first ten.
+        images: number of images that could be judged. `not_judged`: those whose scores are NaN, their number
+            and the first ten.
         accuracy: share of the images whose likeliest class is the true one. `top5_accuracy`: whose true class is
             among the five likeliest, of more than five classes. None of labels and pixels.
         pixel_accuracy: share of the pixels whose class is known.
@@ -267,17 +268,17 @@ class Variation(Row):
         name: what it is called: `BGR`. The first of the record is `reference`: all others are compared with it.
         kind: `meant`, `given`, `crop`, `resize`, `values`, `channels` or `turning`.
         what: what it does, in words.
-        affected: how many images the model gets other values of than in the reference.
-        changed: how many images have another prediction than in the reference, or none that is a number.
+        affected: number of images whose preprocessed values differ from those of the reference.
+        changed: number of images whose prediction differs from that of the reference, or is NaN.
         probability_change: mean of |p - p of the reference|, of the class that the reference predicts.
         kl_divergence: mean of KL(reference || varied), in nats.
         top_probability: mean probability of the predicted class.
-        predicted_classes: how many classes are predicted of some image.
-        misfit: how far the values that enter the first batch norm are from its running statistics, those of the
-            training: KL(images || training) of two normal distributions, the mean over channels, in nats; None
-            without such a layer.
-        accuracy: share of images whose prediction is the class that their folder is called after; None where the
-            folders are not called after classes.
+        predicted_classes: number of different classes that are predicted.
+        misfit: distance of the values that enter the first batch norm from its running statistics, which are
+            those of the training: KL(images || training) of two normal distributions, averaged over channels,
+            in nats; None without such a layer.
+        accuracy: share of images whose prediction is the class that their folder is named after; None if the
+            folders are not named after classes.
     """
 
     name: Annotated[str, words("prepared", rank=0, key="variation")]
@@ -315,13 +316,14 @@ class DoctorRecord(Record):
     Attributes:
         images: how many.
         classes: how many the model knows.
-        stated_by: who says how images are prepared for these weights, in words; None where nothing does.
-        assumed: where nothing does: where the preparation that is used comes from.
-        meant: the preparation that all others are held against, in words: the stated one, else the one in use.
-        given: the options that ask for another preparation than the stated one, as typed; None without any.
-        variations: the worst first, by `changed`, then by `kl_divergence`; `as meant` is the last.
+        stated_by: what specifies the preprocessing of these weights, in words; None if nothing does.
+        assumed: the origin of the preprocessing that is used if nothing specifies it.
+        meant: the preprocessing that all others are compared with, in words: the specified one, else the one in
+            use.
+        given: the options for a preprocessing other than the specified one, as typed; None without any.
+        variations: the most different first, by `changed`, then by `kl_divergence`; `as meant` is the last.
         evidence: the strongest kind first.
-        left_out: why some variations are missing; None where none is.
+        left_out: why some variations are missing; None if none is.
     """
 
     document: ClassVar[str] = "predict-doctor"

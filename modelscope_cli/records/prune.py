@@ -46,8 +46,8 @@ class Drift(Row):
 
     Attributes:
         zeros, sparsity: over all pruned layers.
-        agreement: share of images (pixels, found boxes) with the same prediction, 0..1; a prediction of NaN is like
-            no other. None of an embedding, which predicts nothing.
+        agreement: share of images (pixels, found boxes) with the same prediction, 0..1; NaN never agrees. None
+            for an embedding, which predicts nothing.
         kl_divergence: KL(before || after) of the softmax in nats, mean over the images; None of boxes and of
             embeddings.
         max_logit_change: largest |after - before| of any number of the output over all images.
@@ -73,7 +73,7 @@ class PruneRecord(Record):
         sweep: the drift at every amount, `amount` among them, in rising order.
         method: `l1`, `l2`, `random`, `activation`.
         structured: whole output channels instead of single weights.
-        scope: `layer` or `global`: of what the amount is a share.
+        scope: `layer` or `global`: whether an amount is a share of each layer or of all layers.
         images: how many the drift was measured on.
         output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
         file: the pruned weights, `file_bytes` long; None without `--save-weights`.

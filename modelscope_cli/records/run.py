@@ -19,14 +19,14 @@ class HookReport:
 
     Attributes:
         spec: its text in full, as the parser prints it.
-        layers: what it was attached to; calls such as `relu#1` where its pattern speaks of calls.
+        layers: what it was attached to; calls such as `relu#1` if its pattern names calls.
         fired: number of calls or gradients that it processed. `never_fired`: the layers without any.
         numel: number of values that it processed. `changed_fraction`: fraction of them that changed, None without
             any.
         max_abs_difference: largest |after - before| over values finite before and after; None without values, or
             for an action that only observes.
         left_alone: why some tensors were passed on unchanged; None if none was.
-        moved: what else changed because the user's function worked in place.
+        moved: what else changed because the function of the user worked in place.
         file: the file that `save` wrote.
     """
 
@@ -214,10 +214,10 @@ class Feeding:
     """How long it took to decode images and to run the model on them, in all passes together.
 
     Attributes:
-        workers: processes that decoded beside the model; 0 where both took turns.
+        workers: processes that decoded while the model ran; 0 if one process did both.
         decode_ms: spent decoding and preparing, summed over the processes.
-        model_ms: spent on the images otherwise, by the model and its observers.
-        wait_ms: for which the model waited for images.
+        model_ms: remaining time spent on the images, by the model and its observers.
+        wait_ms: time for which the model waited for images.
     """
 
     workers: int

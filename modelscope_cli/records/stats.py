@@ -34,17 +34,17 @@ def percent_of(key: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class BatchNormDrift(Row):
-    """One batch norm in train mode: the statistics of the batch beside the running ones it would use in eval mode.
+    """One batch norm in train mode: the batch statistics, and the running ones that it would use in eval mode.
 
     Figures are over channels; with several batches, of their mean statistics.
 
     Attributes:
-        momentum: share of the batch in the next running value; None where all batches weigh alike.
-        mean_gap: root mean square of (batch mean - running mean), in running standard deviations.
+        momentum: share of the batch in the next running value; None if all batches have the same weight.
+        mean_gap: root mean square of (batch mean - running mean) / running std.
         var_ratio: geometric mean of batch variance / running variance; the extremes are `var_ratio_min`, `_max`.
         mean_move: how far one such batch would move the running mean, root mean square in the same units.
         var_move: the same of the running variance, relative to it.
-        is_frozen: none of its parameters is trained, yet its running statistics move.
+        is_frozen: no parameter of it is trained, but its running statistics change.
     """
 
     name: str
@@ -97,11 +97,12 @@ class ActivationStats(Row):
         shape: of the first batch. `numel` counts all elements seen.
         std: divided by n. `mad`: mean absolute deviation from the mean.
         zero_fraction, near_zero_fraction: share of exact zeros, and of |x| below the stated threshold.
-        quantiles: by the name asked for, `p50`; the p-th is the smallest value that at least p % of the values are
-            not above. None where none was asked for.
+        quantiles: by their names, such as `p50`: the smallest value with at least p % of the values at or below
+            it. None if not requested.
         channels, dead_channels: None where the output has no channels; dead is zero over all images.
-        dead_indices: which channels these are, counted from 0; `dead_inherited`: how many of them were dead already
-            in the output of the layer before, whose channels a pool, an activation or a batch norm passes on.
+        dead_indices: which channels are dead, counted from 0; `dead_inherited`: how many of them were already
+            dead in the output of the layer before, whose channels a pool, an activation or a batch norm passes
+            on.
         channel_zeros: how many of the `numel / channels` values of each channel were zero; None where not asked.
         problem: why there are no figures; then they are None.
     """
@@ -143,8 +144,9 @@ class AttentionStats(Row):
         output: `attention`, and `attention.1` for the second in the same call.
         head: counted from 0; `heads`: how many there are.
         queries, keys: of one image, or of one window; `windows`: of one image.
-        entropy: of the weights of a query, in nats, the mean over queries and images: 0 where each looks at one
-            key, `ceiling`, the logarithm of `keys`, where it looks at all alike. Padding does not count as a query.
+        entropy: of the attention weights of a query, in nats, averaged over queries and images: 0 if each
+            attends to a single key, `ceiling`, the logarithm of `keys`, if it attends to all equally. Padding
+            does not count as a query.
         entropy_min, entropy_max: of the queries.
     """
 
@@ -271,11 +273,11 @@ class StatsRecord(Record):
         layers: in execution order.
         inputs: statistics of each argument of the model.
         near_zero: the threshold, in the unit of the values.
-        attention: a row a head, where it was asked for.
+        attention: one row per head, if requested.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
         certificate: of the blocks it was made of; None where it was made in one go.
-        fingerprint: where it was asked for; else None.
-        frames: a row a frame of each output, where it was asked for.
+        fingerprint: None unless requested.
+        frames: one row per frame of each output, if requested.
     """
 
     document: ClassVar[str] = "stats"
@@ -293,7 +295,7 @@ class StatsRecord(Record):
     frames: tuple[FrameStats, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document; fingerprint and frames are in the one that was asked for them."""
+        """Return the JSON document; with the fingerprint and the frames if they were requested."""
         document = Record.to_dict(self)
         for key in ("fingerprint", "frames"):
             if not document[key]:

@@ -11,7 +11,7 @@ from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.
 USED = "used without a call, through its parameters or buffers"
-INSIDE = "only what is inside it is called"
+INSIDE = "only its sublayers are called"
 # The columns that need a run with values.
 MEASURED = ("time", "backward", "bytes", "intensity", "bound", "zero", "gradient")
 # What `--optimizer` of a step can be: the class in `torch.optim`, and its arguments.
@@ -47,18 +47,18 @@ class LayerShape(Row):
         note: why the layer was not called, where that is known; `USED` and `INSIDE` take part uncalled.
         time_ms: milliseconds of this call with everything inside it, the median of several forwards; None where
             it was not measured, like the others.
-        backward_ms: milliseconds of the backward of what this call and those inside it computed, the median of
-            several; None where no gradient goes through.
+        backward_ms: milliseconds of the backward of this call and those inside it, the median of several; None
+            if no gradient reaches it.
         moved_bytes: what the operators of this call read and write in a forward, weights included, views not.
         intensity: multiply-adds for each of these bytes.
-        bound: what limits the call by the roofline of this machine: `compute` or `memory`; None where nothing
-            moves.
+        bound: what limits the call by the roofline of this machine: `compute` or `memory`. None if it moves no
+            data.
         zero_fraction: share of zeros among the finite values of the output, as `stats` counts them.
         grad_norm: Euclidean norm of the gradient at the output, as `grads` takes it.
-        saved_bytes: of a training step: what autograd keeps for the backward because of this call and those inside
-            it: the storages that nothing before it kept, without weights and buffers.
-        peak_bytes: what this call and those inside it made or kept, forward and backward, that exists at the peak
-            of the step.
+        saved_bytes: of a training step: what autograd keeps for the backward because of this call and those
+            inside it, without weights and buffers. A storage that an earlier call already kept is not counted.
+        peak_bytes: what this call and those inside it allocated or kept, in forward and backward, and that
+            exists at the peak of the step.
     """
 
     name: str
@@ -124,8 +124,8 @@ class MemorySaving:
     """One way to need less memory, computed by running the step that way.
 
     Attributes:
-        compute: multiply-adds of the step as a multiple of those before; None where they stay the same.
-        keyword: how to ask for the step: `--amp bfloat16`; None where only code can.
+        compute: multiply-adds of the step, relative to those without the saving; None if they stay the same.
+        keyword: the option for it; None if it needs a change of the code.
     """
 
     what: str
@@ -139,12 +139,13 @@ class BatchFit:
     """The largest batch whose step fits into a limit.
 
     Attributes:
-        batch: 0 where not even the smallest fits.
-        peak_bytes: of that batch; of the smallest batch where none fits.
-        next_bytes: of a batch of one more; None where none fits.
+        batch: 0 if not even the smallest batch fits.
+        peak_bytes: peak of that batch; of the smallest batch if none fits.
+        next_bytes: peak of a batch with one more image; None if none fits.
         smallest: the smallest batch that the model takes.
-        is_computed: whether steps of both sizes were run; else they follow from two smaller ones.
-        is_whole: whether the bytes include what operators take for a moment, measured on this CPU.
+        is_computed: whether steps of both sizes were run; otherwise they are extrapolated from two smaller
+            ones.
+        is_whole: whether the bytes include the temporary memory of operators, measured on this CPU.
     """
 
     limit_bytes: int
@@ -170,8 +171,8 @@ class TrainingMemory:
         at_peak: what it consists of: `parameters`, `buffers`, `gradients`, `optimizer state`, `input`, `saved`,
             and `temporary` for the rest.
         timeline: the memory along the step.
-        savings: what would help, the most helpful first; empty if it was not asked for.
-        is_fake: whether the step ran without values; else its tensors were there.
+        savings: what would reduce the peak, the largest reduction first; empty if not requested.
+        is_fake: whether the step ran without values; otherwise its tensors were allocated.
     """
 
     batch: int
@@ -235,10 +236,11 @@ class Flow:
 
     Attributes:
         inputs: the name or place of every tensor that the model was called with: -1 is the first of them.
-        around: of every call, in order, the `order` of the call it was made in; 0 for the model itself.
+        around: for every call, in order, the `order` of the call that made it; 0 for the model itself.
         edges: `[from, to]`; parameters and constants are not followed.
         unfollowed: items with an input tensor of unknown origin, such as from NumPy or TorchScript.
-        left: functions by which values left torch for Python, `item`, `numpy`, where they cannot be traced.
+        left: functions that converted values to Python objects, such as `item` and `numpy`, after which they
+            cannot be traced.
     """
 
     inputs: tuple[str, ...]
@@ -256,7 +258,7 @@ class SummaryRecord(Record):
     Attributes:
         layers: in execution order; what was not called is where the module tree has it.
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
-        failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
+        failed: the label of the layer whose forward raised; the rows end there. None otherwise.
         flow: the dataflow; None if it was not requested.
         training: the memory of one training step; None if it was not requested.
         slowest: labels of the fewest calls that take 80 % of the measured time, each without the calls inside it.

@@ -33,7 +33,7 @@ class Training:
     Attributes:
         name: what differs between variants, `init=xavier norm=none`; empty without `--vary`.
         settings: how it was trained.
-        steps: changes of the weights that were made.
+        steps: number of updates of the weights.
         events: in the order they happened.
         verdict, reason: as those of `watch`.
     """
@@ -131,8 +131,8 @@ class Suggestion:
 
     Attributes:
         steepest: where the smoothed loss falls fastest over the logarithm of the rate.
-        valley: half the way along the longest valley.
-        minimum: a tenth of the rate where the smoothed loss is least.
+        valley: the middle of the longest valley.
+        minimum: a tenth of the rate with the lowest smoothed loss.
     """
 
     steepest: float | None

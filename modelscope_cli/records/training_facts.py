@@ -16,8 +16,8 @@ class Birth:
     """The first non-finite value of a run.
 
     Attributes:
-        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, `UNSEEN`, and `PARAMETER`: the step has
-            made it so.
+        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, `UNSEEN`, and `PARAMETER` if the step
+            itself produced it.
         name: of the layer or the parameter in the model; empty for the model itself, and for the loss.
         call: which call of the layer.
     """
@@ -52,11 +52,13 @@ class OptimizerFacts:
         cycles: recorded intervals between steps; of these `uncleared`: gradients of the step before were never
             cleared; `emptied`: cleared after the backward pass; `scaled`: of a scaled loss; `shrunk`: became
             smaller before a gradient scaler unscaled them.
-        held: number of parameters; `strangers`: those without a gradient that no model that ran has.
+        held: number of parameters; `strangers`: those without a gradient that belong to no model that ran.
         weight_decay: the highest of its groups.
-        stale: the last recorded steps before which its averages and counters were the same, though it stepped.
-        remade: steps by a newly made optimizer whose predecessor took only one step.
-        repeated: the last recorded steps whose gradients were, to the bit, those of the recorded step before.
+        stale: number of last recorded steps for which its averages and counters stayed the same although it
+            stepped.
+        remade: number of steps by a new optimizer whose predecessor took only one step.
+        repeated: number of last recorded steps whose gradients are bit-identical to those of the recorded step
+            before.
     """
 
     optimizer: str
@@ -77,7 +79,7 @@ class OptimizerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """A schedule of the learning rate that knows how long it is.
+    """A schedule of the learning rate whose length is known.
 
     Attributes:
         made: the line that made it.
@@ -106,9 +108,9 @@ class TimeFacts:
         first: seconds of the first step.
         workers: of the data loaders waited for, the most; None without any.
         images: that came from data loaders in those steps.
-        waited: of those steps, in how many the script waited for what an accelerator computes.
-        idle: seconds from the end of such a wait to the next forward, backward or step of an optimizer: the
-            accelerator has nothing to do.
+        waited: number of those steps in which the script waited for a result of an accelerator.
+        idle: seconds from the end of such a wait to the next forward, backward or optimizer step, in which the
+            accelerator is idle.
         place: the line that waited most often; None without any.
     """
 
@@ -187,11 +189,12 @@ class Disagreement:
     """Ranks that hold different weights, where they should hold the same.
 
     Attributes:
-        model, name: the first parameter that differs; `ranks`: those that are not as most, all without a majority.
-        step: the one that left the weights different, or before which they were written to.
-        after: the last that found them the same, where it is not known which one it was since; else None.
-        distance: by about which share of their size they differ at first, `last_distance` at the last record.
-        cure: what to do about it; `place`: the line it is about.
+        model, name: the first parameter that differs; `ranks`: those that differ from the majority, or all
+            ranks without a majority.
+        step: the step that left the weights different, or before which they were changed.
+        after: the last step at which they were found equal, if the exact step is not known; else None.
+        distance: their approximate relative difference at first; `last_distance`: at the last record.
+        cure: what to do; `place`: the line of the script that it is about.
     """
 
     model: str
@@ -212,9 +215,11 @@ class RankFacts:
 
     Attributes:
         compared: number of parameters that should be the same on every rank.
-        apart: those without evidence that they should be; `sharded`: those of which each rank holds a part.
-        is_averaged_rarely: the weights differ between steps at which they are averaged; `averaged_at`: one of them.
-        differs_by: no more than rounding; None for bits that are equal.
+        apart: number of parameters without evidence that they should be the same; `sharded`: number of those of
+            which each rank holds a part.
+        is_averaged_rarely: the weights differ between steps at which they are averaged; `averaged_at`: one of
+            these steps.
+        differs_by: a difference within rounding; None if all bits are equal.
     """
 
     compared: int

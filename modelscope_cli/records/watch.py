@@ -125,10 +125,11 @@ class ParameterFacts:
     Attributes:
         has_gradient: whether a backward pass ever gave it one, zeros included.
         has_run: whether the module that owns it was ever called.
-        is_severed: its layer ran where no gradient is kept, as under no_grad.
+        is_severed: its layer ran without gradients, as under no_grad.
         has_changed: whether its values differ from those first recorded.
         start_rms: root mean square of its first values.
-        was_alike, is_alike: whether all its rows were the same at first, and are now; None for less than two rows.
+        was_alike, is_alike: whether all its rows were the same at first, and are now; None for fewer than two
+            rows.
     """
 
     requires_grad: bool
@@ -146,7 +147,7 @@ class WatchedParameter(Row):
     """A parameter over time.
 
     Attributes:
-        optimizer: the one that trains it; if none that has stepped holds it, this and the series are empty.
+        optimizer: the one that trains it; empty, like the series, if no optimizer that steps has it.
         facts: None in `train`, and for a parameter of no model that ran.
     """
 
@@ -207,7 +208,7 @@ class CriterionSeries:
         commonest_label, commonest_prediction: the share of the class that most of them are.
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities; `is_positive`: nothing there is below zero.
-        guessing: what the best constant prediction would cost; None where that is not known.
+        guessing: the loss of the best constant prediction; None if unknown.
         shared: covariance of predictions and targets over the rows as a share of the variance of the targets, where
             those are vectors.
     """
@@ -230,13 +231,13 @@ class WatchedCriterion:
     """A criterion of torch's and the line that calls it.
 
     Attributes:
-        is_training: a loss to train by; False for one that is only looked at, as in evaluation.
+        is_training: whether it is a loss for training; False if it is only evaluated.
         classes: of the logits; None where it compares numbers.
         made_by: what gave its input: softmax, relu, tanh, sigmoid; `softmax over dimension 0` where that is
             not of the classes; None for anything else.
         shapes: of input and target where they differ and are broadcast.
         is_summed: the criterion is a sum over the batch.
-        label_entropy: of the labels of all recorded steps, in nats, corrected for how few they are.
+        label_entropy: of the labels of all recorded steps, in nats, corrected for their small number.
         commonest_label: the share of the commonest of them.
     """
 
@@ -259,21 +260,26 @@ class ModelFacts:
     Attributes:
         called: the line that calls it.
         steps_in_training, steps_in_evaluation: optimizer steps after passes in that mode only.
-        evaluation_since: the step from which on it has been in evaluation mode only; None where it is not.
-        frozen_modes: classes of its layers that behave otherwise in evaluation mode.
-        norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
+        evaluation_since: the first step after which it stayed in evaluation mode; None if it did not.
+        frozen_modes: classes of its layers whose behaviour in evaluation mode differs.
+        norm_values: for batch norms in training mode, the largest number of values per channel, and the batch
+            size it occurred with.
         dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
-        evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
-        outputs: recorded passes; those in which all rows of the output were the same and those of the input were
-            not; the standard deviation over the rows at first and at last; the same of their directions.
+        evaluated: number of losses without gradients, in training mode and in evaluation mode; `loose_modes`:
+            classes of layers that were in training mode then.
+        outputs: number of recorded passes; number of those in which all rows of the output were the same
+            although those of the input were not; standard deviation over the rows at first and at last; the
+            same of their directions.
         is_fed: gradients flow back through its input; `is_only_fed`: in every pass, to another model.
-        makes_targets: it or a copy of it runs in most steps without a gradient or a criterion that follows, as
-            where it makes the targets that it is trained on.
-        is_sampled: it was given the same again in evaluation mode, without a backward pass in between.
-        validated: passes in evaluation mode that a criterion judged without gradients, mean and standard deviation
-            of what was given; of one pass that none judged where there is no other; empty without any.
-        copies: models that are still, to the bit, what this one was at first: label, times it ran without gradients
-            (a backward pass in between), losses without gradients, whether its class says that it is an average.
+        makes_targets: in most steps, it or a copy of it runs without a gradient and without a criterion after
+            it, as a model does that computes its own targets.
+        is_sampled: it received the same input again in evaluation mode, without a backward pass in between.
+        validated: number of passes in evaluation mode whose output entered a criterion without gradients, and
+            mean and standard deviation of their input. Without such passes, those of one pass without a
+            criterion; empty without any pass.
+        copies: models whose weights are still bit-identical to the initial weights of this one: label, number
+            of runs without gradients (with a backward pass in between), losses without gradients, and whether
+            the name of its class says that it is an average.
     """
 
     model: str
@@ -405,10 +411,10 @@ class WatchRecord(Record):
     """What `watch` returns.
 
     Attributes:
-        steps: optimizer steps taken, those of the busiest optimizer.
-        recorded: how many of them were looked at closely.
+        steps: number of optimizer steps, those of the optimizer that stepped most.
+        recorded: how many of them were recorded in full.
         layers: by model, in the order they first ran. `parameters`: in the order of the optimizers.
-        exit_code: the script's own; None where it was killed.
+        exit_code: the exit code of the script; None if it was killed.
         ranks: processes that took part.
         findings: each cause, then what follows from it.
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what

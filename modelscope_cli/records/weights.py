@@ -32,8 +32,8 @@ class Suspect:
         reason: why.
         call: the call that loading would make, `os.system('id')`; None if it is only referred to.
         place: the part of the file, where it has parts, and the byte there.
-        is_call: it is called with what the file says, or may be; unknown ones that are not are only referred to, or
-            are objects made without their constructor and given their attributes.
+        is_call: whether it is, or may be, called with arguments from the file. Otherwise an unknown one is only
+            referred to, or is an object made without its constructor and given its attributes.
     """
 
     name: str
@@ -73,10 +73,10 @@ class Safety:
         suspects: the dangerous ones first.
         foreign: all names except those of torch, in that order.
         pickles: where pickles were found in the file.
-        unread: pickles that torch.load does not look at: another loader may.
-        errors: what could not be read, and so is not known.
-        is_understood: False for a format that is not read at all.
-        allowed: unknown names that were allowed, and so are not among the suspects.
+        unread: pickles that torch.load does not read, but another loader may.
+        errors: what could not be read and is therefore unknown.
+        is_understood: False for a format that is not read.
+        allowed: unknown names that were allowed and are therefore not among the suspects.
     """
 
     file: Annotated[str, words(rank=0)]
@@ -159,13 +159,13 @@ class ScanRecord(Listing):
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, which makes creation four times slower
 class TensorRow(Row):
-    """One named tensor of a checkpoint; the statistics are of its finite values, None where not asked for.
+    """One named tensor of a checkpoint; the statistics are of its finite values, None unless requested.
 
     Attributes:
         dtype: torch's name: `float32`.
         file: where its values are.
         shared_with: the first name of the same tensor, where it has several.
-        problem: why there are no statistics, where they were asked for.
+        problem: why there are no statistics although they were requested.
     """
 
     name: Annotated[str, words(rank=0)]
@@ -200,7 +200,7 @@ class WeightTotals:
     """Sums over the tensors shown; one with several names counts once.
 
     Attributes:
-        storage_bytes: of everything these tensors look at, which may be more than they show of it.
+        storage_bytes: of all storages that these tensors view, which may be larger than the tensors.
         file_bytes: of all the files of the checkpoint.
     """
 
@@ -218,10 +218,10 @@ class Identified:
 
     Attributes:
         name: the one it belongs to; None where it is none, or one of several that cannot be told apart.
-        score: share of the tensors that fit, of those of the checkpoint and of the architecture; 1.0 is all.
+        score: share of the tensors of the checkpoint and of the architecture that fit; 1.0 is all.
         missing, unexpected: names of the nearest architecture that are not there, and the other way round.
         num_classes: of its head; None where there is none.
-        candidates: all the names whose state dicts look just so; of timm's the plainest first.
+        candidates: all names whose state dicts have the same names and shapes; of timm the plainest first.
         nearest: the name that `score`, `missing` and `unexpected` are about.
         misshaped: names with another shape, and both shapes.
         prefix: the beginning of every name: `module.`.
@@ -255,7 +255,7 @@ class WeightsRecord(Listing):
         foreign: functions and classes that loading the file in full would import or run, the dangerous first.
         note: the entry of the file that holds the state dict.
         safety: the same with the rank of each, and whether torch loads the file with weights_only=True.
-        error: why nothing else is told of the file; None where it was read.
+        error: why the file could not be read; None if it could.
     """
 
     document: ClassVar[str] = "weights"

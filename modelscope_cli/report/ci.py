@@ -38,10 +38,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What a CI host is told of a result.
+    """A result as it is reported to a CI host.
 
     Attributes:
-        subject: what was judged, the same for every run over it; part of what identifies a problem.
+        subject: what was judged, the same in every run; part of the fingerprint of a problem.
         rules: those that were applied, and at least those of the problems.
         not_judged: one line a reason; `not_judged_title` counts them.
         outcome: the verdict in one sentence.

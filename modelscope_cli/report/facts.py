@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # many classes, needed only for a training
 
 
 PROVENANCE = ("certificate", "report", "folder", "at a glance", "all at a glance")
-"""Labels of the facts about files; a page tells of them at its end, or is one of them."""
+"""Labels of facts about written files. A page leaves them out or shows them at its end."""
 
 
 def headline(run: Run, images: int, *details: str) -> str:
@@ -142,6 +142,9 @@ def training_answer(
     return f"{where}{message} ({first.code}{since}){more}"
 
 
+_EFFECTS = ("loss", "update", "layer")  # kinds of differences that follow from others
+
+
 def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
     """Return the differences from a healthy run, one line each; empty without one."""
     if compared is None:
@@ -151,12 +154,18 @@ def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
     words = [begin if compared.equal_steps else "the losses differ from the first step on"]
     words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference above the noise")
     lines = [(f"like {compared.reference}", "; ".join(words))]
+    effects = [one for one in compared.deviations if one.kind in _EFFECTS]
+    firsts = {one.kind: one for one in reversed(effects)}.values()
     for one in compared.deviations:
+        if one.kind in _EFFECTS and one not in firsts:
+            continue
         label = f"{one.kind}, {one.where}" if one.where else one.kind
         values = f"{one.here}; there {one.reference}" if one.reference else one.here
         lines.append(
             ("", f"{label}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
         )
+    if n_more := len(effects) - len(firsts):
+        lines.append(("", f"{counted(n_more, 'more effect')} on updates, layers and loss (--json lists all)"))
     return lines
 
 

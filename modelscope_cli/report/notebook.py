@@ -198,7 +198,7 @@ def panel() -> Callable[[Any], object] | None:
 
 
 def panel_of(record: Any) -> str:
-    """Return the answer so far, the loss over the steps, and what was found, as HTML."""
+    """Return the current verdict, the loss over the steps, and the findings, as HTML."""
     loss = record.loss[0] if record.loss else None
     points = (
         [] if loss is None else [(s, v) for s, v in zip(loss.step, loss.value, strict=True) if v is not None]

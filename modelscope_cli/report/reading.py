@@ -24,7 +24,7 @@ PAGE = "report.html"
 """The name of a page in the folder of a result."""
 
 RESULT_FILES = (DOCUMENT, PAGE)
-"""What every folder of a result holds, beside its images and tables."""
+"""What every folder of a result holds, in addition to its images and tables."""
 
 
 def read(path: str | PathLike[str]) -> Shown:

@@ -232,7 +232,7 @@ def _level_shifts(values: Sequence[float]) -> Iterator[tuple[float, int]]:
 def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The running statistics of a batch norm do not match these images.
 
-    Measure: the larger of |batch mean - running mean| in running standard deviations and |ln(variance ratio)|
+    Measure: the larger of |batch mean - running mean| / running std and |ln(variance ratio)|
     Source: own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance
     Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
     Why: in eval mode the layer normalises by statistics that do not match this data, so predictions are wrong

@@ -12,7 +12,9 @@ def _no_disagreement_to_judge(evidence: Evidence, threshold: float) -> str | Non
     if evidence.is_fresh:
         return "its batch norms have not seen a batch yet"
     assert evidence.train is not None
-    return "train mode returns another kind of output" if evidence.train.output_gap is None else None
+    return (
+        "the outputs in train and eval mode cannot be compared" if evidence.train.output_gap is None else None
+    )
 
 
 def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
@@ -36,9 +38,9 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.forward.is_finite:
         return "the forward pass is not finite"
     if evidence.forward.output_spread == 0:
-        return "the output is the same for every input"
+        return "the output is bit-identical for all images"
     if answers is None:
-        return "the model is not a classifier"
+        return "the output is not scores of classes"
     if not evidence.is_real:
         return "noise has no class: give images"
     if len(answers) < threshold:

@@ -31,7 +31,7 @@ def _backward(evidence: Evidence) -> Backward:
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
     norm = _backward(evidence).output_grad_norm
     if norm == 0:
-        return "the gradient at the output is zero: the prediction is already certain"
+        return "the gradient of the loss at the output is zero"
     return None if norm < float("inf") else "the gradient at the output is not finite"
 
 

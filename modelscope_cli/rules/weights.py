@@ -10,7 +10,7 @@ from modelscope_cli.rules.rule import Sighting, rule
 
 
 def _no_file(evidence: Evidence, threshold: Any) -> str | None:
-    return None if evidence.safety else "the weights are from no checkpoint file"
+    return None if evidence.safety else "the weights do not come from a checkpoint file"
 
 
 @rule("MS001", "dangerous-code", ERROR, 0, needs=frozenset({"safety"}), excuse=_no_file)

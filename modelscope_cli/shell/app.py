@@ -75,13 +75,16 @@ def _run(argv: list[str]) -> int:
         with lean_imports():
             code = command(args=argv, prog_name=_program(argv), standalone_mode=False)
         _console.flush()
-        return INTERRUPTED if is_cut_short() else code if isinstance(code, int) else 0
+        if is_cut_short():
+            _console.stopped("interrupted", is_partial=True)
+            return INTERRUPTED
+        return code if isinstance(code, int) else 0
     except ModelscopeError as error:
         return _failed(error)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Terminated as ended:
-        return ended.code
+    except (KeyboardInterrupt, Terminated) as signal:
+        number = signal.code if isinstance(signal, Terminated) else INTERRUPTED
+        _console.stopped("interrupted" if number == INTERRUPTED else "terminated")
+        return number
     except SystemExit as left:
         # Typer and Rich exit with 1 on a broken pipe; here that would mean a finding.
         if not isinstance(left.__context__, BrokenPipeError):

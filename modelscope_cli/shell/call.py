@@ -47,7 +47,7 @@ def command(body: Callable[["CommandCall"], Any]) -> Callable[..., Any]:
 
 
 def _parameter(one: Declared, command: str) -> inspect.Parameter:
-    """Return an option as a Typer parameter; values are parsed by `CommandCall`, which knows their bounds."""
+    """Return an option as a Typer parameter; values are parsed by `CommandCall` by their bounds."""
     settings: dict[str, Any] = {
         "metavar": one.option.metavar or None,
         "help": help_of(one, command),

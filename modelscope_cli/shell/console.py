@@ -1,6 +1,7 @@
 """The only module that writes to the terminal: results to stdout, everything else to stderr."""
 
 import contextlib
+import shlex
 import sys
 import time
 import traceback
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError
-from modelscope_cli.interrupts import obey
+from modelscope_cli.interrupts import obey, resumable, store_in
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
@@ -35,6 +36,8 @@ class _Settings:
 
     Attributes:
         is_silent: another process prints everything except errors of this one.
+        has_output: something was written to stdout.
+        pace: the progress of the outermost loop that runs; None without one.
     """
 
     argv: tuple[str, ...] = ()
@@ -43,6 +46,8 @@ class _Settings:
     is_verbose = False
     is_debug = False
     is_silent = False
+    has_output = False
+    pace: live.Pace | None = None
 
 
 settings = _Settings()
@@ -69,13 +74,15 @@ def begin(argv: tuple[str, ...]) -> None:
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
     settings.is_quiet = settings.is_verbose = settings.is_debug = settings.is_silent = False
+    settings.has_output, settings.pace = False, None
+    store_in("")
     take_every_character(sys.stdout)
 
 
 def begin_work() -> None:
     """Show activity in a terminal if the command takes a while; see `live.Busy`."""
     if not (settings.is_quiet or settings.is_silent):
-        _BUSY.start()
+        _BUSY.start("loading")
 
 
 def terminal_width() -> int:
@@ -146,6 +153,36 @@ def hint(text: str) -> None:
     _styled("hint: ", "bold cyan", plain(text))
 
 
+def stopped(word: str, *, is_partial: bool = False) -> None:
+    """Write to stderr, as the last line, what an interruption lost and how to go on.
+
+    Args:
+        word: what happened, such as `interrupted`.
+        is_partial: whether the result was made from what was finished.
+    """
+    if settings.is_silent:
+        return
+    from modelscope_cli.shell.declared import options_of
+
+    _BUSY.stop()
+    at = f" ({settings.pace})" if settings.pace is not None else ""
+    argv, folder = settings.argv, resumable()
+    if is_partial:
+        say(f"{word}{at}: the result covers only what was finished; run the same command again for all of it")
+    elif folder:
+        say(f"{word}{at}: the finished parts are stored in '{folder}'")
+        hint(
+            shlex.join(
+                ["modelscope", *(one for one in argv if one not in ("--force", "--resume")), "--resume"]
+            )
+        )
+    else:
+        lost = "the output is incomplete" if settings.has_output else "nothing was saved"
+        say(f"{word}{at}: {lost}; run the same command again to start from the beginning")
+        if "images" in at and "--resume" in options_of(argv[0]) and "--doctor" not in argv:
+            hint(shlex.join(["modelscope", *argv]) + " --out DIR   stores finished images, for --resume")
+
+
 def show_traceback(error: BaseException) -> None:
     """Write the traceback for --debug to stderr."""
     write_error(plain_lines("".join(traceback.format_exception(error))))
@@ -208,6 +245,7 @@ def progress(description: str, total: int) -> Iterator["Progress | None"]:
 def track(description: str, items: Any, total: int) -> Iterator[Any]:
     """Iterate over `items` with a progress bar; in a log with a line a minute."""
     pace = live.Pace(description, total)
+    settings.pace = settings.pace or (pace if total > 1 else None)
     is_heard = total > 1 and not (settings.is_quiet or settings.is_silent or is_drawn_over(sys.stderr))
     with (
         progress(description, total) as bar,
@@ -219,6 +257,8 @@ def track(description: str, items: Any, total: int) -> Iterator[Any]:
             pace.done += 1
             if bar is not None:
                 bar.advance(bar.task_ids[0])
+    if settings.pace is pace:
+        settings.pace = None
 
 
 class _ConsoleProgress:
@@ -260,6 +300,7 @@ def _writing() -> Iterator[None]:
     """Write to stdout: raise a broken pipe as it is, any other failure as an error with a hint."""
     _BUSY.stop()
     obey()
+    settings.has_output = True
     try:
         yield
     except BrokenPipeError:

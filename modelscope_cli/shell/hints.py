@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.naming import with_article
@@ -101,6 +102,48 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
             )
 
 
+def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[str]) -> Any:
+    """Return the value of an option that takes one; several values of a comma-separated list are joined.
+
+    Raises:
+        UsageError: several values. The hint is the line with the last one only, or for `diff` with that of B.
+    """
+    one = declared(command).get(name)
+    if one is None or len(values) == 1 or (not takes_value(one) and len(set(values)) == 1):
+        return values[-1]
+    if one.option.is_list:
+        return ",".join(values)
+    uses, line = _uses(one, argv)[: len(values)], list(argv)
+    if len(uses) < len(values):
+        line = [command, "--help"]
+    elif len(values) == 2 and f"b_{name}" in declared(command):
+        line[uses[1]] = ["--b-" + name.replace("_", "-"), values[1]]
+    else:
+        for use in reversed(uses[:-1]):
+            del line[use]
+    if not takes_value(one):
+        message = " and ".join(f"'{flag}'" for flag in one.spellings[0].split("/")) + " exclude each other"
+    else:
+        words = [shlex.quote(value) for value in values]
+        message = f"'{one.spellings[0]}' takes one value, and got {', '.join(words[:-1])} and {words[-1]}"
+    raise UsageError(message, _line(line))
+
+
+def _uses(one: Declared, words: Sequence[str]) -> list[slice]:
+    """Return where an option and its value are in a command line: `-b 8`, `--batch=8`, `-b8`; `-qb 8` is missed."""
+    names = [name for spelling in one.spellings for name in spelling.split("/")]
+    short = one.option.short if takes_value(one) else ""
+    uses: list[slice] = []
+    at = 0
+    while at < len(words):
+        is_whole = words[at] in names
+        width = 1 + (is_whole and takes_value(one))
+        is_joined = words[at].startswith(f"{names[0]}=") or (short and words[at].startswith(short))
+        uses += [slice(at, at + width)] if is_whole or is_joined else []
+        at += width
+    return uses
+
+
 def unknown_command(argv: Sequence[str]) -> UsageError:
     """Return the error for a first word that is not a command; for a model the hint is its summary."""
     word = argv[0]
@@ -160,7 +203,12 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
             continue
         takes = bool(name) and takes_value(options[name]) and not fixed
         candidate = [name, fixed, value if takes or not name else ""]
-        line = [*argv[:at], *filter(None, candidate), *after[follows and (takes or not name) :]]
+        before = list(argv[:at])
+        for use in reversed(
+            _uses(options[name], before) if takes and options[name].parameter.kind != "texts" else []
+        ):
+            del before[use]  # an option that takes one value is given once
+        line = [*before, *filter(None, candidate), *after[follows and (takes or not name) :]]
         another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, options)), None)
         return (_with_option(another, line) if another else None) or line
     return None

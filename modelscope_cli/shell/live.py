@@ -187,6 +187,9 @@ class Pace:
         self._next = self._begun + self.FIRST_S
         self._has_estimate = False
 
+    def __str__(self) -> str:
+        return f"{self._what}: {self.done:,} of {self._total:,}"
+
     def line(self) -> str | None:
         """Return the line that is due now, if any."""
         now, n_done = self._clock(), self.done  # which another thread counts
@@ -194,7 +197,7 @@ class Pace:
         has_basis = n_done and (100 * n_done >= self._total or elapsed > self.LONG_S)
         if now < self._next and not (has_basis and elapsed > self.FIRST_S and not self._has_estimate):
             return None
-        text = f"{self._what}: {n_done:,} of {self._total:,}"
+        text = str(self)
         if has_basis:
             seconds_left = elapsed / n_done * (self._total - n_done)
             if not self._has_estimate and seconds_left < self.LONG_S:
@@ -237,14 +240,14 @@ class Busy:
     _DELAY_S = 1.5
 
     def __init__(self) -> None:
-        self.what = "working"
+        self.what = ""
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, what: str) -> None:
         """Start the timer; nothing is shown if stderr is not a terminal."""
         if self._thread is None and is_drawn_over(sys.stderr):
-            self.what = "working"
+            self.what = what
             self._over.clear()
             self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()
@@ -265,7 +268,7 @@ class Busy:
             yield
         finally:
             if was_running:
-                self.start()
+                self.start("working")
 
     def _show(self) -> None:
         started = time.monotonic()

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from modelscope_cli import __version__
 from modelscope_cli.errors import UsageError
+from modelscope_cli.interrupts import INTERRUPTED, Terminated
 from modelscope_cli.shell import console
 from modelscope_cli.shell.help import command_page
 from modelscope_cli.shell.overview import ABOUT, COMMANDS, HELP, HELP_ALL, overview
@@ -33,7 +34,18 @@ class _TakesWords:
 
 
 class Command(_TakesWords, TyperCommand):
-    """A command with its own help page and its own error for excess arguments."""
+    """A command with its own help page and its own errors for excess arguments and repeated options."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        # The parser keeps only the last value of an option: let it collect all, for `_process_value`.
+        single = [param for param in self.params if param.param_type_name == "option" and not param.multiple]
+        for param in single:
+            param.multiple = True
+        try:
+            return super().make_parser(ctx)
+        finally:
+            for param in single:
+                param.multiple = False
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         is_whole = HELP_ALL in console.settings.argv
@@ -44,7 +56,10 @@ class Command(_TakesWords, TyperCommand):
             from modelscope_cli.shell.hints import too_many
 
             raise too_many(self.name or "", ctx.args, console.settings.argv)
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:  # Typer would return its exit code without a message
+            raise Terminated(INTERRUPTED) from interrupt
 
 
 class Group(_TakesWords, TyperGroup):
@@ -101,6 +116,10 @@ def _process_value(param: Any, ctx: Any, value: Any) -> Any:
     if param.required and value in (None, ()):
         name = param.metavar or param.name.upper()
         raise UsageError(f"missing argument '{name}'", f"modelscope {ctx.info_name} --help")
+    if isinstance(value, list) and not param.multiple and param.nargs == 1:
+        from modelscope_cli.shell.hints import only_value
+
+        value = only_value(ctx.info_name, param.name, value, console.settings.argv)
     return value if param.callback is None else param.callback(ctx, param, value)
 
 

@@ -1,4 +1,4 @@
-"""The model to train: loaded or copied, with as many classes as the data, changed and frozen as requested."""
+"""The model to train: loaded or copied, with the number of classes of the data, changed and frozen as requested."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -88,7 +88,7 @@ def open_classifier(
 
 
 def _with_classes(model: "Model", n_classes: int | None) -> "Model":
-    """Request as many classes as the data have, if the model accepts `num_classes`."""
+    """Request the number of classes of the data, if the model accepts `num_classes`."""
     if not isinstance(model, ModelRequest) or n_classes is None:
         return model
     takes_classes = True

@@ -156,7 +156,7 @@ class History(Callback, Observer):
 
 
 def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, float, float | None]:
-    """Return the norms of the gradient and of the weights before, and that of the change over the latter."""
+    """Return the norms of gradient and weights before the step, and the relative change of the weights."""
     gradient = None if parameter.grad is None else float(torch.linalg.vector_norm(parameter.grad))
     weight = float(torch.linalg.vector_norm(before))
     change = float(torch.linalg.vector_norm(parameter.detach() - before))
@@ -247,7 +247,7 @@ def _events(
 
 
 def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
-    """Return what the rules need to know of the loss: the criterion and its number of classes.
+    """Return the facts about the loss for the rules: the criterion and its number of classes.
 
     The labels are assumed to be balanced, so guessing costs ln C.
     """

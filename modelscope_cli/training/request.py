@@ -33,7 +33,7 @@ class TrainRequest:
         leak, subtract, maximum: of the generalised ReLU; `leaky` uses `leak` alone.
         clip_norm: largest global norm of the gradients; None for no clipping.
         patience: stop after this many epochs without a better held-out loss; None for never.
-        every: record every so many steps; None for about 200 records in all.
+        every: record every this many steps; None for about 200 records in all.
     """
 
     steps: int = 100

@@ -185,7 +185,7 @@ def _checkpoints(
 
 @contextmanager
 def _report_saved(folder: OutputFolder | None, save_every: int | None, progress: Progress) -> Iterator[None]:
-    """If the training fails, say where the weights saved so far are."""
+    """If the training fails, print where the saved weights are."""
     try:
         yield
     except BaseException:

@@ -23,7 +23,7 @@ def alone() -> Iterator[None]:
     """Allow only one recorder in this process."""
     process = os.getpid()
     if process in _watching:
-        message = "this process is already watched: two watches would mix up"
+        message = "this process is already being watched"
         raise UsageError(message, "end the first watch before the next, or give it several models")
     _watching.add(process)
     try:

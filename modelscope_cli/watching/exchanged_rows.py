@@ -36,6 +36,7 @@ _ORDERS = 2  # random orders of the rows in each step
 _MOST_CALLS, _MOST_OUTPUTS = 256, 8  # of functions; of models
 _RECORDS = 8  # steps
 _SLIGHT, _SURE = 0.2, 4.0  # mean rise in differences of the loss between batches, and in standard errors
+_CLEAR = 0.1  # mean rise as a share of the loss, whatever its error
 _MOST_VALUES = 1 << 20  # of an output
 _FREE = 0.5  # root mean square of the rises, in differences; own measurement: 0.3 if unrelated, 0.9 else
 _SAME = 1e-4  # share of the loss by which it may differ when it is computed again
@@ -199,7 +200,8 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
     loss compares samples.
 
     A loss of both signs that depends on one output may be a reward, centred at zero, which proves nothing; and a
-    generator that matches distributions gives different samples, which may belong to any noise.
+    generator that matches distributions gives different samples, which may belong to any noise. A loss that diverges
+    has a large error.
     """
     rows = {(one.label, n): seen[len(seen) // 3 :] for one in models for n, seen in one.exchanged.items()}
     if not rows or min(map(len, rows.values())) < _RECORDS:
@@ -207,7 +209,10 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
     losses = [loss for _, loss in max(rows.values(), key=len)]
     noise = statistics.median(abs(after - loss) for loss, after in pairwise(losses))
     rises = [[rise for rise, _ in seen] for seen in rows.values()]
-    is_free = any(math.hypot(*own) > _FREE * noise * len(own) ** 0.5 for own in rises)
+    clear = _CLEAR * statistics.fmean(map(abs, losses))
+    is_free = any(statistics.fmean(own) > clear for own in rises) or any(
+        math.hypot(*own) > _FREE * noise * len(own) ** 0.5 for own in rises
+    )
     is_reward = min(losses) < 0 < max(losses) and len(rows) == 1
     if is_free or is_reward or any(_is_higher(own, noise) for own in rises):
         return None

@@ -56,7 +56,7 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
         prediction, difference = shapes
         message = (
             f"a prediction of shape {prediction} is compared with a target "
-            f"so that the difference has {difference}"
+            f"and broadcast: the difference has {difference}"
         )
         yield BROADCAST, message
 

@@ -106,7 +106,7 @@ class _Allocated(ctypes.Structure):
 
 @functools.cache
 def _allocated() -> Callable[[], Any] | None:
-    """Return glibc's function if it knows of most memory; another allocator may have taken its place."""
+    """Return glibc's function if it manages most memory; another allocator may have replaced it."""
     try:
         function = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError, TypeError):

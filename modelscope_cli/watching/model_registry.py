@@ -165,7 +165,7 @@ class WatchedModel:
             self.seen, self._before = now, (self.looked_at, now)
 
     def look(self, n_backward: int) -> None:
-        """Count a run without gradients, after so many backward passes of the training."""
+        """Count a run without gradients, after this many backward passes of the training."""
         self.has_run_without_gradients = True
         self.n_looked += self.looked_at != n_backward
         self.looked_at = n_backward

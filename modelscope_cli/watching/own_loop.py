@@ -85,7 +85,7 @@ class WatchedLoop:
             self._request.progress.note(stop.reason)
         record = conclude(self.record(), self._request.folder, self._request)
         if self._panel is not None:
-            with afterwards(self._request.progress.warn, "the panel was not renewed"):
+            with afterwards(self._request.progress.warn, "the panel was not updated"):
                 self._panel(record)
         return stop is not None
 

@@ -51,7 +51,7 @@ class Recorder:
     """Observes one process.
 
     Args:
-        every: record every so many steps; None for the schedule of `is_recorded`.
+        every: record every this many steps; None for the schedule of `is_recorded`.
         patterns: `--layer`, checked when the first model is trained.
         models: the models to observe; None for every one that runs.
         optimizers: the optimizers to observe; empty for every one that trains a model.

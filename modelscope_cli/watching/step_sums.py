@@ -22,7 +22,7 @@ EDGES: tuple[float, ...] = (
     *(math.ldexp(1 + half / 2, power) for power in range(LOWEST, HIGHEST) for half in (0, 1)),
     math.ldexp(1, HIGHEST),
 )
-_SAMPLE = 1 << 14  # at least so many values of a large tensor; up to twice as many, every one counts
+_SAMPLE = 1 << 14  # least number of values read of a large tensor; one of up to twice as many is read whole
 _N_CODES = 512  # nine bits
 _FIRST = 2 * (LOWEST + 127)  # code of the lowest bin; 127 is what an exponent of zero is stored as
 _NON_FINITE = 2 * 255  # codes from here on are infinite or NaN
@@ -48,7 +48,7 @@ def count_magnitudes(x: Tensor) -> Tensor:
 
 
 MOST_NAMED = 64  # channels, in a record
-_RECORDS = 8  # a channel that is silent in so many of them in a row is called dead
+_RECORDS = 8  # a channel that is zero in this many of them in a row is called dead
 
 # Whether any value of a channel was not zero; None without channels.
 Alive = tuple[bool, ...] | None

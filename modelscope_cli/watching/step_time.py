@@ -80,7 +80,7 @@ class StepTime:
         self._is_rest_due = True
 
     def resume(self, n_missed: int) -> None:
-        """Look at the clock again, after so many steps that are left out of all sums."""
+        """Look at the clock again, after this many steps that are left out of all sums."""
         self.is_resting = self._is_rest_due = False
         self._since = self._clock()
         self.memory.miss(n_missed)

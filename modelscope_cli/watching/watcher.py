@@ -116,7 +116,7 @@ class Redraw:
 
     def __call__(self, record: Callable[[], WatchRecord], warn: Callable[[str], object]) -> None:
         begun, self.due = time.monotonic(), math.inf
-        with afterwards(warn, "what the run has done so far is no longer shown"):
+        with afterwards(warn, "the page of the running training is no longer updated"):
             self.draw(record())
             took = time.monotonic() - begun
             self.due = begun + took + max(self.every_s, 19 * took)

@@ -281,10 +281,10 @@ def test_it_stops_the_block_and_nothing_behind_it(keywords, steps, code):
 
 def test_one_at_a_time_and_again_afterwards():
     model, optimizer = seeded()
-    with ms.watch(model), pytest.raises(UsageError, match="already watched"), ms.watch(model):
+    with ms.watch(model), pytest.raises(UsageError, match="already being watched"), ms.watch(model):
         pass
     with ms.watch(model):
-        with pytest.raises(UsageError, match="already watched"):
+        with pytest.raises(UsageError, match="already being watched"):
             ms.watch("loop.py")
         step(model, optimizer)
     watched = ms.watch(model)

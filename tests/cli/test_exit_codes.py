@@ -231,7 +231,7 @@ TABLE = [
     ("attack", "{star} {squeezenet} -t cicle", 2, "unknown target 'cicle'", "--target circle"),
     ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
     ("attack", "{dot} <raft_small> -w none", 4, "'raft_small' is a model for optical flow", "modelscope models"),
-    ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "is a number, but an attack needs", "--target CLASS"),
+    ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "but an attack needs a class", "--target CLASS"),
     ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "there is nothing to", "--output-kind"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "no gradient flows from the", "modelscope stats"),
     ("attack", "{dot} <tiny> -c {bad}/nan.safetensors", 4, "scores of this image are NaN", "modelscope stats"),
@@ -448,7 +448,7 @@ def test_odd_pictures_are_pictures(run, bad, command, name):
 
 
 @pytest.mark.parametrize(("raised", "code", "said"), [
-    (KeyboardInterrupt(), 130, ""),
+    (KeyboardInterrupt(), 130, "interrupted: nothing was saved; "),
     (ZeroDivisionError("oh\nno"), 3, "error: this is a bug in modelscope: ZeroDivisionError: oh no\n"),
     (MemoryError(), 4, "error: out of memory\n"),
     (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),

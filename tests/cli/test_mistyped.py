@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
-from modelscope_cli.shell.declared import options_of
+from modelscope_cli.shell.declared import declared, options_of, takes_value
 from modelscope_cli.shell.hints import SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
 
@@ -210,3 +210,36 @@ def test_whatever_is_typed_ends_in_a_message_and_a_hint(seed, run):
         found = run(line, None)  # it holds that there is no traceback
         assert found.code in (0, 2, 4), line
         assert found.code == 0 or "\nhint: " in found.err, line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_given_twice(run, command):
+    """One that takes one value is refused, and so is a flag with its negation."""
+    for one in declared(command).values():
+        if one.is_argument or one.parameter.kind == "texts" or one.option.is_list:
+            continue
+        flag, *negation = one.spellings[0].split("/")
+        if takes_value(one):
+            err = run(f"{command} {flag} 1 {flag}=2", expect=2).err
+            assert err.startswith(f"error: '{flag}' takes one value, and got 1 and 2\n")
+            assert err.endswith(f"hint: modelscope {command} {flag}=2\n") or "--b-" in err
+        elif negation:
+            err = run(f"{command} {flag} {negation[0]}", expect=2).err
+            assert err.startswith(f"error: '{flag}' and '{negation[0]}' exclude each other\n")
+
+
+@pytest.mark.parametrize(("line", "hint"), [
+    ("predict net.py:Net img.jpg -b8 --batch 4", "predict net.py:Net img.jpg --batch 4"),
+    ("predict net.py:Net img.jpg -b 8 -b4 -b 2 -q", "predict net.py:Net img.jpg -b 2 -q"),
+    ("predict net.py:Net img.jpg -qb 8 -b 4", "predict --help"),
+    ("diff net.py:Net -c a.pth -c b.pth", "diff net.py:Net -c a.pth --b-checkpoint b.pth"),
+    ("watch --steps 3 --steps 4 train.py --steps 5 --steps 6", "watch --steps 4 train.py --steps 5 --steps 6"),
+    ("rules --top 1 -q -q --top 2", "rules -q -q --top 2"),
+])  # fmt: skip
+def test_the_line_with_one_of_two_values(run, line, hint):
+    assert run(line, expect=2).err.endswith(f"hint: modelscope {hint}\n")
+
+
+def test_values_of_a_list_are_joined(run):
+    assert run("rules --columns code --columns name --top 1").out.startswith("code\tname\n")
+    assert choose_methods("hirescam,gradcam") == ("hirescam", "gradcam")

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 from importlib.util import find_spec
+from itertools import pairwise
 
 import pytest
 import warm
@@ -51,10 +52,15 @@ def exit_code(typed):
     assert tool == "modelscope"
     command, *rest = arguments
     if command == "watch":  # what stands behind the script is the script's
-        return run([command, "--steps", "12", *rest])
+        return run([command, "--steps", "12", *without(rest, ["--steps"])])
     quicker = QUICKER.get(command, [])
     if any(word.startswith("vit_") for word in rest):  # takes images of one size
         quicker = [word for word in quicker if word not in ("--size", "64")]
     if "--fit" in rest:  # runs the kernels of a few images
         quicker = ["--input-shape", "1,3,64,64"]
-    return run([command, *rest, *quicker])
+    return run([command, *without(rest, quicker[::2]), *quicker])
+
+
+def without(words, options):
+    """Return a command line without these options and their values."""
+    return [word for before, word in pairwise(["", *words]) if before not in options and word not in options]

@@ -193,7 +193,7 @@ LINES = {
     "demo": "demo there #a",
     "schema_option": "schema stats -o schema.json -q #a",
     # how a model is loaded and its images are prepared, in every command
-    "summary_key": f"summary {LOADED} --key state_dict_ema --columns name,zero --input-shape 1,3,32,32 #t",
+    "summary_key": f"summary {LOADED} --columns name,zero --input-shape 1,3,32,32 #t",
     "stats_key": f"stats {LOADED} {STAR} {PREPARED} #jt",
     "featuremaps_key": f"featuremaps {LOADED} {STAR} {PREPARED} --dtype bfloat16 -l conv --max-channels 2 #jt",
     "featuremaps_inputs": f"featuremaps {TWO} --no-normalize --max-channels 2 #jt",

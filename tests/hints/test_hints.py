@@ -75,7 +75,10 @@ grads {TINY} --target cat --no-save
 stats {TINY} --layer conv@9
 stats {TINY} dott.png
 stats {TINY} models.py:Other
-stats {TINY} --model {TINY} -m models.py:Other
+stats {TINY} --model models.py:Other
+stats -m {TINY} --model models.py:Other
+stats {TINY} --batch 2 --size 8 -b1
+diff {TINY} dot.png -c tiny.safetensors --checkpoint tiny.safetensors
 summary models.py:Tny
 summary models.py
 predict {TINY} dot.png tiny.safetensors

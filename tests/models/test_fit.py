@@ -231,7 +231,7 @@ def test_categories_that_are_not_a_list_are_ignored_with_a_warning(tmp_path: Pat
 
 
 def test_models_without_classes_take_no_number(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'raft_small' does not take a number of classes, so not '3'"):
+    with pytest.raises(UsageError, match="'raft_small' does not take --num-classes 3"):
         load_model(ModelRequest("raft_small", "none", num_classes=3))
 
 

@@ -365,7 +365,7 @@ def test_a_person_can_change_size_and_values(processor_in: Callable[[str], Any],
         return_tensors="pt",
     )["pixel_values"][0]
     assert torch.allclose(plan.apply(image, "x"), expected, atol=1e-5)
-    assert plan.words.endswith("but for --size 32 --no-normalize)")
+    assert plan.words.endswith("except for --size 32 --no-normalize)")
 
 
 @pytest.mark.parametrize("name", ["ViT", "CLIP", "ConvNext"])

@@ -282,8 +282,8 @@ def test_a_rule_is_quiet_where_one_condition_is_missing(code, record) -> None:
 
 
 @pytest.mark.parametrize(("record", "reason"), [
-    (guessing(rows=16), "after at most about 960 labels: it may only have begun to learn"),
-    (always_absent(GOING_ON, shared=(0.1,) * N, commonest_prediction=(0.5,) * N), "and still falls"),
+    (guessing(rows=16), "the model has seen at most about 960 labels and may only have begun to learn"),
+    (always_absent(GOING_ON, shared=(0.1,) * N, commonest_prediction=(0.5,) * N), "it is still falling"),
     (training(loss=(loss(FLAT[:45]),), criteria=()), "a difference within the noise"),
 ])  # fmt: skip
 def test_a_run_that_may_have_begun_cannot_be_judged(record, reason) -> None:

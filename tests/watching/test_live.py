@@ -102,8 +102,8 @@ def test_what_cannot_be_drawn_is_said_once_and_changes_nothing(at_once, notebook
     notebook.update = lambda html: html.nothing
     watched, _ = train(progress=progress)
     assert [text.partition(";")[0] for text in warned[:2]] == [
-        "what the run has done so far is no longer shown",
-        "the panel was not renewed",
+        "the page of the running training is no longer updated",
+        "the panel was not updated",
     ]
     assert watched.record().steps == 24
 

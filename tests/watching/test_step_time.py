@@ -164,7 +164,7 @@ def test_a_script_that_trains_nothing_ends_in_its_time(recorded, monkeypatch):
     assert time.seconds["forward"] == pytest.approx(10 * 0.2)
     assert time.seconds["data"] == pytest.approx(10 * 0.4)
     assert (
-        record.reason == "no step was seen: 10 forwards without any training, so only the time was looked at"
+        record.reason == "no step was seen: 10 forwards and no backward pass, so only the time was looked at"
     )
 
 

@@ -153,7 +153,7 @@ def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequenc
         )
     if aim is not None and aim.kind == "logit":
         raise UsageError(
-            f"'--target {aim.typed}' is a number, but an attack needs a goal",
+            f"'--target {aim.typed}' is an output value, but an attack needs a class",
             "--target CLASS, or leave out --target",
         )
     kind = answer.main.kind

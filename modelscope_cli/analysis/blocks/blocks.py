@@ -35,6 +35,7 @@ from modelscope_cli.analysis.blocks.stored_blocks import (
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.interrupts import store_in
 from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun
 from modelscope_cli.records.certificate import Certificate, Machine, VerifiedBlock
 from modelscope_cli.records.progress import SILENT, Progress
@@ -155,6 +156,7 @@ class Blocks:
         with threads(n_threads), self._agreed_folder() as folder:
             self._document = describe_run(subject, options, keywords)
             self._agree(folder)
+            store_in(self.out or "")
             yield StoredBlocks(folder, subject, this_machine(subject.loaded), self._meeting)
             self._wait_for_others()
 

@@ -365,7 +365,7 @@ def _kept(pairing: Pairing) -> tuple[Notice, ...]:
 
 
 class _Swapped(Intervention):
-    """Replaces what some layers return by what the same layers of the other side make of their inputs."""
+    """Replaces what some layers return by what the same layers of the other side return for these inputs."""
 
     def __init__(self, other: Side, names: Set[str]) -> None:
         self._other, self._names = other, names

@@ -204,7 +204,7 @@ def _image_size(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator
             continue
         if apart(*pair) <= tolerance:
             here = "x".join(map(str, image.shape[2:]))
-            message = f"B gives A's values for images of {side}x{side}, and others for {here}"
+            message = f"B matches A for images of {side}x{side}, but not for {here}"
             hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[2])"
             yield Cause("dynamic_shapes", None, message, hint)
             return
@@ -330,7 +330,7 @@ def _variants(b: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause
 def _argument(b: Side, changed: Changed, kind: str, layer: str, where: str) -> Cause:
     opset = b.program.net.model.opsets.get("", 0) if isinstance(b.program, OnnxProgram) else changed.opset
     if opset < changed.opset:
-        message = f"{where}, {changed}; only opset {changed.opset} has A's, and that of B is {opset}"
+        message = f"{where}, {changed}; only opset {changed.opset} has A's, but B has opset {opset}"
         return Cause("opset", layer or None, message, f"export with opset_version={changed.opset} or newer")
     hint = f"export {changed.function} with A's {changed.argument}"
     return Cause(kind, layer or None, f"{where}, {changed}", hint)

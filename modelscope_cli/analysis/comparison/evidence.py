@@ -201,7 +201,7 @@ class Stored:
         return read_values(one) if isinstance(one, TensorEntry) else one
 
     def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield the tensors that have a shape, but for axes of size one, or that have it transposed."""
+        """Yield the tensors that have a shape, up to axes of size one, or that have it transposed."""
         bare = [size for size in shape if size != 1]
         for name, one in self._tensors.items():
             sizes = [size for size in one.shape if size != 1]

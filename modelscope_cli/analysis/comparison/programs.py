@@ -101,7 +101,7 @@ class OnnxProgram:
 class ExportedProgramRun:
     """The graph of a program of torch.export, run node by node."""
 
-    rule = "the modules that torch.export noted"
+    rule = "the modules that torch.export recorded"
 
     def __init__(self, module: fx.GraphModule) -> None:
         self.module = module
@@ -183,7 +183,7 @@ def _operator(node: fx.Node) -> str:
 
 
 def modules_of(node: fx.Node) -> tuple[str, ...]:
-    """Return the modules that torch.export noted for a node, outermost first."""
+    """Return the modules that torch.export recorded for a node, outermost first."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = (str(path).removeprefix("L['self']").lstrip(".") for path, _ in stack.values())
     return tuple(path for path in paths if path)
@@ -249,7 +249,7 @@ class LayerNames:
         self._shared = {name: layer for name, layer in layers.items() if parents[id(layer)] > 1}
 
     def resolve(self, path: str) -> str:
-        """Return the first name of the layer at a path, by which hooks know it; the path itself for none.
+        """Return the first name of the layer at a path, under which hooks find it; the path itself for none.
 
         Older exporters write `relu_1` where `relu` is called again, and a shared layer by its first name below
         whichever layer calls it.
@@ -334,7 +334,7 @@ def _calls(values: Sequence[Value], names: LayerNames) -> dict[str, list[list[Va
 
 
 def _split(groups: list[list[Value]], n_calls: int) -> list[list[Value]] | None:
-    """Return the nodes of each call; None if the nodes are not those of so many calls."""
+    """Return the nodes of each call; None if the nodes do not belong to this many calls."""
     if len(groups) == n_calls or n_calls == 1:
         return groups
     size, rest = divmod(sum(map(len, groups)), n_calls)

@@ -138,7 +138,7 @@ class Changed(TorchFunctionMode):
             f"{one:.4g}" if isinstance(one, float) else repr(one) for one in (value, self.seen[0])
         )
         values = f"{theirs} in B and {'the default' if self.seen[0] is None else ours} in A"
-        return f"{self.argument} of {self.function} is {values}: with the value of B, A has the output of B"
+        return f"{self.argument} of {self.function} is {values}: with the value of B, A computes B's output"
 
     @property
     def opset(self) -> int:
@@ -241,7 +241,7 @@ def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause
     if (kind := coarse(b)) is not None and coarse(a) is None:
         return Cause("cast", None, f"the inputs already differ: B rounds them to {kind}", "export in float32")
     if (scale - 1).abs().max() < 1e-3 and shift.abs().max() < 1e-3:
-        return None  # the same but for what no factor explains
+        return None  # the same except for what no factor explains
     if scale.std(correction=0) < 1e-3 * scale.abs().mean() and shift.abs().max() < 1e-3:
         message = f"the inputs already differ: those of B are {scale.mean():.4g} times those of A"
         return Cause("input_range", None, message, "scale the inputs of B to the range of those of A")

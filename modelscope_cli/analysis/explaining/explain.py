@@ -358,7 +358,7 @@ def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> 
 
 
 def _of_pixels(names: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return the methods that explain the pixels of a clip or volume; those of layers know images only."""
+    """Return the methods that explain the pixels of a clip or volume; those of layers take images only."""
     chosen = tuple(name for name in names if METHODS[name].kind == PIXELS)
     if method not in (AUTO, ALL) and len(chosen) < len(names):
         others = ", ".join(name for name in names if name not in chosen)

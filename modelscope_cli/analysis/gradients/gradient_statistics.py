@@ -362,7 +362,7 @@ class ParameterGradients:
             entry.value.grad = None
 
     def take(self, n_images: int) -> None:
-        """Take the gradients of the pass, the mean over so many images."""
+        """Take the gradients of the pass, the mean over this many images."""
         for entry, grad in self._arrived():
             entry.after.add(grad, n_images)
             entry.value.grad = None

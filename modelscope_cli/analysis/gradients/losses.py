@@ -94,7 +94,7 @@ class Criterion:
         """Return the mean of the followed number as the loss."""
         if self._request.name not in (AUTO, "logit"):
             raise UsageError(
-                f"'--target {aim.typed}' is a number already, and the loss '{self._request.name}' needs a class",
+                f"'--target {aim.typed}' is an output value, but the loss '{self._request.name}' needs a class",
                 f"--loss logit --target {shlex.quote(aim.typed)}",
             )
         answer = self._reader.read(output, args)

@@ -1,4 +1,4 @@
-"""Where a pass stops being finite, which sigmoids are saturated, and what `check` needs to know of a forward."""
+"""Where a pass stops being finite, which sigmoids are saturated, and other facts of a forward for `check`."""
 
 import math
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ class Masks:
         """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
         if truth.is_folders or plan is None:
             what = "tensors" if plan is None else "folders"
-            message = f"the model predicts a value for every pixel, but for {what} there is no mask"
+            message = f"the model predicts a value for every pixel, but there is no mask for {what}"
             raise CannotRunError(message, "--truth FILE   with lines of 'image,mask.png'")
         self._root, self._plan, self._n_classes = truth.root, plan, n_classes
         self._is_whole = lru_cache(maxsize=64)(self._sees_all)
@@ -105,7 +105,7 @@ class Masks:
             message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
             raise CannotRunError(message, "give a mask of the size of its image")
         if not self._is_whole(height, width):
-            message = f"the model does not see exactly '{image}', so no mask fits its prediction"
+            message = f"the model receives only a part of '{image}', so its prediction does not fit the mask"
             raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
 
     def _sees_all(self, height: int, width: int) -> bool:

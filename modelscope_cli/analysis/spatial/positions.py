@@ -411,7 +411,7 @@ def _tokens(
 def fitting(
     n_tokens: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Return the grids that fit so many tokens, each with the number left over, the fewest first."""
+    """Return the grids that fit this many tokens, each with the number left over, the fewest first."""
     most = min(MOST_EXTRA, n_tokens // 2)
     if grids:
         over = ((grid, n_tokens - math.prod(grid)) for grid in reversed(grids))

@@ -104,7 +104,7 @@ class Wanted:
 
 
 RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
-"""Nothing beside them."""
+"""Nothing else."""
 RANGE_AND_ZEROS = replace(RANGE, zero=True)
 
 

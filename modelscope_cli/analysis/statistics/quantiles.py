@@ -83,7 +83,7 @@ class ValueCounts:
     __hash__ = None  # type: ignore[assignment]
 
 
-_RUN = 16  # elements that lie together: reading one of them from memory brings in about so many
+_RUN = 16  # elements that lie together: reading one of them from memory brings in about this many
 
 
 def in_memory_order(x: Tensor) -> Tensor:

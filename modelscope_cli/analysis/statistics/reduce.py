@@ -33,7 +33,7 @@ MIN_ROW = 256
 HISTOGRAM_EXACT = 1 << 18
 HISTOGRAM_SAMPLE = 1 << 15
 _LANES = 4
-# A tensor of at most so many elements is reduced whole in float64: blocks cost more to begin than to sum.
+# A tensor of at most this many elements is reduced whole in float64: blocks cost more to begin than to sum.
 SHORT = 1 << 14
 # Above this ratio of mean square to variance, E[x^2] - E[x]^2 in float32 would lose more than 1e-5.
 CANCELLATION = 20.0

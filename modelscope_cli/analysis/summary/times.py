@@ -28,7 +28,7 @@ from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.summary import Roofline
 
 _PASSES = 5  # timed, after a warm-up
-_MUCH = 0.8  # of the time is said to be in so many calls
+_MUCH = 0.8  # of the time: how many calls take it is reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class TrainingSteps:
         )
 
     def peak(self, batch: int) -> int:
-        """Return the most bytes that exist in the step with this many images, with what is measured of scratch."""
+        """Return the peak of the step with this many images, in bytes, temporary memory of operators included."""
         most = 0
         runs: Counter[str] = Counter()
         for name, n_bytes in self.of(batch).operators:

@@ -35,7 +35,7 @@ _COMPUTED = Rating(DANGEROUS, "uses an object that cannot be determined")
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """The call that a function makes of its arguments.
+    """A call that a function makes with its arguments.
 
     Attributes:
         state: the state set on its result.

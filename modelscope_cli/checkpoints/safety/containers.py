@@ -240,7 +240,7 @@ def _of_tar(file: IO[bytes]) -> Iterator[Part]:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             for number, member in enumerate(archive):
                 if number == _MAX_MEMBERS:
-                    yield Part("", None, f"more than {_MAX_MEMBERS} members, of which no more are read")
+                    yield Part("", None, f"more than {_MAX_MEMBERS} members; the rest are not read")
                     return
                 members[posixpath.normpath(member.name)] = member
                 at = file.tell()
@@ -401,7 +401,7 @@ def _of_keras(value: dict[str, Any], place: str) -> Iterator[Suspect]:
         worst = worst if worst == DANGEROUS else UNKNOWN
         yield Suspect(full, worst, "is what Keras imports and calls", None, place, is_call=True)
     elif ">" in str(value.get("registered_name")):
-        yield Suspect(plain(value["registered_name"]), UNKNOWN, "is a class of a program's own", None, place)
+        yield Suspect(plain(value["registered_name"]), UNKNOWN, "is a custom class", None, place)
 
 
 def _has_bytecode(config: dict[str, Any]) -> bool:
@@ -424,7 +424,7 @@ def _of_templates(file: IO[bytes], place: str) -> Iterator[Suspect]:
             match = _REACHING.search(text) if b"chat_template" in key else None
             if match:
                 name = plain(match[0].decode("latin-1"))
-                yield Suspect(name, DANGEROUS, "is reached by the template of a chat", None, place)
+                yield Suspect(name, DANGEROUS, "is reached by the chat template", None, place)
     except (struct.error, KeyError, ValueError, OverflowError) as error:
         reason = f"has metadata that cannot be read ({type(error).__name__})"
         yield Suspect("GGUF", UNKNOWN, reason, None, place)

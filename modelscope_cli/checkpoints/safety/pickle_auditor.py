@@ -134,7 +134,7 @@ class PickleAuditor:
         elif isinstance(callee, Opaque | Persistent):
             name = callee.name if isinstance(callee, Opaque) else "something outside the pickle"
             self._danger(
-                name, "produced what is called: it cannot be determined what that is", callee, args, position
+                name, "returned the called function, which cannot be determined", callee, args, position
             )
 
     def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
@@ -221,7 +221,7 @@ class PickleAuditor:
             self._read(name, [keywords], position)
 
     def _forwarded(self, call: ForwardedCall, position: int) -> None:
-        """Judge the call that a function makes of its arguments."""
+        """Judge a call that a function makes with its arguments."""
         args = (call.args, call.keywords) if call.keywords else call.args
         self.called(call.how, call.callee, args, position)
         if call.state is not None:

@@ -109,7 +109,7 @@ class WeightsOnlyRules(IgnoreEvents):
         if how == "BUILD":
             self._built(callee)
         elif not isinstance(callee, Global):
-            self.refuse("a call of what is not a function by name")
+            self.refuse("a call of an object that is not a named function")
         elif how == "REDUCE" and _is_value(callee.name):
             self.refuse(f"a call of '{callee.name}', which is not a function")
 

@@ -202,7 +202,7 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
 
 
 def review(record: CheckRecord) -> Review:
-    """Return the findings for a CI host: each beside the line that makes the layer, else the image or the
+    """Return the findings for a CI host: each at the line that makes the layer, else the image or the
     checkpoint it is about."""
     model = record.run.model
     about = in_repository(model.weights.requested) or in_repository(model.name.rpartition(":")[0])

@@ -40,8 +40,8 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory) -> Section:
     }
     lists = {
         f"At the peak, {when_of(training.peak)}:": _shares(training.at_peak, training),
-        "Layers that made or keep most of it:": _shares(layers, training),
-        "What would need less:": [words for key, words in training_facts(training) if key == HELP],
+        "Layers that allocate or keep most of it:": _shares(layers, training),
+        "What would take less memory:": [words for key, words in training_facts(training) if key == HELP],
     }
     listed = [
         joined([element("p", title), element("ul", *(element("li", one) for one in found))])

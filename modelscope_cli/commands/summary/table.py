@@ -44,7 +44,7 @@ def answer(record: SummaryRecord) -> str:
     totals = record.totals
     size = f"{numbers.short(totals.params)} parameters, {numbers.short(totals.macs)} multiply-adds"
     if record.failed is not None:
-        return f"The forward pass fails at {record.failed}; until there {size}"
+        return f"The forward pass fails at {record.failed}; the layers before it: {size}"
     words = [f"{size}, {numbers.memory(totals.param_bytes)} of weights in {totals.layers} layers"]
     if record.training is not None:
         images, peak = counted(record.training.batch, "image"), numbers.memory(record.training.peak_bytes)

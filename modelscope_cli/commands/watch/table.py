@@ -130,7 +130,7 @@ def _folded(n_rows: int) -> tuple[tuple[str, str], ...]:
 
 
 def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -> Review:
-    """Return the findings for a CI host, causes first, each beside the line of the script it is about.
+    """Return the findings for a CI host, causes first, each at the line of the script it is about.
 
     Args:
         rules: those of a training.

@@ -87,7 +87,7 @@ def _what_is_missing(case: Case) -> str | None:
     if "compiled" in kinds:
         return "the model is compiled: its loss and parameters were judged, but its layers are not visible"
     if "tensors" in kinds and not case.course.layers:
-        return "no module runs: the loss and the trained tensors were judged; there are no layers"
+        return "no module was seen to run: the loss and the trained tensors were judged, but no layers"
     return None
 
 
@@ -98,9 +98,9 @@ def _why_unknown(case: Case) -> str | None:
         n = case.facts.backwards
         if not n and case.facts.time is not None and case.facts.time.passes:
             ran = counted(case.facts.time.passes, "forward")
-            return f"no step was seen: {ran} without any training, so only the time was looked at"
+            return f"no step was seen: {ran} and no backward pass, so only the time was looked at"
         if not n:
-            return "no step was seen: no optimizer of torch.optim stepped, and backward() was never called"
+            return "no step was seen, neither of an optimizer of torch.optim nor a backward pass"
         ran = f"{n:,} backward {'pass' if n == 1 else 'passes'} ran"
         return f"no step was seen: {ran}, but no parameter or leaf that they reach changed"
     if steps < MIN_STEPS:
@@ -122,7 +122,7 @@ def _why_unknown(case: Case) -> str | None:
         reason += f"; the chance-level loss is {chance:.3g}"
     if _may_have_begun(case):
         labels = labels_seen(case.facts, main.n)
-        return f"{reason}, after at most about {labels:,.0f} labels: it may only have begun to learn"
+        return f"{reason}; the model has seen at most about {labels:,.0f} labels and may only have begun to learn"
     if main.is_falling:
-        return f"{reason}, and still falls"
+        return f"{reason}: it is still falling"
     return f"{reason}, a difference within the noise" if main.n else reason

@@ -380,7 +380,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             is_square = loss_left < _ALIKE * (last / first) ** 2 < _ALIKE**2 * loss_left
             if loss_left < _VANISHED and (is_square or max(loss_left, last / first) < _NOTHING):
                 words = (
-                    f"what {one.model} gives is nearly the same point for all samples of a batch: its {spread} "
+                    f"the output of {one.model} is nearly the same point for all samples of a batch: its {spread} "
                     f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
                     f"{main.start:.2g} to {main.end:.2g}"
                 )

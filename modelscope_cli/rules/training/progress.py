@@ -37,11 +37,12 @@ class LossCourse:
     """The course of one loss.
 
     Attributes:
-        start, end: means over the first and last steps, the former not above the first value and its noise.
-        first, lowest_end: the very first value, and the lowest of the last ones.
-        error: the standard error of their difference.
-        middle: the mean over as many steps as the last, halfway through.
-        least: the lowest mean over as many steps as the last.
+        start, end: means over the first and over the last steps; `start` is at most the first value plus its
+            noise.
+        first, lowest_end: the first value, and the lowest of the last values.
+        error: the standard error of `start` - `end`.
+        middle: the mean over a window in the middle of the run, as long as that of `end`.
+        least: the lowest mean over any window of that length.
         n: steps with a finite loss.
         has_broken: whether it became NaN or infinite and stayed so.
         has_been_negative: whether it was below zero at any step.

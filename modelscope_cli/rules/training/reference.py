@@ -212,7 +212,7 @@ def _stated(record: WatchRecord) -> dict[Key, str]:
     for one in facts.optimizers:
         prefix = f"{one.optimizer}, "
         stated["optimizer", prefix + "tensors held"] = str(one.held)
-        stated["optimizer", prefix + "tensors of no model that ran"] = str(one.strangers)
+        stated["optimizer", prefix + "tensors of models that never ran"] = str(one.strangers)
         stated["optimizer", prefix + "weight decay"] = f"{one.weight_decay:.6g}"
         stated["optimizer", prefix + "direction"] = "maximizes" if one.maximizes else "minimizes"
         for detail, n in (
@@ -253,13 +253,13 @@ def _stated_of(one: WatchedCriterion) -> dict[Key, str]:
 
 def _state_of(one: WatchedParameter) -> str:
     if one.facts is None:
-        return "trained" if one.optimizer else "held by no optimizer"
+        return "trained" if one.optimizer else "in no optimizer"
     if not one.facts.requires_grad:
         return "frozen"
     if not one.facts.has_gradient:
         return "without a gradient"
     if not one.optimizer:
-        return "held by no optimizer"
+        return "in no optimizer"
     return "changed" if one.facts.has_changed else "never changed"
 
 

@@ -71,6 +71,21 @@ def test_the_answer_is_in_the_first_400_pixels_and_nothing_is_wider_than_a_phone
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize(("one", "other"), [("train", "train"), ("predict", "predict"), ("diff", "diff_run")])
+def test_the_answer_of_two_results_is_in_the_first_400_pixels(one, other, browser, documents, tmp_path):
+    """How many settings and rows differ, and which; then the first of them."""
+    file = tmp_path / "both.html"
+    pair = restore(documents[one]), restore(documents[other])
+    file.write_text(compare_page(*pair, (Path("one/report.json"), Path("two/report.json"))))
+    browser.open(file)
+    heading = "document.querySelector('h1')"
+    words = browser.run(f"{heading}.textContent")
+    assert re.search(r"\d+ of \d+ .+ differ|the same", words)
+    assert browser.run(f"{heading}.getBoundingClientRect().bottom") < 400
+    assert browser.run("document.querySelector('main h2').getBoundingClientRect().top") < 400
+    assert browser.complaints() == []
+
+
 def test_the_policy_is_in_force(shown):
     """Markup that got in would still reach nobody and run nothing."""
     browser = shown(watch_document())
