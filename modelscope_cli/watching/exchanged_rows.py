@@ -199,8 +199,8 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
     """Describe models whose loss does not rise if their predictions are exchanged; None if any loss rises, or if no
     loss compares samples.
 
-    A loss of both signs that depends on one output may be a reward, centred at zero, which proves nothing; and a
-    generator that matches distributions gives different samples, which may belong to any noise. A loss that diverges
+    A loss of both signs that depends on one output may be a reward, centred at zero, which proves nothing; a
+    generator that matches distributions gives different samples, which may belong to any noise; a loss that diverges
     has a large error.
     """
     rows = {(one.label, n): seen[len(seen) // 3 :] for one in models for n, seen in one.exchanged.items()}
