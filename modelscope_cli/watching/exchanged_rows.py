@@ -200,7 +200,7 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
     loss compares samples.
 
     A loss of both signs that depends on one output may be a reward, centred at zero, which proves nothing; a
-    generator that matches distributions gives different samples, which may belong to any noise; a loss that diverges
+    generator that matches distributions gives different samples, which may fit any noise; a loss that diverges
     has a large error.
     """
     rows = {(one.label, n): seen[len(seen) // 3 :] for one in models for n, seen in one.exchanged.items()}
