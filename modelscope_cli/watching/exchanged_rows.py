@@ -10,6 +10,7 @@ import statistics
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from modelscope_cli.hooks.torch_private import (
     map_leaves,
     remove_mode,
 )
-from modelscope_cli.records.naming import percent, some
+from modelscope_cli.records.naming import some
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
 
@@ -34,9 +35,10 @@ _FEWEST = 4  # rows of an output that are exchanged
 _ORDERS = 2  # random orders of the rows in each step
 _MOST_CALLS, _MOST_OUTPUTS = 256, 8  # of functions; of models
 _RECORDS = 8  # steps
-_SLIGHT, _CLEAR = 0.01, 0.1  # rise as a share of the loss: a covariance of 0.005; whatever its error
-_SURE = 5.0  # standard errors
+_SLIGHT, _SURE = 0.2, 4.0  # mean rise in differences of the loss between batches, and in standard errors
+_CLEAR = 0.1  # mean rise as a share of the loss, whatever its error
 _MOST_VALUES = 1 << 20  # of an output
+_FREE = 0.5  # root mean square of the rises, in differences; own measurement: 0.3 if unrelated, 0.9 else
 _SAME = 1e-4  # share of the loss by which it may differ when it is computed again
 # Functions that change what they are given, that a random state or the graph enters, or that run a module's code.
 _BARRED = {
@@ -197,22 +199,28 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
     """Describe models whose loss does not rise if their predictions are exchanged; None if any loss rises, or if no
     loss compares samples.
 
-    A loss of both signs that depends on one output may be a reward, centred at zero, which proves nothing.
+    A loss of both signs that depends on one output may be a reward, centred at zero, which proves nothing; a
+    generator that matches distributions gives different samples, which may fit any noise; a loss that diverges
+    has a large error.
     """
     rows = {(one.label, n): seen[len(seen) // 3 :] for one in models for n, seen in one.exchanged.items()}
-    losses = [loss for seen in rows.values() for _, loss in seen]
-    if not losses or min(map(len, rows.values())) < _RECORDS:
+    if not rows or min(map(len, rows.values())) < _RECORDS:
         return None
-    scale = statistics.fmean(map(abs, losses))
-    rises = [[rise / scale for rise, _ in seen] for seen in rows.values()]
-    if any(map(_is_higher, rises)) or (min(losses) < 0 < max(losses) and len(rows) == 1):
+    losses = [loss for _, loss in max(rows.values(), key=len)]
+    noise = statistics.median(abs(after - loss) for loss, after in pairwise(losses))
+    rises = [[rise for rise, _ in seen] for seen in rows.values()]
+    clear = _CLEAR * statistics.fmean(map(abs, losses))
+    is_free = any(statistics.fmean(own) > clear for own in rises) or any(
+        math.hypot(*own) > _FREE * noise * len(own) ** 0.5 for own in rises
+    )
+    is_reward = min(losses) < 0 < max(losses) and len(rows) == 1
+    if is_free or is_reward or any(_is_higher(own, noise) for own in rises):
         return None
-    share, names = max(map(statistics.fmean, rises)), some(dict.fromkeys(label for label, _ in rows))
-    rise = f"rises by only {percent(share, 1)}" if share > 0 else "does not rise"
-    return f"the loss {rise} if the samples of a batch exchange their outputs of {names}"
+    names = some(dict.fromkeys(label for label, _ in rows))
+    return f"the loss hardly rises if the samples of a batch exchange their outputs of {names}"
 
 
-def _is_higher(rises: Sequence[float]) -> bool:
-    """Tell whether the mean may be above zero by more than nothing; a loss that diverges has a large error."""
+def _is_higher(rises: Sequence[float], noise: float) -> bool:
+    """Tell whether the mean is above zero for certain, and not by far less than the loss of batches differs."""
     mean, error = statistics.fmean(rises), statistics.stdev(rises) / math.sqrt(len(rises))
-    return mean > _CLEAR or (mean > error and (mean > _SLIGHT or mean > _SURE * error))
+    return mean > error and (mean > _SLIGHT * noise or mean > _SURE * error)

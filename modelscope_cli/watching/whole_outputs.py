@@ -147,8 +147,8 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
             source = "later inputs" if offset else "the target that it receives"
             return LEAKS, f"its output at one position depends on {source}, which it has to predict"
     is_in_rows = any(time_out for *_, time_out, _ in predicting)
-    are_sets = plain.ndim == 3 and all(x.ndim == 3 for _, x in batch)
-    if are_sets and not predicting:
+    are_sets = plain.ndim in (2, 3) and all(x.ndim == 3 for _, x in batch)
+    if are_sets and plain.ndim == 3 and not predicting:
         moved = [torch.cat([x[:, -1:] + 1, x[:, 1:]], 1) if isinstance(x, Tensor) else x for x in inputs]
         are_sets = int(((run(tuple(moved)) - plain).abs().amax((0, 2)) > limit).sum()) > 1
     if is_in_rows or (

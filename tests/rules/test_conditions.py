@@ -234,7 +234,8 @@ QUIET = {
         "grows during the training": large_input(std=from_step(1.0, 90.0)),
     },
     "MS709": {
-        "some of it": overwritten(ratio=3.0),
+        "some of it": overwritten(ratio=0.5),
+        "by little": overwritten(ratio=3.0, others=4.0),
         "one of two weights": overwritten(others=0.1),
         "from zero": overwritten(ratio=math.inf),
         "the loss falls at once": overwritten(losses=(2.3, 2.2, 2.0, 1.9, 1.8)),

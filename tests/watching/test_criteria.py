@@ -25,6 +25,7 @@ MODULES = {
     "smooth_l1_loss": nn.SmoothL1Loss,
     "huber_loss": nn.HuberLoss,
     "kl_div": nn.KLDivLoss,
+    "poisson_nll_loss": nn.PoissonNLLLoss,
 }
 
 

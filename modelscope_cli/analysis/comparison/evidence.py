@@ -214,7 +214,7 @@ class Stored:
         return read_values(one) if isinstance(one, TensorEntry) else one
 
     def of_shape(self, shape: tuple[int, ...]) -> Iterator[tuple[bool, Tensor]]:
-        """Yield tensors of a shape, up to axes of size 1, or transposed, after whether the layer uses each."""
+        """Yield tensors of a shape, up to axes of size 1, or transposed; before each, whether the layer uses it."""
         bare = [size for size in shape if size != 1]
         for name, one in self._tensors.items():
             sizes = [size for size in one.shape if size != 1]
