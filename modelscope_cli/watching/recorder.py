@@ -30,7 +30,7 @@ from modelscope_cli.watching.custom_optimizers import (
 )
 from modelscope_cli.watching.error_isolation import Guard
 from modelscope_cli.watching.exchanged_rows import unrelated_outputs
-from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
+from modelscope_cli.watching.loss_graph import LossHistory, faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
@@ -102,6 +102,7 @@ class Recorder:
         self._inferred = InferredSteps()
         self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
         self._workers = WorkerWatch()
+        self._history = LossHistory()
         self._is_told = False  # whether an optimizer of torch has stepped
 
     @contextmanager
@@ -135,6 +136,7 @@ class Recorder:
             self._guard(self._resume)
             self.settle()
             self._guard(self._look_at_workers, True)
+            self._guard(lambda: [self._guard.tell_once(*told) for told in self._history.at_end()])
 
     def _expect_optimizers(self) -> None:
         """Register the optimizers made before the recorder, to notice one that never steps."""
@@ -420,7 +422,7 @@ class Recorder:
         if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
             return
         place = place_of_caller()
-        for kind, message in faults_of(tensors):
+        for kind, message in (*faults_of(tensors), *self._history.see(tensors)):
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:
