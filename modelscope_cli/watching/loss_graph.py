@@ -14,13 +14,23 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import factor_of, output_shape_of, saved_in
-from modelscope_cli.records.watch import BROADCAST, COLLAPSED, NEGATED, RETURN_FALLS, SUMMED, WRONG_SIGN
+from modelscope_cli.records.watch import (
+    BROADCAST,
+    COLLAPSED,
+    NEGATED,
+    RETURN_FALLS,
+    SUMMED,
+    UNRELATED,
+    WRONG_SIGN,
+)
+from modelscope_cli.watching.exchanged_rows import unrelated_outputs
+from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.source_location import frame_of_caller, walk_named
 
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
 _MOST = 2048  # nodes searched for terms
-_FEWEST = 8  # actions
+_FEWEST = 8  # actions; losses
 _RECORDS, _NEARLY_ALL, _SURE = 12, 0.9, 3.0  # losses; of them; standard errors
 _RELATED = 0.3  # correlation of rewards and slopes
 _NO_INFORMATION = 0.01  # nats
@@ -29,37 +39,30 @@ _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias
 _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
-_TO_BE_SMALL = {
-    "NllLoss",
-    "NllLoss2D",
-    "MseLoss",
-    "SmoothL1Loss",
-    "HuberLoss",
-    "BinaryCrossEntropy",
-    "BinaryCrossEntropyWithLogits",
-}
+_TO_BE_SMALL = {"NllLoss", "NllLoss2D", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy"}
+_TO_BE_SMALL |= {"BinaryCrossEntropyWithLogits"}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
 _WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in (*_TO_BE_LARGE, "Overlap")}
 # Sign of a log-probability in it: logits minus their logsumexp are one.
 _OF_LIKELIHOODS = {"LogSoftmax": 1, "Logsumexp": -1, "NllLoss": -1, "BinaryCrossEntropyWithLogits": -1}
+_GROWING = ("Mul", "Pow", "Exp")
 _BOUNDS, _SCALED_RATIO = ("Minimum", "Maximum"), ("Mul", "Neg", "Clamp")
 _PROBABILITIES = ("Sigmoid", "Softmax")
 _PLAIN = {
+    "Add",
+    "Sub",
     "Mean",
     "Sum",
     "View",
     "UnsafeView",
     "Squeeze",
     "Unsqueeze",
-    "Gather",
-    "Index",
     "ToCopy",
     "Clone",
     "Alias",
-    "Cat",
-    "Stack",
-    "Select",
 }
+_PLAIN |= {"Cat", "Stack"}
+_PICKS = ("Gather", "Index", "Select")
 _ADDED = {"Add", "Sub", "Rsub", "Mul", "Sum", "Mean", "Pow"}
 _MOVED = {"View", "UnsafeView", "Slice", "Select", "Squeeze", "Transpose", "Permute", "Clone"}
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
@@ -86,12 +89,14 @@ class LossHistory:
     """What the graphs of the losses show over the steps of a run.
 
     Attributes:
+        n: number of losses.
         factors: of losses with the wrong sign; that of a reward differs between steps.
         divergences: of the posterior of a variational autoencoder from its prior, in nats.
         rewards: by name: sums over variables of the script, one a policy gradient; `are_lowered`: whether the loss
             lowers the probabilities of actions with higher rewards.
     """
 
+    n: int = 0
     factors: set[float] = field(default_factory=set)
     divergences: list[Tensor] = field(default_factory=list)
     rewards: dict[str, list[float]] = field(default_factory=dict)
@@ -103,6 +108,12 @@ class LossHistory:
             if factor in self.factors:
                 yield WRONG_SIGN, "each step increases the value that it should decrease"
             self.factors.add(factor)
+        self.n += 1
+        if self.n <= _FEWEST and has_no_bound(loss):
+            words = (
+                "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign in the loss"
+            )
+            yield WRONG_SIGN, f"{words}, which has no lower bound"
         if (divergence := divergence_of(loss)) is not None:
             self.divergences.append(divergence)
         slopes = slopes_by_log_probability(loss)
@@ -116,8 +127,10 @@ class LossHistory:
                 for name, values in rewards.items():
                     self.rewards.setdefault(name, []).append(float(values.sum()))
 
-    def at_end(self) -> Iterator[tuple[str, str]]:
+    def at_end(self, models: Sequence[WatchedModel]) -> Iterator[tuple[str, str]]:
         """Yield what the run shows as a whole."""
+        if (unrelated := unrelated_outputs(models)) is not None:
+            yield UNRELATED, unrelated
         half = [float(one) for one in self.divergences[len(self.divergences) // 2 :]]
         if len(half) >= _RECORDS and max(half) < _NO_INFORMATION and half[-1] <= 2 * half[0]:
             words = (
@@ -161,7 +174,7 @@ def _correlation(one: Tensor, other: Tensor) -> float:
 
 
 def _change(values: Sequence[float]) -> float:
-    """Return the difference of the last values from the first half, in standard errors; recorded steps get rarer."""
+    """Return the difference of the last values from the first half, in standard errors; records get rarer."""
     first, last = values[: len(values) // 2], values[-max(len(values) // 8, 3) :]
     deviation = max(statistics.stdev(first), statistics.stdev(last))
     error = deviation * math.sqrt(1 / len(first) + 1 / len(last))
@@ -304,10 +317,10 @@ def _terms_of(loss: Tensor) -> list[Term]:
     return _terms_from(loss.grad_fn)
 
 
-def _terms_from(node: Any, number: int = 0) -> list[Term]:
+def _terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
     """Return the terms of a sum; empty if there are too many.
 
-    Means, sums, views, constant factors, minus signs, additions and subtractions are followed.
+    Means, sums, views, constant factors, minus signs, additions and subtractions are followed, and `picks`.
     """
     edges: deque[tuple[Any, int, float]] = deque([(node, number, 1.0)] if node is not None else [])
     terms: list[Term] = []
@@ -316,7 +329,7 @@ def _terms_from(node: Any, number: int = 0) -> list[Term]:
             return terms
         node, number, factor = edges.popleft()
         kind = _kind_of(node)
-        own = None if kind in _TO_BE_SMALL | _TO_BE_LARGE else _factor_of(node, kind)
+        own = None if kind in _TO_BE_SMALL | _TO_BE_LARGE else _factor_of(node, kind, picks)
         if own is None:
             terms.append(Term(node, number, kind, factor))
             continue
@@ -326,11 +339,11 @@ def _terms_from(node: Any, number: int = 0) -> list[Term]:
     return []
 
 
-def _factor_of(node: Any, kind: str) -> float | None:
+def _factor_of(node: Any, kind: str, picks: Collection[str]) -> float | None:
     """Return the factor of a linear operation, None for any other; of a mean and a quotient only its sign."""
     if kind in ("Neg", "Rsub"):
         return -1.0
-    if kind in _PLAIN or kind in ("Add", "Sub"):
+    if kind in _PLAIN or kind in picks:
         return 1.0
     factor = factor_of(node) if kind in ("Mul", "Div") else None
     return math.copysign(1.0, factor) if factor and kind == "Div" else factor
@@ -340,15 +353,31 @@ def _inputs(node: Any) -> list[tuple[Any, int]]:
     return [edge for edge in node.next_functions if edge[0] is not None]
 
 
-def _nodes_behind(node: Any, among: Collection[str]) -> Iterator[Any]:
-    """Yield a node and those behind it, through operations of some kinds."""
-    nodes = deque([node])
-    for _ in range(_MANY):
-        if not nodes:
-            return
-        yield (node := nodes.popleft())
-        if _kind_of(node) in among:
-            nodes += [other for other, _ in _inputs(node)]
+def _nodes_behind(node: Any, among: Collection[str] = ()) -> list[Any]:
+    """Return a node and those behind it, through operations of some kinds, or of any."""
+    nodes = {node: None}
+    waiting = deque(nodes)
+    while waiting and len(nodes) < (_MANY if among else _MOST):
+        node = waiting.popleft()
+        if not among or _kind_of(node) in among:
+            others = [other for other, _ in _inputs(node) if other not in nodes]
+            nodes |= dict.fromkeys(others)
+            waiting += others
+    return list(nodes)
+
+
+def has_no_bound(loss: Tensor) -> bool:
+    """Tell whether a loss falls without limit as a logarithm of a scale does: `exp(s) x + s`, `(exp(s) x)^2 + s`.
+
+    In a likelihood the signs of `s` differ, as in `exp(-s) x + s`.
+    """
+    terms = _terms_from(loss.grad_fn, picks=())
+    behind = [_nodes_behind(term.node) for term in terms if term.kind in _GROWING and term.factor > 0]
+    exponents = [_inputs(one)[0] for nodes in behind for one in nodes if _kind_of(one) == "Exp"]
+    inner = [one for edge in exponents for one in _terms_from(*edge, picks=())] if len(terms) > 1 else []
+    return any(
+        {one.factor > 0 for one in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
+    )
 
 
 def _is_clipped(node: Any) -> bool:
@@ -363,7 +392,7 @@ def _is_overlap(node: Any) -> bool:
     """Tell whether a node is a Dice, Jaccard or Tversky score of probabilities: `2 (p t) / (p + t)`."""
     if _kind_of(node) != "Div" or len(_inputs(node)) != 2:
         return False
-    above, below = (list(_nodes_behind(other, _ADDED)) for other, _ in _inputs(node))
+    above, below = (_nodes_behind(other, _ADDED) for other, _ in _inputs(node))
     products = [one for one in above if _kind_of(one) == "Mul" and len(_inputs(one)) == 1]
     is_doubled = any(factor_of(one) == 2 for one in products)
     for one in products:
@@ -406,9 +435,9 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
             continue
         for square in squares:
             mean = saved_in(square.node, "self")
-            if square is not term and square.factor * term.factor > 0 and mean is not None and mean.ndim:
+            is_pair = square is not term and math.isclose(square.factor, term.factor)
+            if is_pair and mean is not None and mean.ndim and mean.shape == variance.shape:
                 with torch.no_grad():
-                    mean, variance = torch.broadcast_tensors(mean, variance)
                     return term.factor, (mean**2 + variance - 1 - variance.log()).sum() / 2 / len(mean)
     return None
 

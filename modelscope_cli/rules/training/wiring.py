@@ -274,7 +274,7 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
     (one,) = losses
     pairs, guesses = _beside_the_loss(case, one), known(one.series.guessing)
     third = len(pairs) // 3
-    if third < _MANY or len(guesses) < third or scale_of(one, case.course.loss) is not None:
+    if third < _MANY or len(guesses) < third:
         return
     first, middle, last = (
         [statistics.fmean(column) for column in zip(*pairs[start:][:third], strict=True)]
