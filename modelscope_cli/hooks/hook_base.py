@@ -238,17 +238,11 @@ def name_of_call(call: Call) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HookSpot:
-    """Where a hook fires.
+    """Where a hook fires."""
 
-    Attributes:
-        words: text before the label: `the output of`.
-        label: of a call, or the name of a parameter.
-        path: which tensor of several; empty for a single one.
-    """
-
-    words: str
-    label: str
-    path: str = ""
+    words: str  # text before the label: `the output of`
+    label: str  # of a call, or the name of a parameter
+    path: str = ""  # which tensor of several; empty for a single one
 
     def __str__(self) -> str:
         return f"{self.words} {self.label}" + (f" [{self.path}]" if self.path else "")

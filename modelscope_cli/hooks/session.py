@@ -38,21 +38,13 @@ _MOST_CHARACTERS = 300  # of an error of the model's
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a layer's forward.
+    """One call of a layer's forward."""
 
-    Attributes:
-        name: the layer's qualified name; empty for the model itself.
-        type: its class name.
-        order: 1-based position among all calls of the pass, in the order they begin.
-        index: 0 for the layer's first call in the pass, 1 for its second.
-        depth: number of enclosing open calls.
-    """
-
-    name: str
-    type: str
-    order: int
-    index: int
-    depth: int
+    name: str  # the layer's qualified name; empty for the model itself
+    type: str  # its class name
+    order: int  # 1-based position among all calls of the pass, in the order they begin
+    index: int  # 0 for the layer's first call in the pass, 1 for its second
+    depth: int  # number of enclosing open calls
 
     @property
     def label(self) -> str:

@@ -116,35 +116,22 @@ def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A block of images.
+    """A block of images."""
 
-    Attributes:
-        numbers: indices in the list of images, of the decoded ones.
-        tensors: the prepared images, `(C, H, W)` float32.
-        broken: the images that could not be decoded.
-        seconds: time taken.
-    """
-
-    numbers: tuple[int, ...]
-    tensors: tuple[Tensor, ...]
-    broken: tuple[UnreadableImage, ...]
-    seconds: float
+    numbers: tuple[int, ...]  # indices in the list of images, of the decoded ones
+    tensors: tuple[Tensor, ...]  # the prepared images, `(C, H, W)` float32
+    broken: tuple[UnreadableImage, ...]  # the images that could not be decoded
+    seconds: float  # time taken
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDecoder:
-    """Decodes blocks by number.
+    """Decodes blocks by number."""
 
-    Attributes:
-        groups: the files of each block.
-        size: images per block except the last: image `n` of block `b` is number `b * size + n` of the list.
-        is_strict: whether a broken image is an error.
-    """
-
-    groups: Sequence[Group]
-    size: int
+    groups: Sequence[Group]  # the files of each block
+    size: int  # images per block except the last: image `n` of block `b` is number `b * size + n` of the list
     plan: Preprocessing
-    is_strict: bool
+    is_strict: bool  # whether a broken image is an error
 
     def decode(self, block: int) -> Decoded:
         """Decode and prepare the images of a block, repeated ones once."""

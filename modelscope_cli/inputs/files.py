@@ -127,16 +127,11 @@ _MOST_WALKED = 1000  # folders, for a hint
 
 @dataclass(slots=True)
 class FoundImages:
-    """The images that words name, in the order typed; sorted by name bytes inside a folder or glob.
-
-    Attributes:
-        notes: skipped files and searched subfolders.
-        warnings: about truncated shards.
-    """
+    """The images that words name, in the order typed; sorted by name bytes inside a folder or glob."""
 
     files: FileList = field(default_factory=lambda: FileList(()))
-    notes: list[str] = field(default_factory=list)
-    warnings: list[Notice] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # skipped files and searched subfolders
+    warnings: list[Notice] = field(default_factory=list)  # about truncated shards
 
 
 def find_images(typed: Iterable[str]) -> FoundImages:

@@ -38,21 +38,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A result as it is reported to a CI host.
-
-    Attributes:
-        subject: what was judged, the same in every run; part of the fingerprint of a problem.
-        rules: those that were applied, and at least those of the problems.
-        not_judged: one line a reason; `not_judged_title` counts them.
-        outcome: the verdict in one sentence.
-    """
+    """A result as it is reported to a CI host."""
 
     command: str
-    subject: str
-    rules: tuple[RuleText, ...]
+    subject: str  # what was judged, the same in every run; part of the fingerprint of a problem
+    rules: tuple[RuleText, ...]  # those that were applied, and at least those of the problems
     problems: tuple[Problem, ...]
-    outcome: str
-    not_judged: tuple[str, ...] = ()
+    outcome: str  # the verdict in one sentence
+    not_judged: tuple[str, ...] = ()  # one line a reason; `not_judged_title` counts them
     not_judged_title: str = "not judged"
     warnings: tuple[Notice, ...] = ()
 

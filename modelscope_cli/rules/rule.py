@@ -93,20 +93,13 @@ def write_threshold(value: float | str | None, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One place where a rule is broken.
+    """One place where a rule is broken."""
 
-    Attributes:
-        layer: None for the whole model.
-        message: the observation, in words.
-        severity: if other than the rule's.
-        is_rest: whether it summarises `value` more places beyond the threshold.
-    """
-
-    layer: str | None
+    layer: str | None  # None for the whole model
     value: float | None
-    message: str
-    severity: str | None = None
-    is_rest: bool = False
+    message: str  # the observation, in words
+    severity: str | None = None  # if other than the rule's
+    is_rest: bool = False  # whether it summarises `value` more places beyond the threshold
 
 
 def always(evidence: Evidence, threshold: Any) -> str | None:

@@ -18,15 +18,10 @@ from modelscope_cli.records.stats import InputStats
 
 @dataclass(frozen=True, slots=True)
 class ArgumentStats:
-    """Statistics of one argument of the model, over one batch or several.
+    """Statistics of one argument of the model, over one batch or several."""
 
-    Attributes:
-        name: a keyword, or a position from 0.
-        shape: in the first batch.
-    """
-
-    name: str | int
-    shape: tuple[int, ...]
+    name: str | int  # a keyword, or a position from 0
+    shape: tuple[int, ...]  # in the first batch
     dtype: str
     moments: Moments
 

@@ -22,17 +22,11 @@ from modelscope_cli.records.run import Arguments
 
 @dataclass(frozen=True, slots=True)
 class ChannelChoice:
-    """Which channels to show.
+    """Which channels to show."""
 
-    Attributes:
-        most: the maximum number of channels, evenly spread.
-        is_strongest: whether to choose those with the largest mean |activation| instead.
-        ranges: exactly these channels, as inclusive ranges; empty for any.
-    """
-
-    most: int = 64
-    is_strongest: bool = False
-    ranges: tuple[Range, ...] = ()
+    most: int = 64  # the maximum number of channels, evenly spread
+    is_strongest: bool = False  # whether to choose those with the largest mean |activation| instead
+    ranges: tuple[Range, ...] = ()  # exactly these channels, as inclusive ranges; empty for any
 
     def of(self, maps: Tensor) -> tuple[int, ...]:
         """Return the channels of `(C, H, W)` maps or a `(C,)` vector to show, in order."""
@@ -101,22 +95,15 @@ class CapturedOutput:
 
 @dataclass(frozen=True, slots=True)
 class _Caught:
-    """A copied output, arranged into maps after the run.
-
-    Attributes:
-        cells: the positions of its elements; None if unknown.
-        grids: the grids of the image known at this call.
-        n_images: number of images in `tensor`.
-        is_of_images: whether the first dimension of `tensor` is that of the images.
-    """
+    """A copied output, arranged into maps after the run."""
 
     record: FeatureMap
     tensor: Tensor
     channel_dim: int | None
-    cells: Cells | None
-    grids: tuple[tuple[int, ...], ...]
-    n_images: int
-    is_of_images: bool
+    cells: Cells | None  # the positions of its elements; None if unknown
+    grids: tuple[tuple[int, ...], ...]  # the grids of the image known at this call
+    n_images: int  # number of images in `tensor`
+    is_of_images: bool  # whether the first dimension of `tensor` is that of the images
 
     def exhibit(self, image_size: tuple[int, int] | None) -> CapturedOutput:
         """Arrange it for the first image."""

@@ -92,15 +92,10 @@ def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> No
 
 @dataclass(frozen=True, slots=True)
 class SecondPassSums:
-    """Sums of the second pass for one output; merged in the order of the batches.
+    """Sums of the second pass for one output; merged in the order of the batches."""
 
-    Attributes:
-        abs_deviation: sum of |x - mean|; 0 if not needed.
-        trailing: trailing digits of the values, by bucket.
-    """
-
-    abs_deviation: float
-    trailing: dict[int, ValueCounts]
+    abs_deviation: float  # sum of |x - mean|; 0 if not needed
+    trailing: dict[int, ValueCounts]  # trailing digits of the values, by bucket
 
     def merge(self, later: "SecondPassSums") -> "SecondPassSums":
         return SecondPassSums(

@@ -105,18 +105,13 @@ def observe(
 
 @dataclass(frozen=True, slots=True)
 class _Entropies:
-    """Entropies of one attention: `(heads,)` sums and extremes over queries, images and windows, on its device.
-
-    Attributes:
-        n: number of queries per head.
-        shape: windows per image, queries, keys.
-    """
+    """Entropies of one attention: `(heads,)` sums and extremes over queries, images and windows, on its device."""
 
     total: Tensor
     low: Tensor
     high: Tensor
-    n: int
-    shape: tuple[int, int, int]
+    n: int  # number of queries per head
+    shape: tuple[int, int, int]  # windows per image, queries, keys
 
     def merge(self, other: "_Entropies") -> "_Entropies":
         return replace(

@@ -61,17 +61,12 @@ _POPCOUNT = np.array([bin(n).count("1") for n in range(1 << 16)], dtype=np.uint8
 
 @dataclass(frozen=True, slots=True)
 class ImagePair:
-    """Two similar images, the earlier in the list first.
-
-    Attributes:
-        alike: the share of edges they have in common.
-        how: `BYTES`, `PIXELS` or `ALIKE`.
-    """
+    """Two similar images, the earlier in the list first."""
 
     first: int
     second: int
-    alike: float
-    how: str = ALIKE
+    alike: float  # the share of edges they have in common
+    how: str = ALIKE  # `BYTES`, `PIXELS` or `ALIKE`
 
 
 def equal_rows(rows: NDArray[np.uint8], numbers: Numbers) -> list[list[int]]:

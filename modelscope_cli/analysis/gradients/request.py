@@ -16,21 +16,13 @@ AUTO, PREDICTED = "auto", "predicted"
 
 @dataclass(frozen=True, slots=True)
 class LossRequest:
-    """Which scalar to differentiate.
+    """Which scalar to differentiate."""
 
-    Attributes:
-        name: one of `LOSSES`, `auto` for what fits the output, or `module:fn` for the user's own.
-        target: a class index, a label, or `predicted`.
-        label_smoothing: share of the target spread over all classes, 0..1; cross-entropy only.
-        weight_decay: precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`.
-        function: the user's own, if it was passed in and not named.
-    """
-
-    name: str = AUTO
-    target: str = PREDICTED
-    label_smoothing: float = 0.0
-    weight_decay: float = 0.0
-    function: Callable[..., Any] | None = None
+    name: str = AUTO  # one of `LOSSES`, `auto` for what fits the output, or `module:fn` for the user's own
+    target: str = PREDICTED  # a class index, a label, or `predicted`
+    label_smoothing: float = 0.0  # share of the target spread over all classes, 0..1; cross-entropy only
+    weight_decay: float = 0.0  # precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`
+    function: Callable[..., Any] | None = None  # the user's own, if it was passed in and not named
 
     @property
     def is_custom(self) -> bool:

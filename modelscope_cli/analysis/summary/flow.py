@@ -218,18 +218,12 @@ _LEAVING = frozenset({"item", "numpy", "tolist", "__array__", "__float__", "__in
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call that is running.
-
-    Attributes:
-        given: origins of its input tensors.
-        before: these tensors, with their version counters.
-        operations: those computed directly in it.
-    """
+    """A call that is running."""
 
     call: Call
-    given: Nodes
-    before: list[tuple[Tensor, int]]
-    operations: list[Node] = field(default_factory=list)
+    given: Nodes  # origins of its input tensors
+    before: list[tuple[Tensor, int]]  # these tensors, with their version counters
+    operations: list[Node] = field(default_factory=list)  # those computed directly in it
 
     @property
     def node(self) -> Node:

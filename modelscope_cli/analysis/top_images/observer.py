@@ -20,17 +20,11 @@ SAMPLED = 1024  # images whose values are kept, for quantiles; all of them where
 
 @dataclass(frozen=True, slots=True)
 class TopValues:
-    """For each of C channels some images with their values, `(k, C)` each.
+    """For each of C channels some images with their values, `(k, C)` each."""
 
-    Attributes:
-        values: float32 or float64: the largest value of the channel anywhere in the image.
-        images: int64, the number of the image; the order of numbers is that of the list.
-        places: int64, position in the output, as a flat index.
-    """
-
-    values: Tensor
-    images: Tensor
-    places: Tensor
+    values: Tensor  # float32 or float64: the largest value of the channel anywhere in the image
+    images: Tensor  # int64, the number of the image; the order of numbers is that of the list
+    places: Tensor  # int64, position in the output, as a flat index
 
     def joined(self, other: "TopValues") -> "TopValues":
         return TopValues(*(torch.cat([getattr(self, name), getattr(other, name)]) for name in self.__slots__))
@@ -150,19 +144,14 @@ class RankedImage:
 
 @dataclass(slots=True)
 class RankedOutput:
-    """One output of one call.
-
-    Attributes:
-        shape: for one image. `channel_dim` and `problem` are of this shape, too.
-        ranking: None before the first image, and where there is a problem.
-    """
+    """One output of one call."""
 
     call: Call
     output: str
-    shape: Shape
+    shape: Shape  # for one image. `channel_dim` and `problem` are of this shape, too.
     channel_dim: int | None = None
     problem: str | None = None
-    ranking: Ranking | None = None
+    ranking: Ranking | None = None  # None before the first image, and where there is a problem
 
     @property
     def key(self) -> Output:
