@@ -289,16 +289,12 @@ class ParametersKept(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class BoundHooks:
-    """The hooks of one command.
+    """The hooks of one command."""
 
-    Attributes:
-        interventions: for `HookSession`, in order; empty where there are no hooks.
-        notes: how ambiguous patterns were read.
-    """
-
+    # for `HookSession`, in order; empty where there are no hooks
     interventions: tuple[Intervention, ...] = ()
     hooks: tuple[HookBase, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # how ambiguous patterns were read
 
     def reports(self) -> tuple[HookReport, ...]:
         """Return the effects of each hook, in the order typed."""

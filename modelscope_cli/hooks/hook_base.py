@@ -255,22 +255,15 @@ class HookSpot:
 
 @dataclass(frozen=True, slots=True)
 class BoundHook:
-    """One `--hook` bound to a model.
-
-    Attributes:
-        number: its place on the command line, from 0.
-        names: the selected layers, in the order of the model.
-        calls: the exact calls in the same order if its pattern selects calls; else None.
-        function: the user's function, for `call`.
-        say: callback for the lines of `print`.
-    """
+    """One `--hook` bound to a model."""
 
     spec: HookSpec
-    number: int
-    names: tuple[str, ...]
+    number: int  # its place on the command line, from 0
+    names: tuple[str, ...]  # the selected layers, in the order of the model
+    # the exact calls in the same order if its pattern selects calls; else None
     calls: tuple[tuple[str, int], ...] | None
-    function: Callable[..., Any] | None
-    say: Callable[[str], None]
+    function: Callable[..., Any] | None  # the user's function, for `call`
+    say: Callable[[str], None]  # callback for the lines of `print`
 
     def means(self, call: Call) -> bool:
         if self.calls is not None:

@@ -80,19 +80,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected layers and calls.
+    """The selected layers and calls."""
 
-    Attributes:
-        names: the selected layers; None for all.
-        wanted: the exact calls, if known before the pass; the forward can stop after the last.
-        is_innermost_only: whether to skip blocks, whose output is that of an inner layer.
-        notes: how ambiguous patterns were read.
-    """
-
-    names: frozenset[str] | None = None
+    names: frozenset[str] | None = None  # the selected layers; None for all
+    # the exact calls, if known before the pass; the forward can stop after the last
     wanted: frozenset[tuple[str, int]] | None = None
-    is_innermost_only: bool = False
-    notes: tuple[str, ...] = ()
+    is_innermost_only: bool = False  # whether to skip blocks, whose output is that of an inner layer
+    notes: tuple[str, ...] = ()  # how ambiguous patterns were read
 
     def means(self, name: str, index: int, is_innermost: bool) -> bool:
         """Tell whether a call is selected: by layer name, call index and whether no other call is inside it."""

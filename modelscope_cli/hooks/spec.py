@@ -63,14 +63,10 @@ def _function(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """The arguments of an action.
+    """The arguments of an action."""
 
-    Attributes:
-        example: its syntax.
-        reads: one parser per argument; raises ValueError with the reason, `not a number`.
-    """
-
-    example: str
+    example: str  # its syntax
+    # one parser per argument; raises ValueError with the reason, `not a number`
     reads: tuple[Callable[[str], Argument], ...] = ()
 
 

@@ -17,23 +17,18 @@ from modelscope_cli.report.formats import render_json
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding.
-
-    Attributes:
-        where: the layer, tensor, image or call it is about; None for the whole.
-        file: relative to the root of the repository where it is in one, else as typed; None where no file is known.
-        is_known: the baseline has it, so that it does not count.
-    """
+    """One finding."""
 
     code: str
     rule: str
     severity: str
-    where: str | None
+    where: str | None  # the layer, tensor, image or call it is about; None for the whole
     message: str
     hint: str
+    # relative to the root of the repository where it is in one, else as typed; None where no file is known
     file: str | None = None
     line: int = 1
-    is_known: bool = False
+    is_known: bool = False  # the baseline has it, so that it does not count
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,20 +221,14 @@ _DIRECTIONS = ("asc", "desc")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The requested columns and rows of a table.
+    """The requested columns and rows of a table."""
 
-    Attributes:
-        columns: column keys, separated by commas; None for all.
-        sort: the key of the column to sort by, optionally with `:asc` or `:desc`; by default numbers descend and
-            texts ascend. None keeps the order.
-        top: number of rows; None for all.
-        is_whole: whether a terminal shows all rows of a long table.
-    """
-
-    columns: str | None = None
+    columns: str | None = None  # column keys, separated by commas; None for all
+    # the key of the column to sort by, optionally with `:asc` or `:desc`; by default numbers descend and
+    # texts ascend. None keeps the order.
     sort: str | None = None
-    top: int | None = None
-    is_whole: bool = False
+    top: int | None = None  # number of rows; None for all
+    is_whole: bool = False  # whether a terminal shows all rows of a long table
 
     def check(self, columns: Sequence[Column]) -> tuple[Column, ...]:
         """Return the listed columns and the sort column; all of them if none are listed."""

@@ -77,20 +77,14 @@ def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool
 
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
-    """One output of one call for the first image.
+    """One output of one call for the first image."""
 
-    Attributes:
-        record: the row, without a file until it is drawn.
-        maps: a copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
-            `record.problem`.
-        has_channels: whether the maps are the channels that hooks and masks count.
-        frames: all frames of which the maps are sheets, see `Arranged`.
-    """
-
-    record: FeatureMap
+    record: FeatureMap  # the row, without a file until it is drawn
+    # a copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
+    # `record.problem`
     maps: Tensor | None
-    has_channels: bool = True
-    frames: Tensor | None = None
+    has_channels: bool = True  # whether the maps are the channels that hooks and masks count
+    frames: Tensor | None = None  # all frames of which the maps are sheets, see `Arranged`
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,15 +174,11 @@ _PLAIN = 0.02  # contrast below which images are not compared
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The images of both sides, in one list.
-
-    Attributes:
-        n_first: number of images of the first side.
-        roots: for each argument, its folder (None for lists and globs) and the end of its range of images.
-    """
+    """The images of both sides, in one list."""
 
     files: FileList
-    n_first: int
+    n_first: int  # number of images of the first side
+    # for each argument, its folder (None for lists and globs) and the end of its range of images
     roots: tuple[tuple[Path | None, int], ...]
 
     def label(self, number: int) -> str | None:

@@ -223,19 +223,15 @@ def all_finite(tensor: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class ForwardSummary:
-    """The results of one batch, or of several.
-
-    Attributes:
-        answers: the predicted class of every image; None where the model is not a classifier.
-        apart: the largest difference of an output from that for the very first image.
-    """
+    """The results of one batch, or of several."""
 
     n_images: int = 0
     outputs: tuple[Activation, ...] = ()
     flow: tuple[Flowed, ...] = ()
+    # the predicted class of every image; None where the model is not a classifier
     answers: tuple[int, ...] | None = ()
     is_input_finite: bool = True
-    apart: float | None = None
+    apart: float | None = None  # the largest difference of an output from that for the very first image
 
     def add(self, later: "ForwardSummary") -> None:
         self.n_images += later.n_images

@@ -17,22 +17,15 @@ from modelscope_cli.records.predict import BINS, ClassQuality, ConfidenceBin, Co
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedImage:
-    """One image with its true and predicted classes.
+    """One image with its true and predicted classes."""
 
-    Attributes:
-        number: in the list of images.
-        truth: its true classes.
-        predicted: for one class the five likeliest, the best first; for labels those that are on.
-        wrong: the class with the highest score that is predicted and not true, or None.
-        confidence: its score; if nothing is wrong that of the best class, for labels None.
-    """
-
-    number: int
+    number: int  # in the list of images
     image: str
-    truth: tuple[int, ...]
+    truth: tuple[int, ...]  # its true classes
+    # for one class the five likeliest, the best first; for labels those that are on
     predicted: tuple[int, ...]
-    wrong: int | None
-    confidence: float | None
+    wrong: int | None  # the class with the highest score that is predicted and not true, or None
+    confidence: float | None  # its score; if nothing is wrong that of the best class, for labels None
 
 
 @dataclass(frozen=True, slots=True)

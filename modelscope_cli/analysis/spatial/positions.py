@@ -260,16 +260,11 @@ MOST_EXTRA = 16  # tokens other than those of the image, if known by number only
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """What can be drawn of a tensor for the first image.
+    """What can be drawn of a tensor for the first image."""
 
-    Attributes:
-        maps: `(C, H, W)` maps or a `(C,)` vector; None where neither fits.
-        note: in words, what was left out or put together; with no maps, why there are none.
-        frames: all frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None.
-    """
-
-    maps: Tensor | None
-    note: str = ""
+    maps: Tensor | None  # `(C, H, W)` maps or a `(C,)` vector; None where neither fits
+    note: str = ""  # in words, what was left out or put together; with no maps, why there are none
+    # all frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None
     frames: Tensor | None = None
 
     def noting(self, note: str) -> "Arranged":

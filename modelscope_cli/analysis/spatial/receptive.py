@@ -120,16 +120,12 @@ _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}  # index 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The bounds of every element of a tensor: -top, bottom, -left, right, the last pixels included.
+    """The bounds of every element of a tensor: -top, bottom, -left, right, the last pixels included."""
 
-    Attributes:
-        bounds: four int32 tensors of the shape of the tensor, expanded from few numbers; so that a union is the
-            larger of each.
-        size: height and width of the image.
-    """
-
+    # four int32 tensors of the shape of the tensor, expanded from few numbers; so that a union is the larger
+    # of each
     bounds: tuple[Tensor, ...]
-    size: tuple[int, int]
+    size: tuple[int, int]  # height and width of the image
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Field":
         """Return the field with `change` applied to each bound."""

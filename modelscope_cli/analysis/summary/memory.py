@@ -87,19 +87,13 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step kept.
+    """What one step kept."""
 
-    Attributes:
-        operators: names of all operators in their order, each with the bytes that exist after it.
-        saved: bytes kept by autograd because of a call and the calls inside it, by call.
-        at_peak: bytes made by a call, or kept because of it, that exist at the peak, by call.
-        kinds: bytes at the peak by kind of tensor.
-    """
-
+    # names of all operators in their order, each with the bytes that exist after it
     operators: Sequence[tuple[str, int]]
-    saved: Mapping[Key, int]
-    at_peak: Mapping[Key, int]
-    kinds: Mapping[str, int]
+    saved: Mapping[Key, int]  # bytes kept by autograd because of a call and the calls inside it, by call
+    at_peak: Mapping[Key, int]  # bytes made by a call, or kept because of it, that exist at the peak, by call
+    kinds: Mapping[str, int]  # bytes at the peak by kind of tensor
     sizes: Mapping[str, int]
     saved_bytes: int
     peak: MemoryLevel

@@ -25,20 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStructure:
-    """The structure of a model in one pass.
+    """The structure of a model in one pass."""
 
-    Attributes:
-        layers: in execution order, one row per call; one for a layer never called, where the module tree has it.
-        uncounted_ops: operators without a FLOP formula, with how often they ran.
-        error: what the forward raised; the rows are those up to it.
-        flow: the data flow, if requested.
-    """
-
+    # in execution order, one row per call; one for a layer never called, where the module tree has it
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
-    uncounted_ops: tuple[str, ...]
-    error: ForwardError | None = None
-    flow: Flow | None = None
+    uncounted_ops: tuple[str, ...]  # operators without a FLOP formula, with how often they ran
+    error: ForwardError | None = None  # what the forward raised; the rows are those up to it
+    flow: Flow | None = None  # the data flow, if requested
 
 
 @dataclass(slots=True)

@@ -265,23 +265,17 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FoundPickle:
-    """One pickle.
-
-    Attributes:
-        content: its description; None after an error.
-        error: why it could not be read.
-        is_sure: whether it certainly is a pickle: by its header, by an import, or complete and not trivial.
-        is_named: whether it imports a name.
-    """
+    """One pickle."""
 
     start: int
     end: int
-    content: Any
-    error: ValueError | None
+    content: Any  # its description; None after an error
+    error: ValueError | None  # why it could not be read
     names: tuple[str, ...]
     suspects: dict[str, Suspect]
+    # whether it certainly is a pickle: by its header, by an import, or complete and not trivial
     is_sure: bool
-    is_named: bool
+    is_named: bool  # whether it imports a name
 
 
 class _BothEvents(IgnoreEvents):
