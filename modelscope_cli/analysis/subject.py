@@ -53,15 +53,12 @@ R = TypeVar("R", "GradsRecord", "LrfindRecord")  # of commands that write only a
 
 
 class Results:
-    """An output folder, or none.
-
-    Attributes:
-        path: of the folder, for the record; None if nothing is written.
-    """
+    """An output folder, or none."""
 
     def __init__(self, out: str | PathLike[str] | None, force: bool) -> None:
         """Refuse a folder that cannot be written to, before any long computation."""
         self._folder = OutputFolder(Path(out), force) if out is not None else None
+        # path of the folder, for the record; None if nothing is written
         self.path = str(self._folder.path) if self._folder is not None else None
         if self._folder is not None:
             self._folder.check()

@@ -51,13 +51,10 @@ def _storage_of(tensor: Tensor) -> list[UntypedStorage]:
 
 
 class TensorUse:
-    """Records which layers' tensors are used by operators.
-
-    Attributes:
-        layers: names of the layers with a used parameter or buffer of their own, tied ones included.
-    """
+    """Records which layers' tensors are used by operators."""
 
     def __init__(self, model: nn.Module) -> None:
+        # names of the layers with a used parameter or buffer of their own, tied ones included
         self.layers: set[str] = set()
         self._owners: dict[int, tuple[UntypedStorage, set[str]]] = {}
         named = (

@@ -169,18 +169,12 @@ MANY = 32  # minimum number of images to report times and to start workers
 
 
 class DecodeTiming:
-    """Counts and times over all passes through the same images.
-
-    Attributes:
-        broken: the images that could not be decoded.
-        workers: number of decoding processes; 0 if this process decodes.
-        has_lost_worker: whether a worker ended too early.
-    """
+    """Counts and times over all passes through the same images."""
 
     def __init__(self) -> None:
-        self.broken = UnreadableImages()
-        self.workers = 0
-        self.has_lost_worker = False
+        self.broken = UnreadableImages()  # the images that could not be decoded
+        self.workers = 0  # number of decoding processes; 0 if this process decodes
+        self.has_lost_worker = False  # whether a worker ended too early
         self._decode_s = self._model_s = self._wait_s = 0.0
         self._n_decoded = 0
 

@@ -50,17 +50,12 @@ def refuse_packed(path: str) -> None:
 
 
 class ShardReader:
-    """Lists the images of shards and counts their other members.
-
-    Attributes:
-        skipped: number of other members by kind.
-        cut: number of images in each truncated shard.
-    """
+    """Lists the images of shards and counts their other members."""
 
     def __init__(self, suffixes: frozenset[str]) -> None:
         self._suffixes = suffixes
-        self.skipped: Counter[str] = Counter()
-        self.cut: dict[str, int] = {}
+        self.skipped: Counter[str] = Counter()  # number of other members by kind
+        self.cut: dict[str, int] = {}  # number of images in each truncated shard
         self.n_shards = 0
 
     def read(self, path: str) -> Iterator[ListedImage]:

@@ -43,13 +43,10 @@ class Replay(Intervention):
     Args:
         skips_blocks: whether to skip whole blocks. Otherwise every layer is still called, because other
             interventions count calls.
-
-    Attributes:
-        is_whole: whether every rerun computes everything.
     """
 
     def __init__(self, *, skips_blocks: bool = True) -> None:
-        self.is_whole = False
+        self.is_whole = False  # whether every rerun computes everything
         self._skips_blocks = skips_blocks
         self.forget()
 

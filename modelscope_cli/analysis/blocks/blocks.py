@@ -296,18 +296,13 @@ _CURRENT: ContextVar["Verifying | None"] = ContextVar("verifying", default=None)
 
 
 class Verifying:
-    """Recomputes a sample of the blocks in a folder, and yields the stored partial results of all.
-
-    Attributes:
-        checked: the comparison of each recomputed block, in every phase.
-        differences: descriptions of what has changed since the blocks were computed.
-    """
+    """Recomputes a sample of the blocks in a folder, and yields the stored partial results of all."""
 
     def __init__(self, folder: BlockFolder, sample: int, seed: int) -> None:
         self._folder = folder
         self._n_sampled, self._seed = sample, seed
-        self.checked: list[VerifiedBlock] = []
-        self.differences: list[str] = []
+        self.checked: list[VerifiedBlock] = []  # the comparison of each recomputed block, in every phase
+        self.differences: list[str] = []  # descriptions of what has changed since the blocks were computed
         self.machine: Machine
         self._subject: Subject
         self._kept: StoredBlocks

@@ -63,15 +63,11 @@ _TORCH = Path(torch.__file__).parent
 
 
 class RandomDraws(TorchFunctionMode):
-    """Records the random functions called while it is active, each once: `torch.rand at net.py:12`.
-
-    Attributes:
-        seen: name and location of each function, in the order of the calls.
-    """
+    """Records the random functions called while it is active, each once: `torch.rand at net.py:12`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: dict[str, None] = {}
+        self.seen: dict[str, None] = {}  # name and location of each function, in the order of the calls
 
     def __torch_function__(
         self,

@@ -98,15 +98,11 @@ class FirstBatchNorm(Observer):
 
 
 class PreprocessingSums:
-    """Sums over the images of one preparation.
-
-    Attributes:
-        entering: the inputs of the first batch norm.
-    """
+    """Sums over the images of one preparation."""
 
     def __init__(self, varied: Varied) -> None:
         self.varied = varied
-        self.entering = BatchNormInputs()
+        self.entering = BatchNormInputs()  # the inputs of the first batch norm
         self._n = 0
         self._n_affected = 0
         self._sums = torch.zeros(5, dtype=torch.float64)

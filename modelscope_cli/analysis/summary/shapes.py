@@ -47,18 +47,14 @@ class _Visit:
 
 
 class _ShapeObserver(Observer):
-    """Records shapes on entry, so that a layer that raises has them, and costs on exit.
-
-    Attributes:
-        flops_inside: of calls into a part of the module tree from outside, by the name of the part.
-        step: called on exit of each call, for progress.
-    """
+    """Records shapes on entry, so that a layer that raises has them, and costs on exit."""
 
     def __init__(self, counter: "_OperatorCounter") -> None:
         self.visits: dict[str, list[_Visit]] = defaultdict(list)
+        # FLOPs of calls into a part of the module tree from outside, by the name of the part
         self.flops_inside: Counter[str] = Counter()
         self._counter = counter
-        self.step: Callable[[], object] = lambda: None
+        self.step: Callable[[], object] = lambda: None  # called on exit of each call, for progress
         self._open: list[str] = []
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -174,15 +174,11 @@ class TopImages(Observer):
     Args:
         k: images to keep at each end.
         seed: of the sample.
-
-    Attributes:
-        watched: by output, in the order of their first calls.
-        n_images: seen so far.
     """
 
     def __init__(self, selection: Selection, k: int, seed: int) -> None:
-        self.watched: dict[Output, RankedOutput] = {}
-        self.n_images = 0
+        self.watched: dict[Output, RankedOutput] = {}  # by output, in the order of their first calls
+        self.n_images = 0  # images seen so far
         self._selection = selection
         self._k = k
         self._seed = seed

@@ -60,16 +60,11 @@ _DTYPES = {
 
 
 class WeightsOnlyRules(IgnoreEvents):
-    """Records what torch would refuse in a pickle.
-
-    Attributes:
-        needed: names that are not allowed by default, in order.
-        reason: the first refusal that allowing names would not avoid.
-    """
+    """Records what torch would refuse in a pickle."""
 
     def __init__(self) -> None:
-        self.needed: dict[str, None] = {}
-        self.reason: str | None = None
+        self.needed: dict[str, None] = {}  # names that are not allowed by default, in order
+        self.reason: str | None = None  # the first refusal that allowing names would not avoid
 
     def verdict(self) -> WeightsOnly:
         """Return what torch would do, after all of its pickles were read."""
