@@ -24,6 +24,7 @@ from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.records.naming import dtype_name, with_article
+from modelscope_cli.records.run import Args, CallInputs, Kwargs
 
 
 def differs(before: Tensor, after: Tensor) -> Tensor:
@@ -195,9 +196,7 @@ class HookPass(Intervention):
         if is_again:
             self.number -= 1  # the number of the pass seeds noise and shuffling
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         if call.depth == 0:
             self._let_go()
             self.number += 1

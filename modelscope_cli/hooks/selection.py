@@ -26,7 +26,7 @@ from modelscope_cli.hooks.patterns import (
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.naming import layer_of
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 
 def storages_in(value: Any) -> list[UntypedStorage]:
@@ -217,7 +217,7 @@ def _used_directly(model: nn.Module, args: Arguments) -> set[str]:
 def _watch_use(model: nn.Module, args: Arguments) -> set[str]:
     use = TensorUse(model)
 
-    def see(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def see(operator: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         use.see(storages_in((*args, *kwargs.values())))
 
     with HookSession(model) as session, operators_shown_to(see):
@@ -229,7 +229,7 @@ class _CallRecorder(Observer):
     def __init__(self) -> None:
         self.calls: list[Call] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self.calls.append(call)
 
 

@@ -25,6 +25,7 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import dtype_name
+from modelscope_cli.records.run import Args, Kwargs
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
 
 Key = tuple[str, int, str]  # layer name, call, path of the output
@@ -226,7 +227,7 @@ class ActivationObserver(Observer):
         self._channels = ChannelFinder()
         self._lineage = Lineage()
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if self._wanted.channels:
             self._lineage.enter(call, module, (args, kwargs))
 

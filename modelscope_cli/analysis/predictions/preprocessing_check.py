@@ -27,6 +27,7 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.predict import DoctorRecord, PreparationEvidence, Variation
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import Args, Kwargs
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -90,7 +91,7 @@ class FirstBatchNorm(Observer):
         self.module: _BatchNorm | None = None
         self.into = BatchNormInputs()
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if self.module is None and isinstance(module, _BatchNorm):
             self.module = module
         if module is self.module and call.index == 0:

@@ -27,7 +27,7 @@ from modelscope_cli.inputs.batch import count_images
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.refusals import unknown
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.summary import AMP, OPTIMIZERS, MemoryLevel
 
 Key = tuple[str, int]
@@ -109,7 +109,7 @@ class NodeOwners(Observer):
         self._begins: list[int] = []  # numbers, and who was open from there
         self._owners: list[Owner] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self._now_in((*self.open[: call.depth], (call.name, call.index)))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -145,7 +145,7 @@ class _StepObserver(NodeOwners):
         self._total = 0
         self._moment = 0
 
-    def see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def see(self, operator: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         """Follow the results of an operator."""
         self._moment += 1
         owner = self._owner()
@@ -340,9 +340,7 @@ class _Without(TorchFunctionMode):
         super().__init__()
         self._names = names
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         if getattr(func, "__name__", "") in self._names:
             raise NotImplementedError(f"the kernels of {func.__name__} depend on the device")
         return func(*args, **(kwargs or {}))

@@ -16,7 +16,7 @@ from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observ
 from modelscope_cli.inputs.batch import shapes_of
 from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.progress import SILENT, Progress, counting
-from modelscope_cli.records.run import Arguments, Shape
+from modelscope_cli.records.run import Args, Arguments, Kwargs, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _ShapeObserver(Observer):
         self.step: Callable[[], object] = lambda: None  # called on exit of each call, for progress
         self._open: list[str] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self._open[call.depth :] = [call.name]
         flops, moved = -self._counter.get_total_flops(), -self._counter.moved_bytes
         visit = _Visit(call, shapes_of((args, kwargs)), flops=flops, moved_bytes=moved)
