@@ -124,11 +124,7 @@ class _Missing:
 
 
 class SecondPass(Observer):
-    """Gathers what needs the results of the first pass.
-
-    Args:
-        first: these results, merged over all batches.
-    """
+    """Gathers what needs the results of the first pass. `first`: these results, merged over all batches."""
 
     def __init__(
         self, first: Mapping[Key, Activation], wanted: Wanted, frames: FrameSplitter | None = None

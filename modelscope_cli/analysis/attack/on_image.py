@@ -137,11 +137,7 @@ AnswerGoal = ClassGoal | PixelGoal | NumberGoal | LikenessGoal
 
 
 def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> AnswerGoal:
-    """Return the goal for the model's output.
-
-    Args:
-        aim: None for any other output.
-    """
+    """Return the goal for the model's output. `aim`: None for any other output."""
     if not answer.is_finite():
         raise CannotRunError(
             "the model's scores of this image are NaN or infinite", "modelscope stats ...   shows where"

@@ -269,11 +269,7 @@ def _to_row(entry: _Output, output_norm: float, thresholds: GradThresholds | Non
 
 
 class FullBackwardGradients(ActivationGradients):
-    """The same figures through `register_full_backward_hook`, for comparison.
-
-    Args:
-        names: the layers to hook.
-    """
+    """The same figures through `register_full_backward_hook`, for comparison. `names`: the layers to hook."""
 
     def __init__(self, names: frozenset[str], *, is_innermost_only: bool) -> None:
         super().__init__(is_innermost_only=is_innermost_only)
