@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -25,8 +25,9 @@ from modelscope_cli.inputs.model_config import configured_labels, configured_pre
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import LoadedModel, family_of_module, load_model
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
+from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
@@ -41,13 +42,8 @@ from modelscope_cli.records.run import (
     WeightsInfo,
     invocation,
 )
+from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-    from modelscope_cli.records.grads import GradsRecord
-    from modelscope_cli.records.train import LrfindRecord
-
 
 R = TypeVar("R", "GradsRecord", "LrfindRecord")  # of commands that write only a report
 

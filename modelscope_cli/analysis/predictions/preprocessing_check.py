@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,11 @@ from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_prepr
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.truth import class_folder
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.predict import DoctorRecord, PreparationEvidence, Variation
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Args, Kwargs
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 # Differences of prepared values below this are ignored: one level of 255 is ten times as much, or more.
 _SAME = 1e-3
