@@ -89,17 +89,7 @@ T = TypeVar("T")
 
 
 class Subject:
-    """A model, its inputs and its hooks.
-
-    Attributes:
-        loaded: the model; a module passed in is neither moved nor changed.
-        request: the request for the model; None for a module passed in.
-        given: the requested inputs.
-        inputs: set by `open`.
-        first: their first batch.
-        bound: the hooks; none before `bind`.
-        warnings: reasons why the result may be unreliable, in the order found.
-    """
+    """A model, its inputs and its hooks."""
 
     def __init__(
         self,
@@ -117,21 +107,24 @@ class Subject:
         self.command = command
         self.progress = progress or SILENT
         self._invocation = invocation()
-        self.given = to_inputs(inputs, keywords)
+        self.given = to_inputs(inputs, keywords)  # the requested inputs
         is_theirs = isinstance(model, (LoadedModel, nn.Module))
+        # the request for the model; None for a module passed in
         self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
         self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
+        # the model; a module passed in is neither moved nor changed
         self.loaded = load(model, keywords, self.progress)
         if (kind := keywords.get("output_kind", "auto")) != "auto":
             self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
             refuse_onnx(command, self.loaded.info.name)
+        # reasons why the result may be unreliable, in the order found
         self.warnings: list[Notice] = list(self.loaded.warnings)
-        self.bound = BoundHooks()
-        self.inputs: Inputs
-        self.first: Batch
+        self.bound = BoundHooks()  # the hooks; none before `bind`
+        self.inputs: Inputs  # set by `open`
+        self.first: Batch  # their first batch
 
     def open(self, *, is_training: bool = False, batch: int | None = None, repeat: int = 1) -> None:
         """Open the inputs.

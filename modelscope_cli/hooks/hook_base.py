@@ -37,21 +37,16 @@ def differs(before: Tensor, after: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class HookCounts:
-    """Counts for one hook.
-
-    Attributes:
-        fired_at: the calls it fired at, as `(layer name, call index)`.
-        left_alone: why tensors were passed on unchanged.
-        moved: other values changed by the user's function working in place, each once, in order.
-        saved: copies by label, still on their device.
-    """
+    """Counts for one hook."""
 
     fired: int = 0
     numel: int = 0
+    # the calls it fired at, as `(layer name, call index)`
     fired_at: set[tuple[str, int]] = field(default_factory=set)
-    left_alone: str | None = None
+    left_alone: str | None = None  # why tensors were passed on unchanged
+    # other values changed by the user's function working in place, each once, in order
     moved: dict[str, None] = field(default_factory=dict)
-    saved: dict[str, Tensor] = field(default_factory=dict)
+    saved: dict[str, Tensor] = field(default_factory=dict)  # copies by label, still on their device
     _changed: dict[torch.device, Tensor] = field(default_factory=dict)
     _largest: dict[torch.device, Tensor] = field(default_factory=dict)
 

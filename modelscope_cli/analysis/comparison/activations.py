@@ -133,19 +133,14 @@ class _OutputSums:
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What `diff_activations` finds.
+    """What `diff_activations` finds."""
 
-    Attributes:
-        rows: in execution order.
-        examined: the same, with the rows of a B that is a program that the patterns leave out.
-        labels_changed: images whose highest output is another class in B; None for outputs without classes.
-        matching: of a B that is a program, which value is which layer's; else None.
-    """
-
-    rows: tuple[LayerDifference, ...]
+    rows: tuple[LayerDifference, ...]  # in execution order
+    # the same, with the rows of a B that is a program that the patterns leave out
     examined: tuple[LayerDifference, ...]
+    # images whose highest output is another class in B; None for outputs without classes
     labels_changed: int | None = None
-    matching: Matching | None = None
+    matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 
 
 def diff_activations(

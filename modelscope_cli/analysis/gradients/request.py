@@ -31,23 +31,17 @@ class LossRequest:
 
 @dataclass(frozen=True, slots=True)
 class GradsRequest:
-    """All options of `grads` except the model and its input.
-
-    Attributes:
-        clip: `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global
-            norm, `activations` clamps what flows through the selected layers.
-        freeze: layer patterns whose parameters are not trained.
-        train_only: layer patterns outside of which nothing is trained; empty for everything.
-        is_training: run in train mode.
-        full_backward: read the gradients of activations with `register_full_backward_hook`.
-    """
+    """All options of `grads` except the model and its input."""
 
     loss: LossRequest = field(default_factory=LossRequest)
+    # `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global norm,
+    # `activations` clamps what flows through the selected layers
     clip: ClipInfo | None = None
-    freeze: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()  # layer patterns whose parameters are not trained
+    # layer patterns outside of which nothing is trained; empty for everything
     train_only: tuple[str, ...] = ()
-    is_training: bool = False
-    full_backward: bool = False
+    is_training: bool = False  # run in train mode
+    full_backward: bool = False  # read the gradients of activations with `register_full_backward_hook`
     thresholds: GradThresholds = field(default_factory=GradThresholds)
 
 

@@ -30,20 +30,15 @@ class EvaluatedImage:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """The evaluation of a batch.
-
-    Attributes:
-        n_images: those that could be judged.
-        not_numbers: the images whose scores are NaN, and so neither right nor wrong.
-        pixels: number of pixels by classes: (truth, predicted, count).
-        depths: the absolute relative error, RMSE and share within 1.25 of each image.
-    """
+    """The evaluation of a batch."""
 
     n_classes: int
-    n_images: int
+    n_images: int  # those that could be judged
     images: tuple[EvaluatedImage, ...] = ()
+    # number of pixels by classes: (truth, predicted, count)
     pixels: tuple[tuple[int, int, int], ...] | None = None
-    not_numbers: tuple[str, ...] = ()
+    not_numbers: tuple[str, ...] = ()  # the images whose scores are NaN, and so neither right nor wrong
+    # the absolute relative error, RMSE and share within 1.25 of each image
     depths: tuple[tuple[float, ...], ...] | None = None
 
 

@@ -17,15 +17,12 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cell of each element.
+    """The cell of each element."""
 
-    Attributes:
-        ids: int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`,
-            cells row by row; `NOWHERE` for elements in none, such as a class token or padding.
-        grid: height and width of the grid in cells, in a video frames before them; None where all are nowhere.
-    """
-
+    # int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`, cells
+    # row by row; `NOWHERE` for elements in none, such as a class token or padding
     ids: Tensor
+    # height and width of the grid in cells, in a video frames before them; None where all are nowhere
     grid: tuple[int, ...] | None = None
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> "Cells":

@@ -36,16 +36,12 @@ Owner = tuple[Key, ...]  # the open calls, outermost first
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """The kind of step.
+    """The kind of step."""
 
-    Attributes:
-        optimizer: a name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model.
-        amp: the dtype of autocast: `bfloat16` or `float16`; None for no autocast.
-        checkpointed: names of the layers whose inner tensors are computed again in the backward.
-    """
-
+    # a name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model
     optimizer: Any = "adamw"
-    amp: str | None = None
+    amp: str | None = None  # the dtype of autocast: `bfloat16` or `float16`; None for no autocast
+    # names of the layers whose inner tensors are computed again in the backward
     checkpointed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
