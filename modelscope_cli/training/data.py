@@ -196,15 +196,11 @@ class DrawnImages(Shapes):
 
 
 class FolderImages(Dataset[Example]):
-    """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one.
-
-    Attributes:
-        unreadable: error by file, of the files that could not be decoded.
-    """
+    """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one."""
 
     def __init__(self, files: Sequence[tuple[str, int]], size: int) -> None:
         self.files, self.size = files, size
-        self.unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}  # error by file, of the files that could not be decoded
 
     def __len__(self) -> int:
         return len(self.files)
@@ -225,21 +221,19 @@ class TrainingData:
     """Images to train on and to validate on. `LoaderData` has the same attributes and methods.
 
     Attributes:
-        source: description. `preprocessing`: of an image.
-        classes: their names, in the order of the labels; empty if unknown.
         n_classes: number of scores the model needs; None to keep those it has.
         starts_anew: whether every training sees the same batches.
-        unreadable: the files skipped so far, with their errors; grows while the data are read.
     """
 
-    source: str
-    preprocessing: str
+    source: str  # description
+    preprocessing: str  # of an image
     size: int
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # their names, in the order of the labels; empty if unknown
     training: Dataset[Example]
     held_out: Dataset[Example]
     n_training: int
     n_held_out: int
+    # the files skipped so far, with their errors; grows while the data are read
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def batches(self, batch: int, seed: int) -> "Batches":

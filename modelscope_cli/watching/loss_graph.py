@@ -86,20 +86,16 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
 
 @dataclass(slots=True)
 class LossHistory:
-    """What the graphs of the losses show over the steps of a run.
+    """What the graphs of the losses show over the steps of a run."""
 
-    Attributes:
-        n: number of losses.
-        factors: of losses with the wrong sign; that of a reward differs between steps.
-        divergences: of the posterior of a variational autoencoder from its prior, in nats.
-        rewards: by name: sums over variables of the script, one a policy gradient; `are_lowered`: whether the loss
-            lowers the probabilities of actions with higher rewards.
-    """
-
-    n: int = 0
+    n: int = 0  # number of losses
+    # of losses with the wrong sign; that of a reward differs between steps
     factors: set[float] = field(default_factory=set)
+    # of the posterior of a variational autoencoder from its prior, in nats
     divergences: list[Tensor] = field(default_factory=list)
+    # by name: sums over variables of the script, one a policy gradient
     rewards: dict[str, list[float]] = field(default_factory=dict)
+    # whether the loss lowers the probabilities of actions with higher rewards
     are_lowered: list[bool] = field(default_factory=list)
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:

@@ -34,31 +34,21 @@ _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not
 
 @dataclass(frozen=True, slots=True)
 class LossCourse:
-    """The course of one loss.
-
-    Attributes:
-        start, end: means over the first and over the last steps; `start` is at most the first value plus its
-            noise.
-        first, lowest_end: the first value, and the lowest of the last values.
-        error: the standard error of `start` - `end`.
-        middle: the mean over a window in the middle of the run, as long as that of `end`.
-        least: the lowest mean over any window of that length.
-        n: steps with a finite loss.
-        has_broken: whether it became NaN or infinite and stayed so.
-        has_been_negative: whether it was below zero at any step.
-    """
+    """The course of one loss."""
 
     optimizer: str
-    first: float
+    first: float  # `first`, `lowest_end`: the first value, and the lowest of the last values
+    # `start`, `end`: means over the first and over the last steps; `start` is at most the first value plus its
+    # noise
     start: float
     end: float
     lowest_end: float
-    middle: float
-    least: float
-    error: float
-    n: int
-    has_broken: bool
-    has_been_negative: bool
+    middle: float  # the mean over a window in the middle of the run, as long as that of `end`
+    least: float  # the lowest mean over any window of that length
+    error: float  # the standard error of `start` - `end`
+    n: int  # steps with a finite loss
+    has_broken: bool  # whether it became NaN or infinite and stayed so
+    has_been_negative: bool  # whether it was below zero at any step
 
     @property
     def has_fallen(self) -> bool | None:
@@ -89,22 +79,16 @@ class LossCourse:
 
 @dataclass(frozen=True, slots=True)
 class CourseOfTraining:
-    """The evidence on whether a run learns.
+    """The evidence on whether a run learns."""
 
-    Attributes:
-        losses: one an optimizer.
-        chance: cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown.
-        accuracy, guessed: over the last third of the records, of the predictions and of the commonest label.
-        is_adversarial: several optimizers have losses of their own, so that one may rise as another falls.
-        learns: the verdict; None if unknown.
-    """
-
-    losses: tuple[LossCourse, ...]
+    losses: tuple[LossCourse, ...]  # one an optimizer
+    # cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown
     chance: float | None
+    # `accuracy`, `guessed`: over the last third of the records, of the predictions and of the commonest label
     accuracy: float | None
     guessed: float | None
-    is_adversarial: bool
-    learns: bool | None
+    is_adversarial: bool  # several optimizers have losses of their own, so that one may rise as another falls
+    learns: bool | None  # the verdict; None if unknown
 
     @property
     def main(self) -> LossCourse | None:
