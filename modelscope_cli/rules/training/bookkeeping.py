@@ -1,11 +1,11 @@
-"""MS711 to MS717, MS737, MS745, MS746, MS761, MS763: optimizers, their parameters and gradients. Certain."""
+"""MS711 to MS718, MS737, MS743, MS745, MS746, MS761, MS763: optimizers, parameters, gradients, modes. Certain."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
-from modelscope_cli.records.watch import UNHELD, WatchedParameter
+from modelscope_cli.records.watch import ACTIVE, UNHELD, WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -45,8 +45,6 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 @training_rule("MS712", "not-in-the-optimizer", WARNING, FEW_STEPS, Link.BOOKKEEPING)
 def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Parameters receive gradients but are in no optimizer.
-
-    Trainable parameters with a gradient that no optimizer holds.
 
     Measure: steps without a change
     Source: certain: they keep their initial values
@@ -329,8 +327,6 @@ def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A copy of the model, to validate or to average it, is never updated.
 
-    A copy that is validated instead of the model, or is an average by its class, and was never updated.
-
     Measure: passes without gradients, with steps of the model in between
     Source: certain: its values are bit-identical to those of the model before the first step
     Hint: update the average after each optimizer.step(), as averaged.update_parameters(model) does, or
@@ -367,3 +363,59 @@ def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             disagreement.place,
             hint=disagreement.cure,
         )
+
+
+@training_rule("MS718", "trained-in-evaluation-mode", WARNING, FEW_STEPS, Link.BOOKKEEPING)
+def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A model with dropout or batch norm is trained in evaluation mode.
+
+    Measure: steps in a row in evaluation mode, until the end
+    Source: certain: .training was False in every pass with gradients
+    Hint: call model.train() before the steps, and again after every evaluation
+    Why: dropout is off, and batch norm normalises by statistics that are never updated
+    """
+    for one in case.facts.models:
+        since = one.evaluation_since
+        if since is None or not one.frozen_modes or case.course.steps - since < threshold:
+            continue
+        if not any(
+            parameter.model == one.model and parameter.optimizer for parameter in case.course.parameters
+        ):
+            continue
+        when = (
+            "never trained in training mode"
+            if since == 0
+            else f"trained in evaluation mode since step {since}"
+        )
+        words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers behave as in evaluation"
+        yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
+
+
+@training_rule("MS743", "validated-in-training-mode", WARNING, 3, Link.BOOKKEEPING)
+def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A model with dropout or batch norm is validated in training mode.
+
+    Measure: losses without gradients, all of them in training mode
+    Source: certain: .training was True in every pass without gradients that led to a loss
+    Hint: call model.eval() before the validation, and model.train() after it
+    Why: dropout makes the result noisy, and the validation images change the running statistics of batch norm
+    """
+    held = {one.model for one in case.course.parameters if one.optimizer}
+    for one in case.facts.models:
+        in_training, in_evaluation = one.evaluated
+        if one.model in held and in_training >= threshold and not in_evaluation and one.loose_modes:
+            words = (
+                f"{one.model} is validated in training mode, in {in_training:,} passes: its "
+                f"{' and '.join(one.loose_modes)} layers behave as in training"
+            )
+            yield TrainingSighting(None, 0, in_training, words, one.called)
+        for event in case.course.events:
+            is_own = event.kind == ACTIVE and event.message.startswith(f"{one.model}: ")
+            if is_own and one.validated and not one.is_sampled:
+                yield TrainingSighting(None, event.step or 0, None, event.message, hint=_SWITCH_OFF)
+
+
+_SWITCH_OFF = (
+    "give training=self.training to functional.dropout, and to scaled_dot_product_attention a dropout_p of 0 "
+    "unless self.training"
+)

@@ -64,8 +64,6 @@ _DEAD_AT_FIRST = (
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A ReLU outputs almost only zeros, until the end.
 
-    The first rectifier to die, or a model whose input is all zero.
-
     Measure: share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %
     Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths
     Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
@@ -202,8 +200,6 @@ def _typical(values: tuple[float | None, ...]) -> float | None:
 @training_rule("MS706", "exploding-activations", WARNING, 100, Link.LAYERS)
 def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The outputs of a layer keep growing, and the training fails.
-
-    The first layer whose outputs have grown beyond the threshold; later layers only pass this on.
 
     Measure: growth over the initial value, or over 1 if that is smaller, until the end
     Source: own measurement: 7x, at the logits, in a healthy run of samples/train.py

@@ -84,8 +84,6 @@ def _floor(one: WatchedCriterion) -> str:
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A criterion that expects log-probabilities receives scores, or probabilities over the wrong dimension.
 
-    `nll_loss` of logits, which falls without limit; or probabilities over a dimension other than the classes.
-
     Measure: recorded steps; a log-probability is at most zero, so this loss is never negative, and
         probabilities sum to 1 over the classes
     Source: torch.nn.NLLLoss: the input is expected to contain log-probabilities
@@ -317,8 +315,6 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every label is the same, so there is nothing to learn.
 
-    Labels of one class only, in all batches or in each of them.
-
     Measure: labels, all of one class
     Source: own choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches
     Hint: check how the labels are read, and whether the data is shuffled
@@ -368,8 +364,6 @@ def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
 @training_rule("MS755", "output-ignores-the-input", ERROR, 8, Link.WIRING)
 def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model returns the same output for every sample.
-
-    Outputs with equal rows in every pass, for inputs with different rows; or no longer any difference at the end.
 
     Measure: recorded passes, all with equal rows in the output and different rows in the input
     Source: certain: the rows are bit-identical, or differ by less than a millionth of what they did at first
