@@ -1,4 +1,4 @@
-"""Faults in the autograd graph of a hand-written loss: a sum over many values, shapes that were broadcast."""
+"""Faults in the autograd graph of a hand-written loss: sums, shapes that were broadcast, wrong signs."""
 
 import contextlib
 import math

@@ -74,9 +74,6 @@ class OpenStep:
     frame: FrameType
     watch: StepWatch | None = None
 
-    def is_running(self) -> bool:
-        return is_running(self.frame)
-
 
 @dataclass(slots=True)
 class Clock:

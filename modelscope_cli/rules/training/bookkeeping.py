@@ -32,7 +32,7 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: call optimizer.step() after loss.backward()
     Why: the run ends with exactly the weights it began with
     """
-    facts = [one.facts for one in case.course.parameters if one.facts is not None]
+    facts = [facts for _, facts in case.stated()]
     if case.course.steps or case.facts.backwards < threshold or not case.facts.idle:
         return
     if any(one.has_changed for one in facts) or not any(one.has_gradient for one in facts):
@@ -56,19 +56,13 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     unheld = [
         one
-        for one in case.course.parameters
-        if one.facts is not None
-        and _is_left(one)
-        and one.facts.requires_grad
-        and one.facts.has_gradient
-        and not one.facts.has_changed
+        for one, facts in case.stated()
+        if _is_left(one) and facts.requires_grad and facts.has_gradient and not facts.has_changed
     ]
     models = {one.model for one in case.course.parameters if one.optimizer}
     strangers = next((one for one in case.facts.optimizers if one.strangers), None)
-    held = [one for one in case.course.parameters if one.optimizer and one.facts is not None]
-    holds_others_only = bool(held) and not any(
-        one.facts.has_gradient for one in held if one.facts is not None
-    )
+    held = [facts.has_gradient for one, facts in case.stated() if one.optimizer]
+    holds_others_only = bool(held) and not any(held)
     told = {event.message.partition(":")[0] for event in case.course.events if event.kind == UNHELD}
     unheld_models = _whole_models(case, unheld, told)
     if strangers is None and not case.fails and not holds_others_only:
@@ -78,7 +72,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     first = max(unheld, key=lambda one: len(one.shape) > 1)
     others = [one for one in unheld if one is not first]
-    trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
+    trainable = [one for one, facts in case.stated() if facts.requires_grad]
     share = _size(unheld) / max(_size(trainable), 1)
     state = "is never updated" if first.optimizer else "is in no optimizer"
     words = (
@@ -206,22 +200,16 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if case.course.steps < threshold:
         return
     cut = [
-        one
-        for one in case.course.parameters
-        if one.facts is not None
-        and one.optimizer
-        and one.facts.requires_grad
-        and one.facts.has_run
-        and not one.facts.has_gradient
-        and not any(norm is not None for norm in one.series.grad_norm)  # layers may be trained in turn
+        (one, facts)
+        for one, facts in case.stated()
+        if one.optimizer and facts.requires_grad and facts.has_run and not facts.has_gradient
+        if not any(norm is not None for norm in one.series.grad_norm)  # layers may be trained in turn
     ]
     if not cut:
         return
-    last, *others = [one for one in cut if len(one.shape) > 1][::-1] or cut[::-1]
-    facts = last.facts
-    assert facts is not None
+    (last, facts), *others = [row for row in cut if len(row[0].shape) > 1][::-1] or cut[::-1]
     how = "runs under torch.no_grad()" if facts.is_severed else "runs, but its output is detached"
-    words = f"never receives a gradient: its layer {how}{case.beside(others[::-1])}"
+    words = f"never receives a gradient: its layer {how}{case.beside([one for one, _ in others[::-1]])}"
     yield TrainingSighting(last, 0, len(cut), words, case.called(last.model))
 
 
@@ -238,13 +226,9 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     idle = [
         one
-        for one in case.course.parameters
-        if one.facts is not None
-        and one.optimizer
-        and one.facts.requires_grad
-        and not one.facts.has_run
-        and not one.facts.has_gradient
-        and not one.facts.has_changed
+        for one, facts in case.stated()
+        if one.optimizer and facts.requires_grad
+        if not (facts.has_run or facts.has_gradient or facts.has_changed)
     ]
     if idle:
         first, *others = idle
@@ -267,9 +251,9 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: set requires_grad_(True) for the layers to train
     Why: scales and biases alone can hardly learn a new task
     """
-    running = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
-    frozen = [one for one in running if one.facts is not None and not one.facts.requires_grad]
-    free = [one for one in running if one.facts is not None and one.facts.requires_grad]
+    running = [one for one, facts in case.stated() if facts.has_run]
+    free = [one for one, facts in case.stated() if facts.has_run and facts.requires_grad]
+    frozen = [one for one, facts in case.stated() if facts.has_run and not facts.requires_grad]
     weights = [one for one in running if len(one.shape) > 1]
     if not weights or not frozen or case.course.steps < FEW_STEPS or case.progress.learns is True:
         return
