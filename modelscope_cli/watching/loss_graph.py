@@ -42,11 +42,14 @@ _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {"NllLoss", "NllLoss2D", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy"}
 _TO_BE_SMALL |= {"BinaryCrossEntropyWithLogits"}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
-_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in (*_TO_BE_LARGE, "Overlap")}
+_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {
+    (kind, False) for kind in (*_TO_BE_LARGE, "Overlap", "Cosine")
+}
 # Sign of a log-probability in it: logits minus their logsumexp are one.
 _OF_LIKELIHOODS = {"LogSoftmax": 1, "Logsumexp": -1, "NllLoss": -1, "BinaryCrossEntropyWithLogits": -1}
 _GROWING = ("Mul", "Pow", "Exp")
 _BOUNDS, _SCALED_RATIO = ("Minimum", "Maximum"), ("Mul", "Neg", "Clamp")
+_KEPT = ("Clone", "Expand", "ClampMin")
 _PROBABILITIES = ("Sigmoid", "Softmax")
 _PLAIN = {
     "Add",
@@ -170,10 +173,9 @@ def _correlation(one: Tensor, other: Tensor) -> float:
 
 
 def _change(values: Sequence[float]) -> float:
-    """Return the difference of the last values from the first half, in standard errors; records get rarer."""
+    """Return the difference of the last values from the first half, in standard errors by that half."""
     first, last = values[: len(values) // 2], values[-max(len(values) // 8, 3) :]
-    deviation = max(statistics.stdev(first), statistics.stdev(last))
-    error = deviation * math.sqrt(1 / len(first) + 1 / len(last))
+    error = statistics.stdev(first) * math.sqrt(1 / len(first) + 1 / len(last))
     return (_mean(last) - _mean(first)) / error if error else 0.0
 
 
@@ -275,8 +277,8 @@ def _kind_of(node: Any) -> str:
 def has_wrong_sign(loss: Tensor) -> float | None:
     """Return the factor of a loss that its steps make worse, such as -1 of a criterion; None for any other.
 
-    All terms are the negative of a criterion or of a divergence, or a log-probability or an overlap without a minus
-    sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
+    All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
+    without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
     """
     terms = _terms_of(loss)
     for term in terms:
@@ -285,7 +287,7 @@ def has_wrong_sign(loss: Tensor) -> float | None:
             return term.factor
     if (divergence := _divergence_in(terms)) is not None and divergence[0] < 0:
         return divergence[0]
-    kinds = {("Overlap" if _is_overlap(term.node) else term.kind, term.factor < 0) for term in terms}
+    kinds = {(_score_of(term.node) or term.kind, term.factor < 0) for term in terms}
     is_weighted = len({term.factor for term in terms}) > 1 and terms[0].kind in _TO_BE_LARGE  # by rewards
     return terms[0].factor if len(kinds) == 1 and kinds <= _WRONG and not is_weighted else None
 
@@ -382,6 +384,19 @@ def _is_clipped(node: Any) -> bool:
     ratios = [{one for one in side if _kind_of(one) == "Exp"} for side in sides]
     n_clamped = [any(_kind_of(one) == "Clamp" for one in side) for side in sides]
     return len(sides) == 2 and sorted(n_clamped) == [False, True] and bool(ratios[0] & ratios[1])
+
+
+def _score_of(node: Any) -> str | None:
+    """Name a score that is to be large: an overlap, or the cosine to a constant; None for any other node."""
+    inputs = _inputs(node)
+    if _kind_of(node) == "Mul" and len(inputs) == 1 and _kind_of(inputs[0][0]) == "Div":
+        *_, norm = (other for other, _ in _inputs(inputs[0][0]))
+        return (
+            "Cosine"
+            if any(_kind_of(one) == "LinalgVectorNorm" for one in _nodes_behind(norm, _KEPT))
+            else None
+        )
+    return "Overlap" if _is_overlap(node) else None
 
 
 def _is_overlap(node: Any) -> bool:

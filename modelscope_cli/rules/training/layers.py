@@ -121,7 +121,8 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if dying:
         step, _, layer, last = max(dying, key=lambda one: one[3])
         others = [one for _, _, one, _ in dying if one is not layer]
-        words = f"{percent(last)} of its channels are zero for every sample, since step {step}{case.beside(others)}"
+        words = f"{percent(last)} of its channels have been zero for every sample since step {step}"
+        words += case.beside(others)
         yield TrainingSighting(layer, step, last, words)
 
 
@@ -156,7 +157,7 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows:
         step, _, layer, last = min(rows, key=lambda one: one[:2])
         others = [one for _, _, one, _ in rows if one is not layer]
-        words = f"{percent(last)} of its output is saturated since step {step}{case.beside(others)}"
+        words = f"{percent(last)} of its output has been saturated since step {step}{case.beside(others)}"
         yield TrainingSighting(layer, step, last, words)
 
 
