@@ -63,27 +63,22 @@ class Chunk:
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: see Storage
 class TensorEntry:
-    """One named tensor, without its values.
-
-    Attributes:
-        offset, stride: in elements of `storage`; stride None if contiguous.
-        storage: None without values (a meta tensor) or if they are in `chunks`.
-        special: kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`.
-        is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers.
-        held: bytes of the parts of a special tensor.
-    """
+    """One named tensor, without its values."""
 
     name: str
     shape: Shape
     dtype: str
-    storage: Storage | None
+    storage: Storage | None  # None without values (a meta tensor) or if they are in `chunks`
+    # offset, stride: in elements of `storage`; stride None if contiguous
     offset: int = 0
     stride: Shape | None = None
     chunks: tuple[Chunk, ...] = ()
+    # kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`
     special: str | None = None
+    # is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers
     is_conj: bool = False
     is_neg: bool = False
-    held: int | None = None
+    held: int | None = None  # bytes of the parts of a special tensor
 
     @property
     def numel(self) -> int:

@@ -40,26 +40,19 @@ _DEFAULTS = {
 
 @dataclass(slots=True)
 class Preset:
-    """Resize, crop or pad, scale to 0..1, normalise. Options change a copy.
+    """Resize, crop or pad, scale to 0..1, normalise. Options change a copy."""
 
-    Attributes:
-        origin: where it was read, in words.
-        resize_size: the short side, or height and width.
-        crop_size: height and width of the crop; None without one.
-        mean, std: one value per channel, on the scale 0..1.
-        mode: `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
-            image into it and fills the rest with the mean colour.
-        antialias: as Pillow always does; False resizes like OpenCV, or a tensor by default.
-    """
-
-    origin: str
-    resize_size: list[int]
-    crop_size: list[int] | None
+    origin: str  # where it was read, in words
+    resize_size: list[int]  # the short side, or height and width
+    crop_size: list[int] | None  # height and width of the crop; None without one
     interpolation: InterpolationMode
+    # mean, std: one value per channel, on the scale 0..1
     mean: list[float]
     std: list[float]
+    # `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
+    # image into it and fills the rest with the mean colour
     mode: str = "center"
-    antialias: bool = True
+    antialias: bool = True  # as Pillow always does; False resizes like OpenCV, or a tensor by default
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
@@ -196,16 +189,11 @@ _FILE = "preprocessor_config.json"
 
 @dataclass(frozen=True, slots=True)
 class OwnProcessor:
-    """A processor's own settings; differences in the preset come from the user.
+    """A processor's own settings; differences in the preset come from the user."""
 
-    Attributes:
-        call: the processor, on the PIL backend: the torchvision one resizes a little differently.
-        resize_size: as in `Preset`; empty for other ways to resize.
-        mean, std: as in `Preset`; None if it does not scale and shift each channel.
-    """
-
-    call: Any
-    resize_size: tuple[int, ...]
+    call: Any  # the processor, on the PIL backend: the torchvision one resizes a little differently
+    resize_size: tuple[int, ...]  # as in `Preset`; empty for other ways to resize
+    # mean, std: as in `Preset`; None if it does not scale and shift each channel
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
 
