@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from modelscope_cli.errors import UsageError
@@ -347,11 +347,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
 
 def _range_columns() -> tuple[Column, ...]:
     names = ("least", "median", "mean", "greatest")
-    return tuple(figure(name, name, partial(_of_range, name=name), rank=0) for name in names)
-
-
-def _of_range(row: _GuessRow, name: str) -> float:
-    return getattr(row.values, name)
+    return tuple(figure(name, name, attrgetter(f"values.{name}"), rank=0) for name in names)
 
 
 def every_column() -> tuple[Column, ...]:
