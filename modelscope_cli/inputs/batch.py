@@ -19,27 +19,20 @@ from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The arguments of one forward: `model(*args)`, or `model(**args)` for a dict.
+    """The arguments of one forward: `model(*args)`, or `model(**args)` for a dict."""
 
-    Attributes:
-        args: on the device; floats in the model's dtype, integers as they are.
-        n_images: number of images, clips or pairs; 0 without arguments if every image of a block is broken.
-        names: the file of each (the first of a clip or pair). Empty for noise and tensors.
-        numbers: index of each in `Inputs.files`. Empty for noise and tensors.
-        prepared: the arguments under other preprocessings, computed on demand; None without images.
-        block: index among the batches of `Inputs.make_blocks`; always the same images.
-        broken: images of the block that could not be decoded, left out of the batch.
-    """
-
-    args: Arguments
-    n_images: int
+    args: Arguments  # on the device; floats in the model's dtype, integers as they are
+    n_images: int  # number of images, clips or pairs; 0 without arguments if every image of a block is broken
+    # the file of each (the first of a clip or pair). Empty for noise and tensors.
     names: tuple[str, ...] = ()
     make_pictures: Callable[[], tuple[Tensor, ...]] = field(default=tuple, repr=False)
+    # the arguments under other preprocessings, computed on demand; None without images
     prepared: Callable[[Iterable[Preprocessing]], Iterator[tuple[Any, ...]]] | None = field(
         default=None, repr=False
     )
-    block: int = 0
-    numbers: tuple[int, ...] = ()
+    block: int = 0  # index among the batches of `Inputs.make_blocks`; always the same images
+    numbers: tuple[int, ...] = ()  # index of each in `Inputs.files`. Empty for noise and tensors.
+    # images of the block that could not be decoded, left out of the batch
     broken: tuple[UnreadableImage, ...] = ()
 
     @property

@@ -369,30 +369,21 @@ _MAX_ASPECT = 8
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """Preprocessing of every image.
-
-    Attributes:
-        preset: a torchvision preset, called unchanged; it alone decides the result.
-        mode: `RGB` or `L`, the mode to decode to.
-        mean, std: one value per channel, as the preset normalises.
-        words: full description; `brief`: a short one.
-        is_fixed_size: whether all images come out the same size.
-        flow_size: height and width for optical flow, whose preset does not resize; None for the original size.
-        is_reversed: whether channels are blue, green, red, as OpenCV decodes an image.
-        is_turned: whether the EXIF orientation is applied, on decoding rather than in `apply`.
-    """
+    """Preprocessing of every image."""
 
     family: str
-    preset: Any
-    mode: str
+    preset: Any  # a torchvision preset, called unchanged; it alone decides the result
+    mode: str  # `RGB` or `L`, the mode to decode to
+    # mean, std: one value per channel, as the preset normalises
     mean: list[float]
     std: list[float]
-    words: str
-    brief: str
-    is_fixed_size: bool
+    words: str  # full description
+    brief: str  # short description
+    is_fixed_size: bool  # whether all images come out the same size
+    # height and width for optical flow, whose preset does not resize; None for the original size
     flow_size: tuple[int, int] | None
-    is_reversed: bool = False
-    is_turned: bool = True
+    is_reversed: bool = False  # whether channels are blue, green, red, as OpenCV decodes an image
+    is_turned: bool = True  # whether the EXIF orientation is applied, on decoding rather than in `apply`
 
     def apply(self, image: Image.Image, name: str) -> Tensor:
         """Return the image as the model receives it, `(C, H, W)` float32 on the CPU."""

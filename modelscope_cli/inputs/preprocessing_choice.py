@@ -206,16 +206,11 @@ _VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """One way to prepare images.
-
-    Attributes:
-        name: its name; `kind`: `crop`, `resize`, `values`, `channels` or `turning`.
-        what: description of the change.
-    """
+    """One way to prepare images."""
 
     name: str
-    kind: str
-    what: str
+    kind: str  # `crop`, `resize`, `values`, `channels` or `turning`
+    what: str  # description of the change
     plan: Preprocessing
 
 

@@ -191,19 +191,15 @@ def _written(
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The predictions for a batch, and their evaluation.
+    """The predictions for a batch, and their evaluation."""
 
-    Attributes:
-        output, classes: kind of output and number of classes. `note`: how the output was read.
-        maps: of the first images, see `OutputPart.drawn`.
-    """
-
+    # output, classes: kind of output and number of classes
     output: str
     classes: int
-    note: str | None
+    note: str | None  # how the output was read
     predictions: tuple[Prediction, ...]
     judged: EvaluatedBatch | None
-    maps: tuple[Tensor, ...] = ()
+    maps: tuple[Tensor, ...] = ()  # of the first images, see `OutputPart.drawn`
 
 
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
