@@ -401,7 +401,7 @@ class ParameterGradients:
         }
         if entry.after.value is None:
             is_frozen = not entry.value.requires_grad
-            problem = None if is_frozen else "no gradient arrived: the loss does not depend on it"
+            problem = None if is_frozen else _NOTHING
             return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
         try:
             moments = entry.after.moments()
