@@ -26,7 +26,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference, LayerRank, LayerRanking
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Arguments, CallInputs
 
 _N_KEPT = 3  # layers that a ranking keeps together
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
@@ -333,9 +333,7 @@ class _Swapped(Intervention):
     def __init__(self, other: Side, names: Set[str]) -> None:
         self._other, self._names = other, names
 
-    def change_output(
-        self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
-    ) -> Any:
+    def change_output(self, call: Call, module: nn.Module, inputs: CallInputs, output: Any) -> Any:
         if call.name not in self._names:
             return output
         loaded = self._other.loaded
