@@ -46,7 +46,7 @@ def _storage_of(tensor: Tensor) -> list[UntypedStorage]:
         return []
     try:
         return [tensor.untyped_storage()]
-    except (RuntimeError, NotImplementedError):  # a tensor subclass without storage
+    except RuntimeError:  # a tensor subclass without storage
         return []
 
 
