@@ -79,10 +79,10 @@ class OnnxNode:
     # inputs, outputs: names of values; empty for an optional one left out
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    # numbers, strings, lists of these, and `TensorEntry`; without subgraphs
+    # Numbers, strings, lists of these, and `TensorEntry`; without subgraphs
     attributes: dict[str, Any] = field(default_factory=dict)
     captured: tuple[str, ...] = ()  # values from around its subgraphs that these use
-    # the modules it was exported from, the outermost first and the last its own, then its name in torch's
+    # The modules it was exported from, the outermost first and the last its own, then its name in torch's
     # program; by the parts of its name where the exporter did not write them; empty where that has none
     scopes: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()  # the classes of these, if written

@@ -264,7 +264,7 @@ class _Content:
         self.values = dict(read)  # a `ShapeSpec` for noise, stacked images, or the value itself
         self.target = target
         self.n_codes = n_codes
-        # the images of the first name that has any, with their prepared tensors
+        # The images of the first name that has any, with their prepared tensors
         self.shown: list[tuple[ListedImage, Tensor]] = []
         self.notes: list[str] = []
         self._counted: str | None = None  # the name whose images are counted

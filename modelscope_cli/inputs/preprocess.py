@@ -380,7 +380,7 @@ class Preprocessing:
     words: str  # full description
     brief: str  # short description
     is_fixed_size: bool  # whether all images come out the same size
-    # height and width for optical flow, whose preset does not resize; None for the original size
+    # Height and width for optical flow, whose preset does not resize; None for the original size
     flow_size: tuple[int, int] | None
     is_reversed: bool = False  # whether channels are blue, green, red, as OpenCV decodes an image
     is_turned: bool = True  # whether the EXIF orientation is applied, on decoding rather than in `apply`

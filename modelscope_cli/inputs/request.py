@@ -11,7 +11,7 @@ class InputRequest:
     """All input options, still unparsed."""
 
     files: tuple[str, ...] = ()  # image files, folders, globs, `-` for standard input, or one tensor file
-    # each `--input-shape`, such as `1,3,224,224` or `int64:1,128`; several are several inputs
+    # Each `--input-shape`, such as `1,3,224,224` or `int64:1,128`; several are several inputs
     shapes: tuple[str, ...] = ()
     named: tuple[str, ...] = ()  # each `--input`, such as `pixel_values=photo.jpg` or `input_ids=int64:1,16`
     size: str | None = None  # `--size`, `224` or `224,320` (height, width)

@@ -224,13 +224,13 @@ class Architecture:
     # `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`; `custom` for all
     # others
     family: str
-    # function that makes the module, seeded, in train mode; number of classes, None for the default
+    # Function that makes the module, seeded, in train mode; number of classes, None for the default
     build: Callable[[int | None], nn.Module]
     takes_num_classes: bool  # whether `build` accepts a number of classes
     is_instance: bool = False  # whether `build` returns an existing module
-    # whether `build` calls a function or takes a module that may already have loaded weights
+    # Whether `build` calls a function or takes a module that may already have loaded weights
     is_factory: bool = False
-    # known default arguments; None where one follows from others
+    # Known default arguments; None where one follows from others
     defaults: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was taken from the checkpoint to build it, one line each
 

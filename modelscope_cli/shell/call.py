@@ -81,7 +81,7 @@ class CommandCall:
 
     def __init__(self, name: str, typed: Mapping[str, Any]) -> None:
         self.name = name  # the command
-        # options and arguments of the command line by parameter name; flags only if not at their default
+        # Options and arguments of the command line by parameter name; flags only if not at their default
         self.typed = {
             key: value
             for key, text in typed.items()

@@ -25,7 +25,7 @@ class AttackRequest:
     steps: int
     step_size: float
     restarts: int = 1  # number of runs, each from another random start
-    # a class index or label to be mistaken for; None for any but the predicted class
+    # A class index or label to be mistaken for; None for any but the predicted class
     target: str | None = None
     seed: int = 0  # the seed of the random starts
     is_smallest: bool = False  # whether to search for the smallest change instead of any within epsilon

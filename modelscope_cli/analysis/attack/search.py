@@ -186,7 +186,7 @@ class BestAttempt(Generic[A]):
     # epsilon, step_size: of its run
     epsilon: float
     step_size: float
-    # for the smallest change, the largest epsilon without success; 0 if none was tried
+    # For the smallest change, the largest epsilon without success; 0 if none was tried
     not_within: float | None = None
 
 

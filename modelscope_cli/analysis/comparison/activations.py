@@ -136,9 +136,9 @@ class Activations:
     """What `diff_activations` finds."""
 
     rows: tuple[LayerDifference, ...]  # in execution order
-    # the same, with the rows of a B that is a program that the patterns leave out
+    # The same, with the rows of a B that is a program that the patterns leave out
     examined: tuple[LayerDifference, ...]
-    # images whose highest output is another class in B; None for outputs without classes
+    # Images whose highest output is another class in B; None for outputs without classes
     labels_changed: int | None = None
     matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 

@@ -35,7 +35,7 @@ class ImageFacts:
     fine: bytes = bytes(FINE_BYTES)
     light: float = 0.0  # the 99th percentile of the brightness, 0..1
     contrast: float = 0.0  # the standard deviation of the brightness, 0..0.5
-    # the standard deviation of the Laplacian over the contrast, which does not depend on brightness and
+    # The standard deviation of the Laplacian over the contrast, which does not depend on brightness and
     # contrast; small for blurred images, 0 without contrast
     sharpness: float = 0.0
 
@@ -119,7 +119,7 @@ class ImageTable:
     sha256: bytearray = field(default_factory=bytearray)
     coarse: bytearray = field(default_factory=bytearray)
     fine: bytearray = field(default_factory=bytearray)
-    # why images cannot be decoded, by number; other columns are not valid for these
+    # Why images cannot be decoded, by number; other columns are not valid for these
     kinds: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:

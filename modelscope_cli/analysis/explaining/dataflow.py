@@ -55,7 +55,7 @@ class Dataflow(TorchFunctionMode):
         # places, shapes: the position and shape of each value by number
         self.places: dict[int, ValuePosition] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
-        # the first function whose outputs pass no gradient to the image; None if there is none
+        # The first function whose outputs pass no gradient to the image; None if there is none
         self.ended: str | None = None
         self._numbers: Any = WeakTensorKeyDictionary()
         for _, image in tensors_in(images):
@@ -117,7 +117,7 @@ class Cut(Dataflow):
 
     def __init__(self, images: Any, place: ValuePosition, *, is_blank: bool = False) -> None:
         super().__init__(images)
-        # the value, or zeros, with `requires_grad`; None until the pass reaches it
+        # The value, or zeros, with `requires_grad`; None until the pass reaches it
         self.leaf: Tensor | None = None
         self._place, self._is_blank = place, is_blank
 

@@ -84,7 +84,7 @@ class ImageQuery:
     other: Target | None = None  # another class, whose map should differ
     inside: Tensor | None = None  # mask of the object, `(H, W)` bool; None if not given
     is_normalised: bool = True  # whether zero is the mean colour
-    # the image before normalisation, `(3, H, W)` uint8; None for noise and tensors
+    # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
     layers: Callable[[], list[nn.Module]] = list  # returns the layers with parameters, the head first
     frames: int = 1

@@ -25,7 +25,7 @@ class ImageLayout:
     """The positions of the image in a tensor of one image."""
 
     grid: tuple[int, int]  # rows and columns
-    # the tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens
+    # The tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens
     order: tuple[int, ...]
     prefix: int = 0  # number of tokens before those of the grid
 
@@ -96,13 +96,13 @@ class Counted:
 class Scored:
     """An open model and its target."""
 
-    # from images `(N, C, H, W)` to the model's output; call it with a copy, as a model may work in place
+    # From images `(N, C, H, W)` to the model's output; call it with a copy, as a model may work in place
     run: Counted
     target: Target
     batch: int  # images per pass
     find: Callable[["Scored", Tensor], ExplainedLayer]  # returns the layer to explain for one image
     seed: int = 0  # the seed of random methods
-    # planted evidence, added to the score: a function of the explained pixels or of the layer's maps,
+    # Planted evidence, added to the score: a function of the explained pixels or of the layer's maps,
     # `(N, C, rows, columns)`
     term: Callable[[Tensor], Tensor] | None = None
 

@@ -162,7 +162,7 @@ class ActivationGradients(Observer):
         self, *, is_innermost_only: bool, limit: float | None = None, clipped: Selection | None = None
     ) -> None:
         self.outputs: dict[tuple[str, int, str], _Output] = {}
-        # whether the clamp is on; a backward pass with it off gives the figures before clipping
+        # Whether the clamp is on; a backward pass with it off gives the figures before clipping
         self.is_clipping = limit is not None
         self._is_innermost_only = is_innermost_only
         self._limit = limit

@@ -225,7 +225,7 @@ class ForwardSummary:
     n_images: int = 0
     outputs: tuple[Activation, ...] = ()
     flow: tuple[Flowed, ...] = ()
-    # the predicted class of every image; None where the model is not a classifier
+    # The predicted class of every image; None where the model is not a classifier
     answers: tuple[int, ...] | None = ()
     is_input_finite: bool = True
     apart: float | None = None  # the largest difference of an output from that for the very first image

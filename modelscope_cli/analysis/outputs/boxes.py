@@ -33,7 +33,7 @@ class ImageBoxes:
     corners: Tensor  # `(K, 4)`, x0, y0, x1, y1 in pixels of the input image
     scores: Tensor  # `(K,)`, 0..1
     labels: Tensor  # `(K,)`, integers
-    # what else belongs to the boxes: `masks`, `(K, H, W)` uint8, `points`, `(K, P, 2 or 3)`, x, y and
+    # What else belongs to the boxes: `masks`, `(K, H, W)` uint8, `points`, `(K, P, 2 or 3)`, x, y and
     # confidence of key points, and `turned`, `(K, 4, 2)`, of rotated boxes, whose `corners` are around them
     more: Mapping[str, Tensor] = field(default_factory=dict)
 

@@ -24,7 +24,7 @@ class TargetSpec:
     kind: str  # `predicted`, `class`, `box`, `mask`, `logit` or `similar`
     name: str = ""  # the class, the path inside the output, or the file; empty for the others
     index: tuple[int, ...] = ()  # the number of the box, or the indices in a tensor
-    # the output for the file of `similar`, one flat row; None until resolved
+    # The output for the file of `similar`, one flat row; None until resolved
     reference: "Tensor | None" = None
 
     @property

@@ -74,7 +74,7 @@ class FirstBatchNorm(Observer):
     """Observes the inputs of the batch norm that is called first; fresh ones are ignored."""
 
     def __init__(self, model: nn.Module) -> None:
-        # names of the layers that may be the first
+        # Names of the layers that may be the first
         self.names = frozenset(
             name
             for name, module in model.named_modules()

@@ -17,7 +17,7 @@ _LARGEST = 1e300  # beyond it the length of an axis overflows
 class AxisScale:
     """An axis."""
 
-    # from the lower to the upper end, at equal distances (ratios on a logarithmic axis)
+    # From the lower to the upper end, at equal distances (ratios on a logarithmic axis)
     ticks: tuple[float, ...]
     is_log: bool = False  # whether it is logarithmic, for positive values only
 

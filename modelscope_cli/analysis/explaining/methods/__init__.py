@@ -24,7 +24,7 @@ class Method:
     """One method."""
 
     explain: "Explain"  # computes the map
-    # what it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules
+    # What it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules
     kind: str
     units: str = ""  # the unit of the map; empty without one
     brief: "Explain | None" = None  # a faster variant for comparisons

@@ -96,7 +96,7 @@ class _Rules(Dataflow):
 
     def __init__(self, image: Tensor) -> None:
         super().__init__(image)
-        # the input of the flat rule instead of the image; None before the first convolution
+        # The input of the flat rule instead of the image; None before the first convolution
         self.ones: Tensor | None = None
         self.unknown = ""  # the first function that no rule covers; empty if there is none
         self._convolved: Any = WeakTensorKeyDictionary()  # output of a convolution -> its arguments

@@ -101,12 +101,12 @@ Maps = Mapping[str, Tensor | None]  # by method; None without a map
 class Randomised:
     """Rank correlation of the map with the maps of randomised models."""
 
-    # mean over two models, one with a shuffled head and one with its negative; these cancel if the map is
+    # Mean over two models, one with a shuffled head and one with its negative; these cancel if the map is
     # linear in the head. None if neither had a map.
     head: float | None
-    # after each stage, from the head down; None without a map, or for a flat one
+    # After each stage, from the head down; None without a map, or for a flat one
     cascade: tuple[float | None, ...] = ()
-    # mean magnitude over models with all weights shuffled; None if none of them had a map
+    # Mean magnitude over models with all weights shuffled; None if none of them had a map
     rho: float | None = None
 
 
