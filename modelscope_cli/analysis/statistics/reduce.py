@@ -42,10 +42,9 @@ CANCELLATION = 20.0
 
 def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
-    is_short = 0 < x.numel() <= SHORT and x.dtype == torch.float32
-    if is_short and not (wanted.channel_zeros or wanted.quantiles):
-        if (short := _reduce_short(x, channel_dim, wanted)) is not None:
-            return short
+    is_whole = not (wanted.channel_zeros or wanted.quantiles) and 0 < x.numel() <= SHORT
+    if is_whole and x.dtype == torch.float32 and (short := _reduce_short(x, channel_dim, wanted)) is not None:
+        return short
     leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
     flat = in_memory_order(x)
