@@ -44,13 +44,12 @@ def natural_named(
         return None
     decoded = ShapeSpec((batch, _DECODER_LENGTH), "int64")
     has_decoder = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters
+    images: Mapping[str, Any] = patches or _images(config, parameters, configured_shape(module), batch)
     if text is None:
-        images = _images(config, parameters, configured_shape(module), batch)
         return {**images, "decoder_input_ids": decoded} if has_decoder else None
     is_optional = text.default is not text.empty and next(iter(parameters)) != "input_ids"
     if is_optional and not hasattr(config, "text_config"):
         return None
-    images = patches or _images(config, parameters, configured_shape(module), batch)
     row: tuple[int, ...] = ()
     if (token := getattr(config, "image_token_id", None)) is not None:
         one = _images(config, parameters, configured_shape(module), 1)

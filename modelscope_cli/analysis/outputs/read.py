@@ -94,6 +94,13 @@ class OutputReader:
         path, main = self._main(leaves) if self.family != "optical_flow" else leaves[-1]
         if self.wanted in ("auto", "detection"):
             boxes_found = self._yolo(leaves, args) or self._queries(path, main, leaves, args)
+            if (
+                type(self.module).__name__ == "DetBenchPredict"
+            ):  # of effdet: corners, score and label in each row
+                rows = [one[one[:, 4] > 0] for one in main]
+                boxes_found = boxes_of(
+                    [{"boxes": r[:, :4], "scores": r[:, 4], "labels": r[:, 5].long()} for r in rows]
+                )
             if boxes_found is not None:
                 return ModelOutput(((path, boxes_found),), leaves)
         if self.wanted == "detection":

@@ -213,7 +213,7 @@ class Predicted:
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
     """Give the names of the classes as texts to a model that compares images with them or finds what they say."""
     given, loaded = subject.given, subject.loaded
-    images = [*given.images] or [*given.request.files]
+    images: list[Any] = [*given.images] or [*given.request.files]
     if names is None or not images:
         return
     n_images = len(given.images) or len(find_images(given.request.files).files)
