@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -184,7 +185,7 @@ def yolo_preset(kind: str, size: tuple[int, int], stride: int) -> Preset:
     return preset
 
 
-_FILE = "preprocessor_config.json"
+_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,11 @@ class ProcessorPreset(Preset):
     """An image processor of transformers."""
 
     own: OwnProcessor
+
+    @property
+    def is_of_channels(self) -> bool:
+        """Whether it makes channels, height and width of an image, and no patches or tiles."""
+        return self.own.mean is not None
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
@@ -227,7 +233,10 @@ class ProcessorPreset(Preset):
         """Return where a file is in the input; None where the processor crops."""
         if self.crop_size is not None and getattr(self.own.call, "do_center_crop", False):
             return None
-        return Placement(size, (seen[1] / size[0], seen[0] / size[1]))
+        width, height = size
+        if type(self.own.call).__name__.startswith("Owlv2") and self.own.call.do_pad:
+            width = height = max(size)  # padded to a square on the right and below, then resized
+        return Placement(size, (seen[1] / width, seen[0] / height))
 
     def words(self) -> list[str]:
         """Return the processor's resizing in words, one step each."""
@@ -268,7 +277,7 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
     resized, (mean, std) = _resize_size(call), _values(call)
     resample = Image.Resampling(getattr(call, "resample", None) or Image.Resampling.BILINEAR)
     return ProcessorPreset(
-        origin=f"{_FILE} of {where if os.path.isdir(where) else 'hf:' + where}",
+        origin=f"{Path(_file_of(where) or where).name} of {'' if os.path.isdir(where) else 'hf:'}{where}",
         resize_size=list(resized),
         crop_size=_crop_size(call),
         interpolation=InterpolationMode(resample.name.lower()),
@@ -305,23 +314,24 @@ def _processor(where: str) -> Any:
 def _file_of(where: str) -> str | None:
     """Return the image processor file in a folder or a cached repository; None without one."""
     if os.path.isdir(where):
-        file = os.path.join(where, _FILE)
-        return file if os.path.isfile(file) else None
+        files = [os.path.join(where, name) for name in _FILES]
+        return next(filter(os.path.isfile, files), None)
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
-        cached = try_to_load_from_cache(where, _FILE) if where else None
+        cached = [try_to_load_from_cache(where, name) for name in _FILES] if where else []
     except HFValidationError:  # not a valid repository name
         return None
-    return cached if isinstance(cached, str) else None
+    return next((file for file in cached if isinstance(file, str)), None)
 
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
     tensor = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
+    tensor = tensor[0] if tensor.ndim == 3 else tensor  # patches
     while tensor.ndim > 3 and len(tensor) == 1:  # a batch of one clip of one frame
         tensor = tensor[0]
-    return tensor.float()  # tiles or patches of an image, which are refused, have other dimensions
+    return tensor.float()  # tiles or patches of an image have other dimensions
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
