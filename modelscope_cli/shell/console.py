@@ -81,9 +81,14 @@ def begin(argv: tuple[str, ...]) -> None:
 
 
 def begin_work() -> None:
-    """Show activity in a terminal if the command takes a while; see `live.Busy`."""
+    """Show activity if the command takes a while; see `live.Busy`."""
     if not (settings.is_quiet or settings.is_silent):
-        _BUSY.start("loading")
+        _BUSY.start("loading", None if is_drawn_over(sys.stderr) else _note_activity)
+
+
+def _note_activity(what: str) -> None:
+    """Note in a log what runs, unless the loop that runs says so."""
+    note(f"{settings.argv[0]}: {settings.pace or what}")
 
 
 def terminal_width() -> int:
@@ -218,7 +223,7 @@ def _styled(label: str, style: str, harmless: str) -> None:
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
     """Show a progress bar on stderr until done; yield None if that is not a terminal."""
     if settings.is_quiet or settings.is_silent or total < 2 or not is_drawn_over(sys.stderr):
-        _BUSY.what = description
+        _BUSY.what = f"working on {description}"
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
