@@ -87,9 +87,13 @@ def _run(argv: list[str]) -> int:
         return number
     except SystemExit as left:
         # Typer and Rich exit with 1 on a broken pipe; here that would mean a finding.
-        if not isinstance(left.__context__, BrokenPipeError):
+        if isinstance(left.__context__, BrokenPipeError):
+            return _unread()
+        if argv[:1] == ["watch"]:  # a process that the script forked
             raise
-        return _unread()
+        failure = CannotRunError(f"the code of the model called sys.exit({left.code!r})", _again())
+        failure.__cause__ = left
+        return _failed(failure)
     except BrokenPipeError:
         return _unread()
     except OSError as error:
@@ -149,7 +153,10 @@ def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
     summary = in_one_line(f"{type(error).__name__}: {error}", 300)
-    again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
-    hint = f"modelscope {again} --debug   shows where; please report it"
-    _console.fail(ModelscopeError(f"this is a bug in modelscope: {summary}", hint))
+    _console.fail(ModelscopeError(f"this is a bug in modelscope: {summary}", f"{_again()}; please report it"))
     return BUG
+
+
+def _again() -> str:
+    line = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
+    return f"modelscope {line} --debug   shows where"

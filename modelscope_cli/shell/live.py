@@ -151,7 +151,7 @@ def live_line() -> Iterator[Callable[[str], None] | None]:
         yield None
         return
     line = _LiveLine()
-    streams: list[Any] = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+    streams: list[Any] = [stream for stream in {sys.stdout, sys.stderr} if stream.isatty()]
     for stream in streams:
         stream.write = _after(line, stream.write)
     try:

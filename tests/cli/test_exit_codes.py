@@ -453,6 +453,7 @@ def test_odd_pictures_are_pictures(run, bad, command, name):
     (MemoryError(), 4, "error: out of memory\n"),
     (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),
     (BrokenPipeError(), 0, ""),
+    (SystemExit(0), 4, "error: the code of the model called sys.exit(0)\n"),
 ])  # fmt: skip
 @pytest.mark.parametrize("debug", ["", "--debug"])
 def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said, debug):
@@ -467,7 +468,20 @@ def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said,
     assert out == ""
     assert said in err
     assert bool(said) == bool(err)
-    assert ("Traceback" in err) == (bool(debug) and code == 3)
+    assert ("Traceback" in err) == (bool(debug) and (code == 3 or isinstance(raised, SystemExit)))
+
+
+@pytest.mark.parametrize(
+    "line", ["predict {star} --json", "train --pictures 20 --size 8 --steps 1 --batch 4 --json"]
+)
+def test_what_a_model_prints_is_not_part_of_the_result(run, cwd, line):
+    (cwd / "net.py").write_text(
+        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 2)\n"
+        "    def forward(self, x):\n        print('shape', x.shape)\n        return super().forward(x.mean((2, 3)))\n"
+    )
+    outcome = run(f"{line} --model net.py:Net")
+    assert outcome.json["model"]["class"] == "Net"
+    assert "shape torch.Size([" in outcome.err
 
 
 def test_what_fails_while_an_error_is_explained_is_a_bug_and_no_traceback(monkeypatch, capfd):
