@@ -472,11 +472,11 @@ def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said,
 
 
 @pytest.mark.parametrize(
-    "line", ["predict {star} --json", "train --pictures 20 --size 8 --steps 1 --batch 4 --json"]
+    "line", ["predict {star} --json", "train --out o --pictures 20 --size 8 --steps 1 --batch 4 --json"]
 )
 def test_what_a_model_prints_is_not_part_of_the_result(run, cwd, line):
     (cwd / "net.py").write_text(
-        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 2)\n"
+        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 10)\n"
         "    def forward(self, x):\n        print('shape', x.shape)\n        return super().forward(x.mean((2, 3)))\n"
     )
     outcome = run(f"{line} --model net.py:Net")
