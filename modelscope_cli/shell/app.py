@@ -86,14 +86,7 @@ def _run(argv: list[str]) -> int:
         _console.stopped("interrupted" if number == INTERRUPTED else "terminated")
         return number
     except SystemExit as left:
-        # Typer and Rich exit with 1 on a broken pipe; here that would mean a finding.
-        if isinstance(left.__context__, BrokenPipeError):
-            return _unread()
-        if argv[:1] == ["watch"]:  # a process that the script forked
-            raise
-        failure = CannotRunError(f"the code of the model called sys.exit({left.code!r})", _again())
-        failure.__cause__ = left
-        return _failed(failure)
+        return _left(left)
     except BrokenPipeError:
         return _unread()
     except OSError as error:
@@ -116,6 +109,17 @@ def _failed(error: ModelscopeError) -> int:
         error.hint = filled_in(error.hint, _console.settings.argv, error.message)
     _console.fail(error)
     return error.exit_code
+
+
+def _left(left: SystemExit) -> int:
+    # Typer and Rich exit with 1 on a broken pipe; here that would mean a finding.
+    if isinstance(left.__context__, BrokenPipeError):
+        return _unread()
+    if _console.settings.out is None:  # Typer's completion, or a process that the script of `watch` forked
+        raise left
+    failure = CannotRunError(f"the code of the model called sys.exit({left.code!r})", _again())
+    failure.__cause__ = left
+    return _failed(failure)
 
 
 def _unread() -> int:
