@@ -154,7 +154,9 @@ def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
 
 def takes(builder: Callable[..., Any], name: str) -> bool:
     parameters = _parameters(builder)
-    return name in parameters or any(param.kind is param.VAR_KEYWORD for param in parameters.values())
+    takes_any = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
+    # nn.Module declares keywords to refuse them.
+    return name in parameters or (takes_any and getattr(builder, "__init__", None) is not nn.Module.__init__)
 
 
 _DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.py"}
