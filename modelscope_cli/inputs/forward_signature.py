@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import configured_shape
-from modelscope_cli.inputs.named_noise import image_argument, natural_named
+from modelscope_cli.inputs.named_noise import image_argument, natural_named, signature_of
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments
@@ -29,7 +29,7 @@ _TIME = re.compile("t|times?|time_?steps?|steps?|sigmas?|noise_levels?")  # one 
 def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
     """Return named inputs as keywords, or as one dict for a forward with a single argument of another name."""
     values = dict(named)
-    parameters = _parameters(module)
+    parameters = signature_of(module)
     if parameters is None:
         return values
     if _takes_a_dict(parameters, values):
@@ -54,7 +54,7 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
     Args:
         file: the image they were made from, for the hint.
     """
-    parameters = _parameters(module)
+    parameters = signature_of(module)
     # A pre-forward hook may add missing arguments.
     if isinstance(args, dict) or parameters is None or module._forward_pre_hooks:
         return
@@ -73,7 +73,7 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
 
 def needed_beside_an_image(module: nn.Module) -> list[str]:
     """Return the required arguments of a forward other than the first, and text."""
-    parameters = _parameters(module) or {}
+    parameters = signature_of(module) or {}
     first = next(iter(_ordered(parameters)), None)
     return [first] if first == _TEXT else [name for name in _required(parameters) if name != first]
 
@@ -87,7 +87,7 @@ def suggestion(
         file: an image, for the first non-text argument.
         specs: the typed specs by name.
     """
-    parameters = {name: p for name, p in (_parameters(module) or {}).items() if p.kind not in _VARIADIC}
+    parameters = {name: p for name, p in (signature_of(module) or {}).items() if p.kind not in _VARIADIC}
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
     file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
     shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
@@ -118,14 +118,6 @@ def _missing(module: nn.Module | None, parameters: Parameters, names: Container[
     return (
         f"the forward of {type(module).__name__} needs more arguments: {some(missing, 8)}" if missing else ""
     )
-
-
-def _parameters(module: nn.Module | None) -> Parameters | None:
-    """Return the parameters of the forward; None if unknown."""
-    try:
-        return None if module is None else dict(inspect.signature(module.forward).parameters)
-    except (TypeError, ValueError):  # compiled or written in C
-        return None
 
 
 def _ordered(parameters: Parameters) -> list[str]:

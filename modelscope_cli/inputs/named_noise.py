@@ -25,9 +25,9 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] 
 
     Among the integers of the text are as many image tokens as the model uses for an image.
     """
-    if module is None:
-        return None
     parameters = signature_of(module)
+    if module is None or parameters is None:
+        return None
     if type(module).__module__.startswith("diffusers."):
         return _of_diffusers(module, parameters, batch)
     config, text = transformers_config(module), parameters.get("input_ids")
@@ -70,7 +70,9 @@ def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Te
     if is_open_clip(module):
         return {"text": _tokens_of_open_clip(module, texts, name)}
     config = transformers_config(module)
-    is_dual = config is not None and hasattr(module, "get_text_features") and IMAGES in signature_of(module)
+    is_dual = (
+        config is not None and hasattr(module, "get_text_features") and IMAGES in (signature_of(module) or ())
+    )
     if not is_dual:
         return None
     from transformers import AutoTokenizer
@@ -85,13 +87,13 @@ def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Te
         reason = " ".join(str(error).split()).partition(". ")[0][:200] or type(error).__name__
         message = f"the texts cannot be read by the tokenizer of '{where}': {reason}"
         raise CannotRunError(message, "leave out --labels") from error
-    return {name: value for name, value in words.items() if name in signature_of(module)}
+    return {name: value for name, value in words.items() if name in (signature_of(module) or ())}
 
 
 def takes_texts(module: nn.Module) -> bool:
     """Tell whether a model of transformers finds what texts describe in images, such as OWL-ViT."""
     is_theirs = transformers_config(module) is not None
-    return is_theirs and {"input_ids", IMAGES} <= signature_of(module).keys()
+    return is_theirs and {"input_ids", IMAGES} <= (signature_of(module) or {}).keys()
 
 
 def is_open_clip(module: nn.Module) -> bool:
@@ -120,8 +122,12 @@ def _tokens_of_open_clip(module: Any, texts: Sequence[str], name: str) -> Tensor
     return tokens
 
 
-def signature_of(module: nn.Module) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(module.forward).parameters)
+def signature_of(module: nn.Module | None) -> dict[str, inspect.Parameter] | None:
+    """Return the parameters of the forward; None if unknown."""
+    try:
+        return None if module is None else dict(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):  # compiled or written in C
+        return None
 
 
 def _images(

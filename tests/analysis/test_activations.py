@@ -18,6 +18,7 @@ from modelscope_cli.records.stats import ActivationStats
 @dataclass
 class Batch:
     args: tuple[Any, ...]
+    n_images: int | None = None
 
 
 EVERY = Selection(is_innermost_only=True)

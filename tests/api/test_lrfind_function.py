@@ -18,7 +18,7 @@ OF_THE_CALL = {"argv", "elapsed_ms", "out_dir", "files"}
 SMALL = {"size": 32, "pictures": 40, "batch": 8, "steps": 5}
 FLAGS = "--size 32 --pictures 40 --batch 8 --steps 5 --out run --json -q"
 MODELS = {
-    "zoo": (("-m", "squeezenet1_1", "--size", "64"), {"model": "squeezenet1_1", "size": 64}),
+    "zoo": (("-m", "squeezenet1_1"), {"model": "squeezenet1_1"}),
     "module": (("-m", TINY, "--linear", "--to", "0.5"), {"model": TINY, "linear": True, "high": 0.5}),
     "checkpoint": (
         ("-m", TINY, "-c", f"{SAMPLES}/tiny_resnet.safetensors"),

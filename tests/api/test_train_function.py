@@ -24,7 +24,7 @@ FLAGS = "--size 32 --pictures 40 --batch 8 --steps 3 --out run --json -q"
 
 # what is typed, and what is said in Python
 MODELS = {
-    "zoo": (("-m", "squeezenet1_1", "--size", "64"), {"model": "squeezenet1_1", "size": 64}),
+    "zoo": (("-m", "squeezenet1_1"), {"model": "squeezenet1_1"}),
     "module": (("-m", TINY), {"model": TINY}),
     "checkpoint": (
         ("-m", TINY, "-c", f"{SAMPLES}/tiny_resnet.safetensors"),

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from block_runs import SAMPLES, TINY
+from block_runs import TINY
 
 from modelscope_cli.shell.app import run
 
@@ -19,7 +19,8 @@ def refused(capsys, *argv):
 
 
 def again(*more):
-    return [*STATS, "--batch", "4", "--out", "kept", *more]
+    batch = () if "--batch" in more else ("--batch", "4")
+    return [*STATS, *batch, "--out", "kept", *more]
 
 
 def test_another_list_is_refused(finished_copy, capsys):
@@ -33,7 +34,7 @@ def test_another_file_of_the_same_name_is_refused(finished_copy, capsys):
 
 
 def test_another_model_is_refused(capsys):
-    argv = [*again("--resume"), "-c", f"{SAMPLES}/sick.safetensors"]
+    argv = [value.replace("tiny_resnet.safetensors", "sick.safetensors") for value in again("--resume")]
     assert "differs in the model\n" in refused(capsys, *argv)
 
 

@@ -81,7 +81,7 @@ def test_the_words_name_where_it_was_read_and_what_was_changed() -> None:
     changed = plan_preprocessing(
         InputRequest(size="24", mean="0"), "custom", configured_preset(Tiny()), Tiny()
     )
-    assert changed.words.endswith("tiny.of_the_test, but for --size 24 --mean 0)")
+    assert changed.words.endswith("tiny.of_the_test, except for --size 24 --mean 0)")
     assert changed.apply(Image.new("RGB", (70, 50)), "x").shape == (3, 24, 24)
 
 

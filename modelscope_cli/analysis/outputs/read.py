@@ -180,8 +180,11 @@ class OutputReader:
     def _values_of(self, path: str, tensor: Tensor) -> str:
         """Return what rows of numbers are: `unit` vectors, probabilities of a `softmax` or `sigmoid`, or ``.
 
-        The values of the first batch decide, also for later ones and those of a changed model.
+        The values of the first batch decide, also for later ones and those of a changed model; a tensor on the
+        meta device has none.
         """
+        if tensor.is_meta:
+            return ""
         if path not in self._rows:
             self._rows[path] = _values_in(self.module, tensor.detach())
         return self._rows[path]

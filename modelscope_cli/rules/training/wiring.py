@@ -353,7 +353,10 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
             )  # another rule reports why
             is_late = has_died or n_alike < n
-            yield TrainingSighting(None, 0, n, words, one.called, link=Link.STANDSTILL if is_late else None)
+            since = 0 if n_alike == n else None
+            yield TrainingSighting(
+                None, since, n, words, one.called, link=Link.STANDSTILL if is_late else None
+            )
 
 
 @training_rule("MS759", "output-sees-too-much", ERROR, 0, Link.WIRING)
