@@ -57,10 +57,10 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        if len(argv) == 1 and argv[0] in _AT_ONCE:
-            _console.write(_AT_ONCE[argv[0]]() + "\n")
+        if not argv or (len(argv) == 1 and argv[0] in _AT_ONCE):
+            _console.write(_AT_ONCE[argv[0] if argv else "--help"]() + "\n")
             _console.flush()
-            return 0
+            return 0 if argv else USAGE
         from modelscope_cli.shell.typer_app import command_line
 
         if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
@@ -130,7 +130,7 @@ def _unread() -> int:
 def _unusable(error: OSError) -> CannotRunError:
     """Turn an error of the system into one about its file, else about a stream."""
     if error.filename is None:
-        return CannotRunError(f"cannot write: {error.strerror}", "--output FILE")
+        return _console.cannot_write(error.strerror)
     path = _shortened(
         os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     )
@@ -145,9 +145,6 @@ def _misused(error: Exception) -> int:
     """Report a command line that Typer could not parse."""
     from modelscope_cli.shell.hints import what_was_meant
 
-    if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
-        _console.write(f"{error}\n")
-        return USAGE
     message, hint = what_was_meant(error, _console.settings.argv)
     _console.fail(ModelscopeError(_shortened(message), _shortened(hint)))
     return USAGE

@@ -321,7 +321,18 @@ def _writing() -> Iterator[None]:
     except (OSError, ValueError) as error:
         abandon_stdout()
         reason = getattr(error, "strerror", None) or str(error)
-        raise CannotRunError(f"cannot write: {reason}", "--output FILE") from error
+        raise cannot_write(reason) from error
+
+
+def cannot_write(reason: str | None) -> CannotRunError:
+    """Return the error for a stdout that takes nothing more."""
+    from modelscope_cli.shell.declared import options_of
+    from modelscope_cli.shell.overview import COMMANDS
+
+    has_option = (
+        settings.argv[:1] and settings.argv[0] in COMMANDS and "--output" in options_of(settings.argv[0])
+    )
+    return CannotRunError(f"cannot write: {reason}", "--output FILE" if has_option else "df -h")
 
 
 @contextlib.contextmanager
