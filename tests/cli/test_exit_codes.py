@@ -66,9 +66,7 @@ TABLE = [
     ("predict|stats", "--input {dot} <tiny>", 2, "'--input {dot}' is not NAME=SPEC", "--input x={dot}"),
     ("stats|check|weights", "-dot.png <tiny>", 2, "'-dot.png' is a file", "./-dot.png --model"),
     ("prune", "{dot} <tiny> --amount nan", 2, "'--amount nan' is not a finite number", "--amount 0.1"),
-    ("train|lrfind", "cut.py:Net --pictures 20 --size 8", 4, "depend on anything trainable", "modelscope stats"),
-    ("train", "cut.py:Bare --pictures 20 --size 8", 2, "the model has no parameters", "hint: "),
-    ("train", "cut.py:Raises --pictures 20 --size 8", 4, "ValueError: no", "modelscope summary"),
+    ("summary", "https://x.y/z.pth", 2, "'https://x.y/z.pth' is a URL", "curl -LO https://x.y/z.pth"),
     ("check", "broken.py:Net", 4, "raised SyntaxError", "hint: python "),
     ("ablate", "<tiny> -w none -q --target box:x", 2, "'--target box:x': the number of a box", "--target box:0"),
     ("ablate", "<tiny> -w none -q --target box:0", 2, "outputs scores of 10 classes", "--target predicted"),
@@ -289,16 +287,6 @@ TABLE = [
     ("grads", "{dot} <tiny> --out somewhere --no-save", 2, "--no-save writes no folder", "leave out --no-save"),
 ]  # fmt: skip
 
-CUT = """
-from torch import nn
-class Net(nn.Linear):
-    def __init__(self): super().__init__(3, 10)
-    def forward(self, x): return super().forward(x.mean((2, 3))).detach()
-class Bare(nn.Module):
-    def forward(self, x): return x.flatten(1)[:, :10]
-class Raises(Net):
-    def forward(self, x): raise ValueError("no")
-"""
 CASES = [
     pytest.param(command, arguments, code, quoted, hint, id=" ".join([command, *arguments.split()]))
     for commands, arguments, code, quoted, hint in TABLE
@@ -450,8 +438,8 @@ def test_bad_input(refused, bad, cwd, samples, command, arguments, code, quoted,
     words = {"bad": bad, "dot": bad / "dot.png", "shapes": samples / "shapes_squeezenet1_1.safetensors"}
     words |= {"trained": samples / "tiny_resnet.safetensors", "nan": bad / "nan.safetensors"}
     words |= {"a": samples / "tiny_resnet.safetensors", "b": samples / "sick.safetensors"}
-    for name in re.findall(r"-dot\.png|broken\.py|cut\.py", arguments):
-        (cwd / name).write_text(CUT if name == "cut.py" else "class Net(:")
+    for name in re.findall(r"-dot\.png|broken\.py", arguments):
+        (cwd / name).write_text("class Net(:")
     before = files_below(bad, cwd)
     message, suggested = refused(as_typed(command, arguments, bad, samples), code, **words)
     assert quoted.format(**words) in message
@@ -487,30 +475,6 @@ def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said,
     assert said in err
     assert bool(said) == bool(err)
     assert ("Traceback" in err) == (bool(debug) and (code == 3 or isinstance(raised, SystemExit)))
-
-
-def test_weights_in_a_folder_without_files(run, bad):
-    outcome = run(f"check {bad}/dot.png --model {{TINY}} -c {bad}/classes", expect=4)
-    assert "does not hold a checkpoint" in outcome.err
-
-
-def test_predictions_of_nan_are_said_to_mean_nothing(run, bad):
-    outcome = run(f"predict {bad}/dot.png --model {{TINY}} -c {bad}/nan.safetensors")
-    assert "warning: the scores of 1 image are NaN" in outcome.err
-
-
-@pytest.mark.parametrize(
-    "line", ["predict {star} --json", "train --out o --pictures 20 --size 8 --steps 1 --batch 4 --json"]
-)
-def test_what_a_model_prints_is_not_part_of_the_result(run, cwd, line):
-    (cwd / "net.py").write_text(
-        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 10)\n"
-        "    def forward(self, x):\n        print('shape', x.shape)\n"
-        "        return super().forward(x.mean((2, 3)))\n"
-    )
-    outcome = run(f"{line} --model net.py:Net")
-    assert outcome.json["model"]["class"] == "Net"
-    assert "shape torch.Size([" in outcome.err
 
 
 def test_what_fails_while_an_error_is_explained_is_a_bug_and_no_traceback(monkeypatch, capfd):
