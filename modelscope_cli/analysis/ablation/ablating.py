@@ -22,7 +22,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -285,10 +285,7 @@ class _Ablating:
         self._finder.look()
         answer = self._read(self.session.run(cloned(batch.args)), batch)
         self._finder.is_looking = False
-        if not answer.is_finite():
-            message = "the model's logits are NaN or infinite, so there is nothing to compare with"
-            raise CannotRunError(message, "modelscope stats ...   shows where they begin")
-        return answer
+        return answer.checked()
 
     def _read(self, output: Any, batch: Batch) -> ModelOutput:
         return self._reader.read(output, batch.args, batch.n_images).as_vectors().settled()

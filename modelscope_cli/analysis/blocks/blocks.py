@@ -141,7 +141,8 @@ class Blocks:
             )
         if alone and self._is_again:
             raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
-        if alone or not (self.is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
+        has_parts = self._folder is not None and (subject.inputs.n_batches > 1 or self._is_again)
+        if alone or not (self.is_shared or has_parts):
             if alone and self._folder is not None:
                 subject.progress.note(f"no blocks are stored: {alone}")
             yield SequentialBlocks(subject)

@@ -29,6 +29,11 @@ _GAMMA = 0.8
 _NOTHING, _ZERO, _STILL, _OWN = "none", "zero", "no motion", "the model's own"
 _WITHOUT_CLASS = (_NOTHING, _ZERO, _STILL, _OWN)
 
+NO_GRADIENT = (
+    "the model's output does not depend on anything trainable: its forward runs under no_grad, detaches, or uses "
+    "none of the trainable parameters"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -245,11 +250,7 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
             f"the model returns {what_is_in(output)}, which cannot be differentiated",
             "modelscope stats ...   needs no gradients",
         )
-    return CannotRunError(
-        "the model's output does not depend on anything trainable: its forward runs under no_grad, "
-        "detaches, or uses none of the trainable parameters",
-        "modelscope stats ...   needs no gradients",
-    )
+    return CannotRunError(NO_GRADIENT, "modelscope stats ...   needs no gradients")
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:

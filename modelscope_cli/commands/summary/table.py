@@ -144,7 +144,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("multiply-adds", f"{numbers.short(totals.macs)} MACs, {numbers.short(totals.flops)} FLOPs"),
         ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
         ("activations", f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)"),
-        ("layers", f"{totals.layers} layers, {totals.calls} calls"),
+        ("layers", f"{counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"),
     ]
     if record.slowest:
         n, calls = len(record.slowest), counted(totals.calls, "call")
