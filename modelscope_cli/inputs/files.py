@@ -175,7 +175,7 @@ def _of_file(path: str, messages: FoundImages) -> Iterator[ListedImage]:
 def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     if word.startswith(("http://", "https://")):
         message = f"'{word}' is a URL, but images are read from files"
-        raise CannotRunError(message, f"curl -O {shlex.quote(word)}")
+        raise CannotRunError(message, f"curl -LO {shlex.quote(word)}")
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or look_for(word))
     matches = glob.glob(word, recursive=True)

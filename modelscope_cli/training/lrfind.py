@@ -27,7 +27,8 @@ from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 class Sweep:
     """The schedule of a range test."""
 
-    low: float = 1e-5  # `low`, `high`: first and last learning rate
+    # low, high: first and last learning rate
+    low: float = 1e-5
     high: float = 10.0
     steps: int = 100
     is_linear: bool = False
@@ -51,7 +52,8 @@ class LrSweep(Callback):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        self.lr: list[float] = []  # `lr`, `losses`, `smoothed`: of every step
+        # lr, losses, smoothed: of every step
+        self.lr: list[float] = []
         self.losses: list[float] = []
         self.smoothed: list[float] = []
         self.stopped = ""  # why it ended

@@ -36,7 +36,8 @@ class TrainRequest:
     weight_decay: float = 0.0
     init: str = "default"
     activation: str = "relu"
-    leak: float = 0.1  # `leak`, `subtract`, `maximum`: of the generalised ReLU; `leaky` uses `leak` alone
+    # leak, subtract, maximum: of the generalised ReLU; `leaky` uses `leak` alone
+    leak: float = 0.1
     subtract: float = 0.4
     maximum: float | None = None
     norm: str = "batch"

@@ -89,10 +89,10 @@ class CriterionSums:
     kind: str  # the kind of targets
     is_logits: bool  # whether the input is logits, not probabilities
     n_classes: int | None  # of the logits; None if it compares numbers
-    # the activation that computed the input, of `_MADE_BY`, else None; `softmax over dimension 0` if the input sums
-    # to 1 over that dimension, not over the classes
+    # The activation that computed the input, of `_MADE_BY`, else None; `softmax over dimension 0` if the
+    # input sums to 1 over that dimension, not over the classes
     made_by: str | None
-    # of input and target, if they differ and are broadcast
+    # Of input and target, if they differ and are broadcast
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool  # whether the loss is a sum over the batch
     _pending: list[Tensor] = field(default_factory=list)
@@ -201,7 +201,7 @@ class CriterionFigures:
     is_probability: bool  # whether every row of the input is non-negative and sums to 1
     is_positive: bool  # whether nothing in the input is negative
     guessing: float | None  # cost of the best constant prediction, in the unit of the value; None if unknown
-    # covariance of predictions and targets over the rows, as a share of the variance of the targets
+    # Covariance of predictions and targets over the rows, as a share of the variance of the targets
     shared: float | None
 
     def to_list(self) -> list[float | int | bool | None]:

@@ -178,7 +178,7 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
 
     def __init__(self, root: nn.Module) -> None:
         self.root = weakref.ref(root)
-        # the parameters after the last backward pass; None at steps that are not recorded
+        # The parameters after the last backward pass; None at steps that are not recorded
         self.watch: StepWatch | None = None
         self.grad_scale: Tensor | None = None  # of the gradients after the last backward pass; None for 1
         self.param_groups: list[dict[str, Any]] = []

@@ -69,7 +69,7 @@ class Tape(threading.local):
     def __init__(self) -> None:
         self._mode = _Notes(self)
         self._is_on = self._is_left = False
-        # of the models that ran since the last backward pass: model, number of its call, tensors
+        # Of the models that ran since the last backward pass: model, number of its call, tensors
         self.outputs: list[tuple[WatchedModel, int, list[Tensor]]] = []
         self._forget()
 

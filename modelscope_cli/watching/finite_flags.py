@@ -41,7 +41,7 @@ class Entry:
 class Suspects:
     """The check of a step with non-finite values, before its weights change."""
 
-    # the first non-finite value: its role, layer and call; None if all are finite
+    # The first non-finite value: its role, layer and call; None if all are finite
     first: tuple[str, str, int] | None
     order: dict[str, int]  # the layers that ran, in the order in which they ended
 
@@ -51,7 +51,7 @@ class FiniteFlags:
     """The trace of one model since its last step."""
 
     trace: list[Entry] = field(default_factory=list)
-    # parameters whose gradient was not finite after the last backward pass
+    # Parameters whose gradient was not finite after the last backward pass
     spoilt: list[str] = field(default_factory=list)
     _last: tuple[Tensor, int] | None = None
 

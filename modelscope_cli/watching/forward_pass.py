@@ -30,7 +30,7 @@ class OpenCall:
 
     module: nn.Module
     is_innermost: bool = True  # whether no other module was called inside
-    # `name`, `index`: in the model, and the number of the call; the name is None if it is not part of the model
+    # name, index: in the model, and the number of the call; the name is None if it is not part of the model
     name: str | None = None
     index: int = 0
     has_functions: bool = False  # whether the functions that it calls directly are recorded

@@ -60,9 +60,9 @@ class FactsLog:
     criteria: list[Described] = field(default_factory=list)
     optimizers: dict[str, OptimizerFacts] = field(default_factory=dict)
     models: dict[str, ModelFacts] = field(default_factory=dict)
-    # class and line of every optimizer that had not stepped when facts were written; it may have since
+    # Class and line of every optimizer that had not stepped when facts were written; it may have since
     idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
-    # shape and facts of every parameter of every model that ran
+    # Shape and facts of every parameter of every model that ran
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
     time: TimeFacts | None = None

@@ -38,11 +38,11 @@ class ReplicaReport:
     """Checksums of one step, to compare ranks."""
 
     state: tuple[int, int]  # checksums of a few values of each parameter, before and after the step
-    # forward passes through DistributedDataParallel since the start: with averaged gradients, and inside
+    # Forward passes through DistributedDataParallel since the start: with averaged gradients, and inside
     # `no_sync()`; and whether its hooks were lost
     passes: tuple[int, int, bool]
-    # a checksum, a sum with random signs, and a norm of each parameter before the step; empty if the step is not
-    # recorded
+    # A checksum, a sum with random signs, and a norm of each parameter before the step; empty if the step is
+    # not recorded
     weights: list[tuple[int, float, float]]
 
 

@@ -14,12 +14,12 @@ class WatchRequest:
 
     every: int | None = None  # interval of recorded steps; None for the schedule of `is_recorded`
     steps: int | None = None  # number of steps after which to stop; None for no limit
-    # stop at the first non-finite value (`nan`) or finding (`findings`); None at neither
+    # Stop at the first non-finite value (`nan`) or finding (`findings`); None at neither
     abort_on: str | None = None
     patterns: tuple[str, ...] = ()  # the layers to record; empty for every innermost call
     folder: Path | None = None  # for the log, the report and the figures; None to write nothing
     force: bool = False  # the folder need not be empty
     progress: Progress = SILENT
     like: tuple[str, WatchRecord] | None = None  # a reference run, as typed and as read; None without one
-    # writes the record to a tracker, and returns where; None for none
+    # Writes the record to a tracker, and returns where; None for none
     tracker: Callable[[WatchRecord], str] | None = None

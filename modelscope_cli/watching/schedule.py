@@ -66,7 +66,7 @@ class Budget:
     NOTE: ClassVar[str] = (
         "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
     )
-    # returns CPU seconds of this process, which depend little on the load of the machine
+    # Returns CPU seconds of this process, which depend little on the load of the machine
     clock: Callable[[], float] = time.process_time
     n: int = 0  # steps of all optimizers so far
     was_plain: bool = False  # whether the last step was neither recorded nor followed

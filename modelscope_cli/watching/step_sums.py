@@ -154,7 +154,7 @@ class Sums:
     moments: Moments
     counts: tuple[int, ...]
     grad_squares: float | None  # squared norm of the gradient at the output; None without one
-    # number of saturated values, or rows, and of all; None for layers that do not saturate
+    # Number of saturated values, or rows, and of all; None for layers that do not saturate
     saturated: tuple[int, int] | None = None
 
     def to_list(self) -> list[Any]:

@@ -35,7 +35,7 @@ class Tracked:
     verdict: str
     page: str
     numbers: dict[int, dict[str, float]]  # by step, those that it has
-    # of |x|, counts and their upper edges
+    # Of |x|, counts and their upper edges
     histograms: dict[int, dict[str, tuple[tuple[int, ...], tuple[float, ...]]]]
 
 

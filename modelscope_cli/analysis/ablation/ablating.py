@@ -22,7 +22,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -158,23 +158,17 @@ class AblationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ablations:
-    """Results of `ablate`; `rows` are sorted by effect.
-
-    Attributes:
-        output, score_name: the kind of output, and the name of the followed number.
-        output_note: how the output was interpreted, where that is ambiguous.
-        why_whole: why every pass runs the whole model; None if passes start at the changed layer.
-        called: the names of all layers that ran.
-    """
+    """Results of `ablate`; `rows` are sorted by effect."""
 
     baseline: Baseline
     rows: tuple[Ablation, ...]
     classes: int
+    # output, score_name: the kind of output, and the name of the followed number
     output: str
     score_name: str
-    output_note: str | None
-    why_whole: str | None
-    called: frozenset[str]
+    output_note: str | None  # how the output was interpreted, where that is ambiguous
+    why_whole: str | None  # why every pass runs the whole model; None if passes start at the changed layer
+    called: frozenset[str]  # the names of all layers that ran
     images: int
     warnings: tuple[Notice, ...]
 
@@ -291,10 +285,7 @@ class _Ablating:
         self._finder.look()
         answer = self._read(self.session.run(cloned(batch.args)), batch)
         self._finder.is_looking = False
-        if not answer.is_finite():
-            message = "the model's logits are NaN or infinite, so there is nothing to compare with"
-            raise CannotRunError(message, "modelscope stats ...   shows where they begin")
-        return answer
+        return answer.checked()
 
     def _read(self, output: Any, batch: Batch) -> ModelOutput:
         return self._reader.read(output, batch.args, batch.n_images).as_vectors().settled()

@@ -138,10 +138,7 @@ AnswerGoal = ClassGoal | PixelGoal | NumberGoal | LikenessGoal
 
 def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> AnswerGoal:
     """Return the goal for the model's output. `aim`: None for any other output."""
-    if not answer.is_finite():
-        raise CannotRunError(
-            "the model's scores of this image are NaN or infinite", "modelscope stats ...   shows where"
-        )
+    answer.checked()
     if aim is not None and aim.kind == "logit":
         raise UsageError(
             f"'--target {aim.typed}' is an output value, but an attack needs a class",

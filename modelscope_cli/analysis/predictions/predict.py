@@ -1,5 +1,6 @@
 """`predict`: the likeliest classes of images, or their best boxes."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -23,12 +24,15 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.named_noise import IMAGES, is_open_clip, takes_texts, texts_of
+from modelscope_cli.inputs.files import find_images
+from modelscope_cli.inputs.named_noise import IMAGES, is_finder, is_open_clip, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import Notice
 from modelscope_cli.report.views import figures_of
 
 MOST_DRAWN = 16  # images whose maps are drawn in the output folder
@@ -130,9 +134,8 @@ def predict(
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
     rerun_options = {**settings, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
+    predictions, maps, is_first, n_nan = list[Prediction](), list[Tensor](), True, 0
     alone = "--hook counts its changes over all batches" if hook else ""
-    predictions, maps = list[Prediction](), list[Tensor]()
-    is_first = True
     with (
         blocks.begin(subject, options, rerun_options, alone),
         HookSession(subject.loaded.module, interventions=interventions) as session,
@@ -141,6 +144,7 @@ def predict(
             if is_first and part.note is not None:
                 subject.progress.note(part.note)
             is_first = False
+            n_nan += sum(math.isnan(one.top[0].score) for one in part.predictions if one.top)
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
             maps += part.maps[: MOST_DRAWN - len(maps)]
             if judge is not None and part.judged is not None:
@@ -150,7 +154,7 @@ def predict(
             if each is None or blocks.out is not None:
                 predictions += part.predictions
     hooks = subject.conclude()
-    subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else ())))
+    subject.warn((*_of_nan(n_nan), *blocks.warnings(), *(judge.warnings() if judge is not None else ())))
     record = replace(
         record,
         run=subject.run(),
@@ -160,6 +164,11 @@ def predict(
         out_dir=blocks.out,
     )
     return _written(record, judge, blocks, maps, subject)
+
+
+def _of_nan(n_images: int) -> tuple[Notice, ...]:
+    message = f"the scores of {counted(n_images, 'image')} are NaN, so the order of the classes means nothing"
+    return (Notice("nonfinite_scores", message),) if n_images else ()
 
 
 def _drawn(answer: ModelOutput, batch: Batch) -> tuple[Tensor, ...]:
@@ -191,31 +200,28 @@ def _written(
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The predictions for a batch, and their evaluation.
+    """The predictions for a batch, and their evaluation."""
 
-    Attributes:
-        output, classes: kind of output and number of classes. `note`: how the output was read.
-        maps: of the first images, see `OutputPart.drawn`.
-    """
-
+    # output, classes: kind of output and number of classes
     output: str
     classes: int
-    note: str | None
+    note: str | None  # how the output was read
     predictions: tuple[Prediction, ...]
     judged: EvaluatedBatch | None
-    maps: tuple[Tensor, ...] = ()
+    maps: tuple[Tensor, ...] = ()  # of the first images, see `OutputPart.drawn`
 
 
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
-    """Give the names of the classes as texts to a model that compares images with texts."""
-    given = subject.given
-    if names is None or not given.request.files:
+    """Give the names of the classes as texts to a model that compares images with them or finds what they say."""
+    given, loaded = subject.given, subject.loaded
+    images: list[Any] = [*given.images] or [*given.request.files]
+    if names is None or not images:
         return
-    texts = texts_of(subject.loaded.module, names, subject.loaded.info.name)
+    n_images = len(given.images) or len(find_images(given.request.files).files)
+    texts = texts_of(loaded.module, names, loaded.info.name, n_images)
     if texts is not None:
-        images = "image" if is_open_clip(subject.loaded.module) else IMAGES
-        named = {images: list(given.request.files), **texts}
-        subject.given = replace(given, request=replace(given.request, files=()), named=named)
+        named = {"image" if is_open_clip(loaded.module) else IMAGES: images, **texts}
+        subject.given = replace(given, request=replace(given.request, files=()), images=(), named=named)
 
 
 def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> ModelOutput:
@@ -223,10 +229,9 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     main = answer.main
     has_texts = subject.given.named is not None
     module = subject.loaded.module
-    if answer.kind == "boxes" and not has_texts and takes_texts(module):
+    if answer.kind == "boxes" and not has_texts and is_finder(module):
         message = f"{type(module).__name__} finds what texts describe, and none are given"
-        hint = "--input pixel_values=IMAGE --input input_ids=FILE.npy   the tokens of a text in each row"
-        raise CannotRunError(message, hint)
+        raise CannotRunError(message, "--labels 'a cat,a dog'   finds what these texts describe")
     is_dual = is_open_clip(module) or last_name(answer.parts[0][0]) == "logits_per_image"
     if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"

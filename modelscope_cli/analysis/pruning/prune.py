@@ -133,7 +133,7 @@ def measure_pruning(
             return reader.read(session.run(args), args, batch.n_images).as_vectors().settled()
 
         for batch in track(batches, "images"):
-            whole = answer(batch, {}, is_again=False)
+            whole = answer(batch, {}, is_again=False).checked()
             # Ranking takes a while; a model that cannot run has failed by now.
             plans = plans or {share: make_masks(prunables, share, request, importance) for share in sums}
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)

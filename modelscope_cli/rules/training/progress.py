@@ -82,9 +82,9 @@ class CourseOfTraining:
     """The evidence on whether a run learns."""
 
     losses: tuple[LossCourse, ...]  # one an optimizer
-    # cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown
+    # Cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown
     chance: float | None
-    # `accuracy`, `guessed`: over the last third of the records, of the predictions and of the commonest label
+    # accuracy, guessed: over the last third of the records, of the predictions and of the commonest label
     accuracy: float | None
     guessed: float | None
     is_adversarial: bool  # several optimizers have losses of their own, so that one may rise as another falls

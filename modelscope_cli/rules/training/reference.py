@@ -272,7 +272,7 @@ class _Curve:
     step: tuple[int, ...]
     values: Series
     scale: float = 0.0  # differences are relative to this, or to the values themselves
-    # whether logarithms are compared, as for norms and ratios; factors below 2 are ignored
+    # Whether logarithms are compared, as for norms and ratios; factors below 2 are ignored
     is_factor: bool = False
     is_exact: bool = False  # whether it has no noise
 

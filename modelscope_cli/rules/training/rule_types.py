@@ -181,7 +181,8 @@ class TrainingSighting:
     value: float | None
     message: str
     place: str | None = None  # the line of the script
-    severity: str | None = None  # `severity`, `link`, `hint`: if they differ from the rule's
+    # severity, link, hint: if they differ from the rule's
+    severity: str | None = None
     link: Link | None = None
     hint: str | None = None
 
