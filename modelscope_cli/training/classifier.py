@@ -24,11 +24,16 @@ from modelscope_cli.training.request import TrainRequest, as_tuple
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A model that may be changed: built for this training, or a copy of the caller's module."""
+    """A model that may be changed: built for this training, or a copy of the caller's module.
+
+    Attributes:
+        shape: of one batch of inputs.
+        warnings: reasons why the result may be unreliable.
+    """
 
     loaded: LoadedModel
-    shape: Shape  # of one batch of inputs
-    warnings: tuple[Notice, ...]  # reasons why the result may be unreliable
+    shape: Shape
+    warnings: tuple[Notice, ...]
 
     @property
     def place(self) -> ModelPlace:

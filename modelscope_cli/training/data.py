@@ -221,19 +221,21 @@ class TrainingData:
     """Images to train on and to validate on. `LoaderData` has the same attributes and methods.
 
     Attributes:
+        source: description. `preprocessing`: of an image.
+        classes: their names, in the order of the labels; empty if unknown.
         n_classes: number of scores the model needs; None to keep those it has.
         starts_anew: whether every training sees the same batches.
+        unreadable: the files skipped so far, with their errors; grows while the data are read.
     """
 
-    source: str  # description
-    preprocessing: str  # of an image
+    source: str
+    preprocessing: str
     size: int
-    classes: tuple[str, ...]  # their names, in the order of the labels; empty if unknown
+    classes: tuple[str, ...]
     training: Dataset[Example]
     held_out: Dataset[Example]
     n_training: int
     n_held_out: int
-    # the files skipped so far, with their errors; grows while the data are read
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def batches(self, batch: int, seed: int) -> "Batches":

@@ -81,6 +81,8 @@ class Runner:
 
     Attributes:
         epoch, step: counted from 0; a step is one update of the weights, so cancelled batches do not count.
+        inputs, targets, outputs, loss: of the current batch.
+        interrupted_at: the step after which Ctrl-C ended the training; None without.
     """
 
     def __init__(
@@ -99,11 +101,11 @@ class Runner:
         self.callbacks = list(callbacks)
         self.forward = forward or model
         self.epoch = self.step = 0
-        self.inputs: Any = None  # `inputs`, `targets`, `outputs`, `loss`: of the current batch
+        self.inputs: Any = None
         self.targets: Any = None
         self.outputs: Any = None
         self.loss = torch.tensor(0.0)
-        self.interrupted_at: int | None = None  # the step after which Ctrl-C ended the training; None without
+        self.interrupted_at: int | None = None
 
     def fit(self, epochs: int) -> None:
         """Train for `epochs` epochs, in train mode."""

@@ -40,6 +40,7 @@ class Guard:
         clock: returns seconds.
 
     Attributes:
+        is_open: False in a forked process, and after an error.
         spent: seconds spent in the calls while `is_timed`.
     """
 
@@ -49,7 +50,7 @@ class Guard:
         self._tell, self._clock = tell, clock
         self.spent, self.is_timed = 0.0, True
         self._depth = 0
-        self.is_open = True  # False in a forked process, and after an error
+        self.is_open = True
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()

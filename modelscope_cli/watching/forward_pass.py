@@ -42,6 +42,7 @@ class ForwardPass(threading.local):
 
     Attributes:
         flagged: the model, if this pass belongs to a training.
+        model: the same if the pass is recorded, else None.
         calls: of every module, by name.
         has_functions: whether the functions between the layers are recorded.
         is_training: whether the root is in training mode.
@@ -51,7 +52,7 @@ class ForwardPass(threading.local):
 
     def __init__(self) -> None:
         self.open: list[OpenCall] = []
-        self.model: WatchedModel | None = None  # the same if the pass is recorded, else None
+        self.model: WatchedModel | None = None
         self.calls, self.channels = Counter[str](), ChannelFinder()
         self.begin(None, None, False, None)
 

@@ -42,9 +42,8 @@ _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {"NllLoss", "NllLoss2D", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy"}
 _TO_BE_SMALL |= {"BinaryCrossEntropyWithLogits"}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
-_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {
-    (kind, False) for kind in (*_TO_BE_LARGE, "Overlap", "Cosine")
-}
+_SCORES = *_TO_BE_LARGE, "Overlap", "Cosine"
+_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _SCORES}
 # Sign of a log-probability in it: logits minus their logsumexp are one.
 _OF_LIKELIHOODS = {"LogSoftmax": 1, "Logsumexp": -1, "NllLoss": -1, "BinaryCrossEntropyWithLogits": -1}
 _GROWING = ("Mul", "Pow", "Exp")
@@ -92,13 +91,13 @@ class LossHistory:
     """What the graphs of the losses show over the steps of a run."""
 
     n: int = 0  # number of losses
-    # of losses with the wrong sign; that of a reward differs between steps
+    # Of losses with the wrong sign; that of a reward differs between steps
     factors: set[float] = field(default_factory=set)
-    # of the posterior of a variational autoencoder from its prior, in nats
+    # Of the posterior of a variational autoencoder from its prior, in nats
     divergences: list[Tensor] = field(default_factory=list)
-    # by name: sums over variables of the script, one a policy gradient
+    # By name: sums over variables of the script, one a policy gradient
     rewards: dict[str, list[float]] = field(default_factory=dict)
-    # whether the loss lowers the probabilities of actions with higher rewards
+    # Whether the loss lowers the probabilities of actions with higher rewards
     are_lowered: list[bool] = field(default_factory=list)
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
@@ -390,12 +389,8 @@ def _score_of(node: Any) -> str | None:
     """Name a score that is to be large: an overlap, or the cosine to a constant; None for any other node."""
     inputs = _inputs(node)
     if _kind_of(node) == "Mul" and len(inputs) == 1 and _kind_of(inputs[0][0]) == "Div":
-        *_, norm = (other for other, _ in _inputs(inputs[0][0]))
-        return (
-            "Cosine"
-            if any(_kind_of(one) == "LinalgVectorNorm" for one in _nodes_behind(norm, _KEPT))
-            else None
-        )
+        norm = _nodes_behind(_inputs(inputs[0][0])[-1][0], _KEPT)
+        return "Cosine" if "LinalgVectorNorm" in map(_kind_of, norm) else None
     return "Overlap" if _is_overlap(node) else None
 
 

@@ -37,9 +37,9 @@ class StepReport:
     layers: list[LayerRow] = field(default_factory=list)
     parameters: list[ParameterRow] = field(default_factory=list)
     entering: list[tuple[str, EnteringKey, Entering]] = field(default_factory=list)
-    # sums over the inputs of the losses
+    # Sums over the inputs of the losses
     criteria: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
-    # those of evaluation since the previous step
+    # Those of evaluation since the previous step
     evaluated: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
     replicas: ReplicaReport | None = None  # checksums to compare ranks; None in a single process
 

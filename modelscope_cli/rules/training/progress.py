@@ -34,21 +34,31 @@ _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not
 
 @dataclass(frozen=True, slots=True)
 class LossCourse:
-    """The course of one loss."""
+    """The course of one loss.
+
+    Attributes:
+        start, end: means over the first and over the last steps; `start` is at most the first value plus its
+            noise.
+        first, lowest_end: the first value, and the lowest of the last values.
+        error: the standard error of `start` - `end`.
+        middle: the mean over a window in the middle of the run, as long as that of `end`.
+        least: the lowest mean over any window of that length.
+        n: steps with a finite loss.
+        has_broken: whether it became NaN or infinite and stayed so.
+        has_been_negative: whether it was below zero at any step.
+    """
 
     optimizer: str
-    first: float  # `first`, `lowest_end`: the first value, and the lowest of the last values
-    # `start`, `end`: means over the first and over the last steps; `start` is at most the first value plus its
-    # noise
+    first: float
     start: float
     end: float
     lowest_end: float
-    middle: float  # the mean over a window in the middle of the run, as long as that of `end`
-    least: float  # the lowest mean over any window of that length
-    error: float  # the standard error of `start` - `end`
-    n: int  # steps with a finite loss
-    has_broken: bool  # whether it became NaN or infinite and stayed so
-    has_been_negative: bool  # whether it was below zero at any step
+    middle: float
+    least: float
+    error: float
+    n: int
+    has_broken: bool
+    has_been_negative: bool
 
     @property
     def has_fallen(self) -> bool | None:
