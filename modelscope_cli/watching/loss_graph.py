@@ -141,13 +141,9 @@ class LossHistory:
         is_certain = changes and sum(self.are_lowered) >= _NEARLY_ALL * n
         if is_certain and max(changes.values()) < _SURE and changes[lowest] < -_SURE:
             sums = self.rewards[lowest]
-            words = (
-                f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls from"
-            )
-            yield RETURN_FALLS, f"{words} {_mean(sums[: n // 2]):.3g} to {_mean(sums[-3:]):.3g}"
-
-
-_mean = statistics.fmean
+            first, last = statistics.fmean(sums[: n // 2]), statistics.fmean(sums[-3:])
+            words = f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls"
+            yield RETURN_FALLS, f"{words} from {first:.3g} to {last:.3g}"
 
 
 def _rewards_in(frame: FrameType) -> Iterator[tuple[str, Tensor]]:
@@ -175,7 +171,7 @@ def _change(values: Sequence[float]) -> float:
     """Return the difference of the last values from the first half, in standard errors by that half."""
     first, last = values[: len(values) // 2], values[-max(len(values) // 8, 3) :]
     error = statistics.stdev(first) * math.sqrt(1 / len(first) + 1 / len(last))
-    return (_mean(last) - _mean(first)) / error if error else 0.0
+    return (statistics.fmean(last) - statistics.fmean(first)) / error if error else 0.0
 
 
 def summed_over(loss: Tensor) -> int:
@@ -433,7 +429,8 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
             logarithms = [
                 one for one in terms if one.kind == "Log" and _inputs(one.node)[0] in (inner, term.edge)
             ]
-            if _kind_of(inner[0]) == "Div" and not _is_by_one(inner[0]):
+            scale = saved_in(inner[0], "other") if _kind_of(inner[0]) == "Div" else None
+            if scale is not None and not (scale == 1).all():
                 continue  # from another distribution
         else:
             continue
@@ -446,11 +443,6 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
                 with torch.no_grad():
                     return term.factor, (mean**2 + variance - 1 - variance.log()).sum() / 2 / len(mean)
     return None
-
-
-def _is_by_one(node: Any) -> bool:
-    other = saved_in(node, "other")
-    return other is not None and bool((other == 1).all())
 
 
 def slopes_by_log_probability(loss: Tensor) -> Tensor | None:

@@ -358,19 +358,14 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
     Hint: call model.train() before the steps, and again after every evaluation
     Why: dropout is off, and batch norm normalises by statistics that are never updated
     """
+    held = {one.model for one in case.course.parameters if one.optimizer}
     for one in case.facts.models:
         since = one.evaluation_since
         if since is None or not one.frozen_modes or case.course.steps - since < threshold:
             continue
-        if not any(
-            parameter.model == one.model and parameter.optimizer for parameter in case.course.parameters
-        ):
+        if one.model not in held:
             continue
-        when = (
-            "never trained in training mode"
-            if since == 0
-            else f"trained in evaluation mode since step {since}"
-        )
+        when = f"trained in evaluation mode since step {since}" if since else "never trained in training mode"
         words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers behave as in evaluation"
         yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
 
