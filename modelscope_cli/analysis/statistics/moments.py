@@ -44,19 +44,15 @@ def _index(value: float, exponent: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts over `[(first + i) * 2**exponent, (first + i + 1) * 2**exponent)` for `i` in `0..len(counts)-1`.
+    """Counts over `[(first + i) * 2**exponent, (first + i + 1) * 2**exponent)` for `i` in `0..len(counts)-1`."""
 
-    Attributes:
-        low, high: the true smallest and largest value, which decide the grid.
-        is_sampled: the counts come from an even sample of the values.
-    """
-
+    # low, high: the true smallest and largest value, which decide the grid
     low: float
     high: float
     exponent: int
     first: int
     counts: tuple[int, ...]
-    is_sampled: bool = False
+    is_sampled: bool = False  # the counts come from an even sample of the values
 
     def merge(self, other: Self) -> Self:
         """Return the histogram of both sets of values; exact, associative and commutative."""
@@ -76,25 +72,18 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which figures to compute besides mean, deviation, range and the counts of NaN and infinite values.
+    """Which figures to compute besides mean, deviation, range and the counts of NaN and infinite values."""
 
-    Attributes:
-        mad: the sum of |x - mean|.
-        zero, near_zero: counts of x == 0 and |x| < threshold.
-        threshold: what counts as near zero, in the unit of the values and rounded to their precision.
-        channels: which channels were ever alive.
-        histogram: counts over at most 64 bins.
-        channel_zeros: how many zeros each channel has; only with `channels`.
-        quantiles: of these names, `p50`; the first pass counts the leading digits of all values.
-    """
-
-    mad: bool = True
+    mad: bool = True  # the sum of |x - mean|
+    # zero, near_zero: counts of x == 0 and |x| < threshold
     zero: bool = True
     near_zero: bool = True
+    # What counts as near zero, in the unit of the values and rounded to their precision
     threshold: float = NEAR_ZERO
-    channels: bool = True
-    histogram: bool = True
-    channel_zeros: bool = False
+    channels: bool = True  # which channels were ever alive
+    histogram: bool = True  # counts over at most 64 bins
+    channel_zeros: bool = False  # how many zeros each channel has; only with `channels`
+    # Of these names, `p50`; the first pass counts the leading digits of all values
     quantiles: tuple[str, ...] = ()
 
 
