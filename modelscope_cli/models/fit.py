@@ -165,12 +165,9 @@ def load_state(
         raise CannotRunError(message, "modelscope models   lists the names for --model")
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
-        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", _hint(file), state, own)
+        hint = f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
+        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint, state, own)
     return misfit.notices()
-
-
-def _hint(file: str) -> str:
-    return f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
 
 
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
