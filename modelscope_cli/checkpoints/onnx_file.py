@@ -106,31 +106,22 @@ class OnnxNode:
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """An ONNX file, without the values of its tensors.
-
-    Attributes:
-        opsets: version by domain; the standard operators have the domain "".
-        inputs: without those that only name an initialiser.
-        initialisers: named tensors of the main graph.
-        values: types and shapes that the file states, by name.
-        functions: `domain:name` of the functions it brings along.
-        operators: `domain:name` of every operator used anywhere, those of functions and subgraphs included.
-        external: the files next to it that hold values.
-    """
+    """An ONNX file, without the values of its tensors."""
 
     path: Path
     ir_version: int
     producer: str
-    opsets: dict[str, int]
+    opsets: dict[str, int]  # version by domain; the standard operators have the domain ""
     metadata: dict[str, str]
-    inputs: tuple[OnnxValue, ...]
+    inputs: tuple[OnnxValue, ...]  # without those that only name an initialiser
     outputs: tuple[OnnxValue, ...]
     nodes: tuple[OnnxNode, ...]
-    initialisers: tuple[TensorEntry, ...]
-    values: dict[str, OnnxValue]
-    functions: frozenset[str]
+    initialisers: tuple[TensorEntry, ...]  # named tensors of the main graph
+    values: dict[str, OnnxValue]  # types and shapes that the file states, by name
+    functions: frozenset[str]  # `domain:name` of the functions it brings along
+    # `domain:name` of every operator used anywhere, those of functions and subgraphs included
     operators: frozenset[str]
-    external: tuple[Path, ...]
+    external: tuple[Path, ...]  # the files next to it that hold values
 
     @property
     def has_scopes(self) -> bool:

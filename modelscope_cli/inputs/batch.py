@@ -50,34 +50,24 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Batches that can be iterated several times with the same result; made on demand, never kept.
+    """Batches that can be iterated several times with the same result; made on demand, never kept."""
 
-    Attributes:
-        opened: for the record, as known before iterating; see `info`.
-        n_listed: images in all batches, including broken ones.
-        n_batches: including those without an image.
-        notes: choices made automatically, one line each.
-        preprocessing: of the images; None for noise and tensors.
-        make_blocks: yields the batches with the given numbers, 0 to `n_batches - 1`, in that order, including those
-            without an image; None if not image files, as only these can be shared among processes.
-        files: the images by number; empty for noise and tensors.
-        feed: counts and timings of decoding so far.
-        times: number of passes over all batches.
-        block_size: images per batch, except the last; 0 for noise and tensors.
-    """
-
-    opened: InputInfo
-    n_listed: int
-    n_batches: int
+    opened: InputInfo  # for the record, as known before iterating; see `info`
+    n_listed: int  # images in all batches, including broken ones
+    n_batches: int  # including those without an image
     make_batches: Callable[[], Iterator[Batch]] = field(repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # choices made automatically, one line each
     warnings: tuple[Notice, ...] = ()
-    preprocessing: Preprocessing | None = None
+    preprocessing: Preprocessing | None = None  # of the images; None for noise and tensors
+    # yields the batches with the given numbers, 0 to `n_batches - 1`, in that order, including those without
+    # an image; None if not image files, as only these can be shared among processes
     make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
-    block_size: int = 0
+    block_size: int = 0  # images per batch, except the last; 0 for noise and tensors
+    # the images by number; empty for noise and tensors
     files: FileList = field(default_factory=lambda: FileList(()), repr=False)
+    # counts and timings of decoding so far
     feed: DecodeTiming = field(default_factory=DecodeTiming, repr=False)
-    times: int = 1
+    times: int = 1  # number of passes over all batches
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches that have images."""

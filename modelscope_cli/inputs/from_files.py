@@ -258,17 +258,13 @@ def is_shape(name: str, value: Any) -> bool:
 
 
 class _Content:
-    """The value of every name.
-
-    Attributes:
-        values: a `ShapeSpec` for noise, stacked images, or the value itself.
-        shown: the images of the first name that has any, with their prepared tensors.
-    """
+    """The value of every name."""
 
     def __init__(self, read: Mapping[str, Any], target: ModelSide, n_codes: int) -> None:
-        self.values = dict(read)
+        self.values = dict(read)  # a `ShapeSpec` for noise, stacked images, or the value itself
         self.target = target
         self.n_codes = n_codes
+        # the images of the first name that has any, with their prepared tensors
         self.shown: list[tuple[ListedImage, Tensor]] = []
         self.notes: list[str] = []
         self._counted: str | None = None  # the name whose images are counted

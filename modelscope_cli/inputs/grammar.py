@@ -21,14 +21,11 @@ _SHAPE_HINT = "--input-shape 1,3,224,224"
 
 @dataclass(frozen=True, slots=True)
 class ShapeSpec:
-    """One parsed `--input-shape`; `dtype` is None if not typed.
-
-    Attributes:
-        row: integers with which every row begins: the tokens of an image, or the size that the model wants to know.
-    """
+    """One parsed `--input-shape`; `dtype` is None if not typed."""
 
     shape: Shape
     dtype: str | None = None
+    # integers with which every row begins: the tokens of an image, or the size that the model wants to know
     row: tuple[int, ...] = ()
 
     @property

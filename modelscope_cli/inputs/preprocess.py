@@ -144,15 +144,10 @@ def preset_of(cfg: Mapping[str, Any]) -> Preset:
 
 
 class Letterbox(Preset):
-    """How ultralytics prepares an image for a detector: fitted into the size, padded to a multiple of the stride.
+    """How ultralytics prepares a detector's image: fitted into the size, padded to a multiple of the stride."""
 
-    Attributes:
-        stride: of the model's coarsest feature map.
-        is_stretched: fill the size and give up the aspect ratio, as for RT-DETR.
-    """
-
-    stride: int = 32
-    is_stretched: bool = False
+    stride: int = 32  # of the model's coarsest feature map
+    is_stretched: bool = False  # fill the size and give up the aspect ratio, as for RT-DETR
 
     def frame(self, image: Picture) -> Picture:
         import numpy as np

@@ -16,7 +16,10 @@ from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from modelscope_cli.checkpoints.entries import Contents
+    from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.records.weights import Identified
 
 _AS_TYPED = ("weights", "key", "strict", "num_classes", "device", "dtype", "seed", "offline")
@@ -88,13 +91,8 @@ class ModelRequest:
         return headers if headers is not None and (headers.path, headers.key) == (path, self.key) else None
 
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from modelscope_cli.models.load import LoadedModel
-
-    # A name, a file, `package.module:attr`, a module, or the result of `load`.
-    Model: TypeAlias = str | PathLike[str] | nn.Module | LoadedModel | ModelRequest
+# A name, a file, `package.module:attr`, a module, or the result of `load`.
+Model: TypeAlias = "str | PathLike[str] | nn.Module | LoadedModel | ModelRequest"
 
 
 def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:

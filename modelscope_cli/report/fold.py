@@ -97,19 +97,13 @@ _SIZES = ("output", "params", "macs")  # columns that tell the size of a block
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The visible rows of a long table.
+    """The visible rows of a long table."""
 
-    Attributes:
-        kept: indices of the visible rows.
-        lines: descriptions of each hidden range, by the index of the row after it.
-        extremes: `(row index, column key)` of the cells with the largest or smallest number of a column.
-        n_bad: number of hidden marked rows.
-    """
-
-    kept: tuple[int, ...]
-    lines: dict[int, tuple[str, ...]]
+    kept: tuple[int, ...]  # indices of the visible rows
+    lines: dict[int, tuple[str, ...]]  # descriptions of each hidden range, by the index of the row after it
+    # `(row index, column key)` of the cells with the largest or smallest number of a column
     extremes: frozenset[tuple[int, str]]
-    n_bad: int
+    n_bad: int  # number of hidden marked rows
 
 
 def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:

@@ -172,16 +172,12 @@ def _after(line: _LiveLine, write: Callable[[str], int]) -> Callable[[str], int]
 
 
 class Pace:
-    """Progress as lines of a log: one when the work turns out to be long, then one a minute.
-
-    Attributes:
-        done: number of finished items.
-    """
+    """Progress as lines of a log: one when the work turns out to be long, then one a minute."""
 
     FIRST_S, EVERY_S, LONG_S = 2.0, 60.0, 10.0
 
     def __init__(self, what: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.done = 0
+        self.done = 0  # number of finished items
         self._what, self._total, self._clock = what, total, clock
         self._begun = clock()
         self._next = self._begun + self.FIRST_S

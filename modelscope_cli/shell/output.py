@@ -32,16 +32,12 @@ _BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The output of a result: format, file (None for stdout), rows and columns.
-
-    Attributes:
-        html: a page to write in addition.
-    """
+    """The output of a result: format, file (None for stdout), rows and columns."""
 
     format: str
     file: Path | None
     view: "View"
-    html: Path | None = None
+    html: Path | None = None  # a page to write in addition
 
     @property
     def is_asked_for(self) -> bool:

@@ -51,7 +51,7 @@ class History(Callback, Observer):
 
     Args:
         model: class name of the model.
-        every: look at steps 0, every, 2 every ...
+        every: record steps 0, `every`, 2 * `every` ...
     """
 
     def __init__(self, model: str, every: int) -> None:
@@ -257,8 +257,8 @@ def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> Tra
     unknown: dict[str, Any] = dict.fromkeys(
         ("accuracy", "commonest_label", "commonest_prediction", "target_variance"), (None,) * n
     )
-    no = dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
-    series = CriterionSeries(loss.step, loss.value, (batch,) * n, **unknown, **no)
+    flags = dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
+    series = CriterionSeries(loss.step, loss.value, (batch,) * n, **unknown, **flags)
     about = dict.fromkeys(("place", "made_by", "shapes", "commonest_label"))
     entropy = math.log(n_classes)
     criterion = WatchedCriterion(
@@ -295,7 +295,7 @@ def forward_of(
 ) -> Iterator[Callable[[Tensor], Any]]:
     """Yield a function that runs the model under `observers`; if its forward raises, the hint is an option.
 
-    Meanwhile every generator that a training may draw from is seeded. They and the data are restored.
+    Inside, every random generator that a training may use is seeded; at the end these and the data are restored.
     """
     devices = [device] if device.type not in ("cpu", "meta") else []
     with (

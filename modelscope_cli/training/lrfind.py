@@ -5,13 +5,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import nn
 
 from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
@@ -20,9 +21,6 @@ from modelscope_cli.records.train import LrfindRecord, RangeTest, Restored, Sugg
 from modelscope_cli.training.request import check_init, check_one_source, name_model, request_of, seed_of
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
 from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 
 @dataclass(frozen=True, slots=True)

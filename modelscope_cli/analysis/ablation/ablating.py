@@ -40,16 +40,11 @@ from modelscope_cli.records.run import Notice
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A call whose output can be replaced.
-
-    Attributes:
-        channel_dims: the channel dimension of each replaceable tensor of its output.
-        n_channels: number of channels of the first of these tensors.
-    """
+    """A call whose output can be replaced."""
 
     call: Call
-    channel_dims: tuple[int, ...]
-    n_channels: int
+    channel_dims: tuple[int, ...]  # the channel dimension of each replaceable tensor of its output
+    n_channels: int  # number of channels of the first of these tensors
 
 
 class CandidateFinder(Observer):
@@ -85,16 +80,11 @@ class CandidateFinder(Observer):
 
 @dataclass(slots=True)
 class Effect:
-    """The effect of one ablation, summed over images.
-
-    Attributes:
-        channel: the replaced channel; None for all of them.
-        n_images: number of images compared.
-    """
+    """The effect of one ablation, summed over images."""
 
     candidate: Candidate
-    channel: int | None
-    n_images: int = 0
+    channel: int | None  # the replaced channel; None for all of them
+    n_images: int = 0  # number of images compared
     _sums: dict[str, float] = field(default_factory=dict)
     _answers: Counter[int] = field(default_factory=Counter)
     _has_changed: bool = False
@@ -158,19 +148,12 @@ _LONG = 10  # seconds from which the cost is announced
 
 @dataclass(frozen=True, slots=True)
 class AblationRequest:
-    """Options of an ablation.
+    """Options of an ablation."""
 
-    Attributes:
-        how: `zero`, `mean` or `shuffle`; see `replaced`.
-        is_by_channel: whether to replace one channel at a time instead of whole outputs.
-        target: the output number to follow.
-        seed: the seed of the shuffling.
-    """
-
-    how: str = "zero"
-    is_by_channel: bool = False
-    target: TargetSpec = THE_PREDICTED
-    seed: int = 0
+    how: str = "zero"  # `zero`, `mean` or `shuffle`; see `replaced`
+    is_by_channel: bool = False  # whether to replace one channel at a time instead of whole outputs
+    target: TargetSpec = THE_PREDICTED  # the output number to follow
+    seed: int = 0  # the seed of the shuffling
 
 
 @dataclass(frozen=True, slots=True)

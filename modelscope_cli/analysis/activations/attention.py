@@ -49,17 +49,11 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """One attention of a pass.
+    """One attention of a pass."""
 
-    Attributes:
-        call: the innermost running layer that is not a softmax itself.
-        index: 0 for the first attention in this call.
-        kept: the value computed from its heads.
-    """
-
-    call: Call
-    index: int
-    kept: Any
+    call: Call  # the innermost running layer that is not a softmax itself
+    index: int  # 0 for the first attention in this call
+    kept: Any  # the value computed from its heads
 
     @property
     def output(self) -> str:

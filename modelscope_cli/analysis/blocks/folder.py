@@ -296,20 +296,13 @@ _TIMES = re.compile(rb'"seconds":[^,}]*')
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block.
-
-    Attributes:
-        images: names of the files that went through the model, in order.
-        broken: the files that cannot be read.
-        machine: the machine that computed it.
-        result: the partial result as plain values; None without images.
-    """
+    """One block."""
 
     number: int
-    images: tuple[str, ...]
-    broken: tuple[UnreadableImage, ...]
-    machine: Machine
-    result: Any = field(default=None, repr=False)
+    images: tuple[str, ...]  # names of the files that went through the model, in order
+    broken: tuple[UnreadableImage, ...]  # the files that cannot be read
+    machine: Machine  # the machine that computed it
+    result: Any = field(default=None, repr=False)  # the partial result as plain values; None without images
 
     @property
     def n_images(self) -> int:

@@ -75,21 +75,14 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models and its settings.
+    """One of the two models and its settings."""
 
-    Attributes:
-        label: `A` or `B`, for messages.
-        seed: the seed of random numbers in the passes (dropout).
-        interventions: the hooks of this side.
-        program: of B, what runs in the place of layers; None for a model with layers.
-    """
-
-    label: str
+    label: str  # `A` or `B`, for messages
     loaded: LoadedModel
     is_training: bool = False
-    seed: int = 0
-    interventions: tuple[Intervention, ...] = ()
-    program: Program | None = None
+    seed: int = 0  # the seed of random numbers in the passes (dropout)
+    interventions: tuple[Intervention, ...] = ()  # the hooks of this side
+    program: Program | None = None  # of B, what runs in the place of layers; None for a model with layers
 
     def place(self, args: Arguments) -> Arguments:
         """Move the arguments of a forward to this side's device and dtype."""
@@ -140,19 +133,14 @@ class _OutputSums:
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What `diff_activations` finds.
+    """What `diff_activations` finds."""
 
-    Attributes:
-        rows: in execution order.
-        examined: the same, with the rows of a B that is a program that the patterns leave out.
-        labels_changed: images whose highest output is another class in B; None for outputs without classes.
-        matching: of a B that is a program, which value is which layer's; else None.
-    """
-
-    rows: tuple[LayerDifference, ...]
+    rows: tuple[LayerDifference, ...]  # in execution order
+    # the same, with the rows of a B that is a program that the patterns leave out
     examined: tuple[LayerDifference, ...]
+    # images whose highest output is another class in B; None for outputs without classes
     labels_changed: int | None = None
-    matching: Matching | None = None
+    matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 
 
 def diff_activations(

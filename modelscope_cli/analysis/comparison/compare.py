@@ -213,7 +213,7 @@ class ModelComparison:
         if program is not None and self.tolerance is None:
             diff, values = _with_rounding(diff, hooked_a, hooked_b, first, tolerance)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
-        is_meant = program is None and (  # another precision or mode that was asked for is no news
+        is_meant = program is None and (  # differences from a requested precision or mode need no cause
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
         )
         causes = (

@@ -251,15 +251,11 @@ class _Kept(Intervention):
 
 
 class OnValues(Intervention):
-    """Replaces what layers return by the values of B, so that each layer is given what enters it in B.
-
-    Attributes:
-        distances: how far A's value was from that of B.
-    """
+    """Replaces what layers return by the values of B, so that each layer is given what enters it in B."""
 
     def __init__(self, values: Mapping[Key, Tensor], spared: Key | None = None) -> None:
         self._values, self._spared = values, spared
-        self.distances: dict[Key, Distance] = {}
+        self.distances: dict[Key, Distance] = {}  # how far A's value was from that of B
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
         return map_tensors(output, lambda path, one: self._replaced((call.name, call.index, path), one))

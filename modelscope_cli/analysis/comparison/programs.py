@@ -209,19 +209,13 @@ class Seen:
 
 @dataclass(slots=True)
 class Matching:
-    """Which value of B is compared with which output of A.
+    """Which value of B is compared with which output of A."""
 
-    Attributes:
-        calls: the outputs of A, in execution order.
-        values: name of the value of B by output of A.
-        remarks: how an output was matched, or why it was not, where that is not by name alone.
-        by_value: how many layers were matched by shape and value.
-    """
-
-    calls: dict[Key, Call]
-    values: dict[Key, str] = field(default_factory=dict)
+    calls: dict[Key, Call]  # the outputs of A, in execution order
+    values: dict[Key, str] = field(default_factory=dict)  # name of the value of B by output of A
+    # how an output was matched, or why it was not, where that is not by name alone
     remarks: dict[Key, str] = field(default_factory=dict)
-    by_value: int = 0
+    by_value: int = 0  # how many layers were matched by shape and value
 
     def stream(self, program: Program, args: Arguments) -> Iterator[StreamedOutput]:
         """Run B and yield its values under the names of A."""

@@ -116,11 +116,7 @@ _BYTES = {"sha256": 32, "coarse": COARSE_BYTES, "fine": FINE_BYTES}
 
 @dataclass(slots=True)
 class ImageTable:
-    """The facts of images in the order of the list, as columns.
-
-    Attributes:
-        kinds: why images cannot be decoded, by number; other columns are not valid for these.
-    """
+    """The facts of images in the order of the list, as columns."""
 
     width: Any = field(default_factory=lambda: array("I"))
     height: Any = field(default_factory=lambda: array("I"))
@@ -130,6 +126,7 @@ class ImageTable:
     sha256: bytearray = field(default_factory=bytearray)
     coarse: bytearray = field(default_factory=bytearray)
     fine: bytearray = field(default_factory=bytearray)
+    # why images cannot be decoded, by number; other columns are not valid for these
     kinds: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:

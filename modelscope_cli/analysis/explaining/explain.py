@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ from modelscope_cli.inputs.batch import Batch, ModelSide, from_sheet, to_sheet
 from modelscope_cli.inputs.decoding import frames_in
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
     FIGURES,
@@ -54,10 +55,6 @@ from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 _MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -26,16 +26,13 @@ from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.named_noise import IMAGES, is_open_clip, takes_texts, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 MOST_DRAWN = 16  # images whose maps are drawn in the output folder
 

@@ -24,7 +24,7 @@ from modelscope_cli.hooks.torch_private import sequence_of
 from modelscope_cli.models.names import kept_summaries
 from modelscope_cli.output_files import make_folder, write_text
 from modelscope_cli.records.naming import dtype_name, label
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.summary import Roofline
 
 _PASSES = 5  # timed, after a warm-up
@@ -150,7 +150,7 @@ class _PassTimer(NodeOwners):
         self._spans: list[tuple[Key, Any, Any]] = []
         self._nodes: list[tuple[Owner, Any]] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         super().enter(call, module, args, kwargs)
         if call.depth:
             self.around[self.open[-1]] = self.open[-2]

@@ -155,11 +155,7 @@ class ModelGraph:
 
 
 def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
-    """Return the graph of a record that has a flow.
-
-    Args:
-        is_whole: fold nothing.
-    """
+    """Return the graph of a record that has a flow. `is_whole`: fold nothing."""
     flow = record.flow
     assert flow is not None
     calls = {row.order: row for row in record.layers if row.order is not None}
