@@ -47,7 +47,10 @@ def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
     """Return the fact about the largest drift for the other tables."""
     worst = max(rows, key=lambda row: row.mean_gap)
     far = f"{worst.mean_gap:.3g} standard deviations from the running mean"
-    return "batch norm", f"{counted(len(rows), 'call')}; farthest: {label_of(worst)}, {far}  (--table batch-norm)"
+    return (
+        "batch norm",
+        f"{counted(len(rows), 'call')}; farthest: {label_of(worst)}, {far}  (--table batch-norm)",
+    )
 
 
 _FACTS = (
