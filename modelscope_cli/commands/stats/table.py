@@ -49,7 +49,7 @@ def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
     """Return the fact about the narrowest head for the other tables."""
     least = min(rows, key=lambda row: _share(row) or 0.0)
     share = numbers.percent(_share(least))
-    fact = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
+    fact = f"narrowest: {_label(least)} head {least.head}, entropy {share} of its maximum, log(keys)"
     return "attention", f"{len(rows)} heads; {fact}  (--table attention)"
 
 
