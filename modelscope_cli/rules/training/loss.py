@@ -16,13 +16,7 @@ from modelscope_cli.rules.training.progress import (
     is_on_its_way,
     may_wander,
 )
-from modelscope_cli.rules.training.rule_types import (
-    Case,
-    Link,
-    TrainingSighting,
-    known,
-    training_rule,
-)
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _ENOUGH = 50  # steps after which a loss that has not fallen is a finding

@@ -7,13 +7,7 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import BROADCAST, LEAKS, NEGATED, SUMMED, WRONG_SIGN, WatchedCriterion
 from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
-from modelscope_cli.rules.training.rule_types import (
-    Case,
-    Link,
-    TrainingSighting,
-    known,
-    training_rule,
-)
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 
 _WITHIN = {
     "cross_entropy": "softmax",
