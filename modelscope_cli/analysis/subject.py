@@ -54,7 +54,7 @@ class Results:
     def __init__(self, out: str | PathLike[str] | None, force: bool) -> None:
         """Refuse a folder that cannot be written to, before any long computation."""
         self._folder = OutputFolder(Path(out), force) if out is not None else None
-        # path of the folder, for the record; None if nothing is written
+        # Path of the folder, for the record; None if nothing is written
         self.path = str(self._folder.path) if self._folder is not None else None
         if self._folder is not None:
             self._folder.check()
@@ -109,18 +109,18 @@ class Subject:
         self._invocation = invocation()
         self.given = to_inputs(inputs, keywords)  # the requested inputs
         is_theirs = isinstance(model, (LoadedModel, nn.Module))
-        # the request for the model; None for a module passed in
+        # The request for the model; None for a module passed in
         self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
         self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
-        # the model; a module passed in is neither moved nor changed
+        # The model; a module passed in is neither moved nor changed
         self.loaded = load(model, keywords, self.progress)
         if (kind := keywords.get("output_kind", "auto")) != "auto":
             self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
             refuse_onnx(command, self.loaded.info.name)
-        # reasons why the result may be unreliable, in the order found
+        # Reasons why the result may be unreliable, in the order found
         self.warnings: list[Notice] = list(self.loaded.warnings)
         self.bound = BoundHooks()  # the hooks; none before `bind`
         self.inputs: Inputs  # set by `open`

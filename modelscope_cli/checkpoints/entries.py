@@ -42,10 +42,10 @@ class Storage:
     position: int  # byte offset in `file`; of the zip entry's header if `is_zipped`
     nbytes: int
     is_zipped: bool = False  # whether a local zip header of variable length precedes the bytes
-    # compressed size in bytes, if compressed; `skip` decompressed bytes come before
+    # Compressed size in bytes, if compressed; `skip` decompressed bytes come before
     packed: int | None = None
     skip: int = 0
-    # the bytes themselves if inside a pickle; text has one character per byte
+    # The bytes themselves if inside a pickle; text has one character per byte
     data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
@@ -63,27 +63,22 @@ class Chunk:
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: see Storage
 class TensorEntry:
-    """One named tensor, without its values.
-
-    Attributes:
-        offset, stride: in elements of `storage`; stride None if contiguous.
-        storage: None without values (a meta tensor) or if they are in `chunks`.
-        special: kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`.
-        is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers.
-        held: bytes of the parts of a special tensor.
-    """
+    """One named tensor, without its values."""
 
     name: str
     shape: Shape
     dtype: str
-    storage: Storage | None
+    storage: Storage | None  # None without values (a meta tensor) or if they are in `chunks`
+    # offset, stride: in elements of `storage`; stride None if contiguous
     offset: int = 0
     stride: Shape | None = None
     chunks: tuple[Chunk, ...] = ()
+    # Kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`
     special: str | None = None
+    # is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers
     is_conj: bool = False
     is_neg: bool = False
-    held: int | None = None
+    held: int | None = None  # bytes of the parts of a special tensor
 
     @property
     def numel(self) -> int:
@@ -108,15 +103,15 @@ class Contents:
     path: Path
     format: str  # in words
     tensors: tuple[TensorEntry, ...]  # of the state dict; all tensors without one
-    # other values by name: `epoch` -> `3`, `optimizer` -> `186 tensors, 3 numbers`
+    # Other values by name: `epoch` -> `3`, `optimizer` -> `186 tensors, 3 numbers`
     beside: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)  # of safetensors files and shard indexes
     foreign: tuple[str, ...] = ()  # functions and classes that loading it in full would import or run
     note: str | None = None  # the place of the state dict; None if it is the whole content
     files: tuple[Path, ...] = ()  # the files that were read
-    # entries of the state dict that are not tensors but contain some: packed parameters
+    # Entries of the state dict that are not tensors but contain some: packed parameters
     inside: tuple[str, ...] = ()
-    # how the model was made, where the file says so: `hyper_parameters` of Lightning, `args` of timm,
+    # How the model was made, where the file says so: `hyper_parameters` of Lightning, `args` of timm,
     # `class`, `yaml`, `names` and `imgsz` of a model of ultralytics saved whole. Plain values only.
     settings: dict[str, Any] = field(default_factory=dict)
 

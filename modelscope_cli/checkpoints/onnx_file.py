@@ -71,27 +71,21 @@ class OnnxValue:
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """One operation of the main graph.
+    """One operation of the main graph."""
 
-    Attributes:
-        name: unique among the nodes: its own, else its operator and its place.
-        inputs, outputs: names of values; empty for an optional one left out.
-        attributes: numbers, strings, lists of these, and `TensorEntry`; without subgraphs.
-        captured: values from around its subgraphs that these use.
-        scopes: the modules it was exported from, the outermost first and the last its own, then its name in torch's
-            program; by the parts of its name where the exporter did not write them; empty where that has none.
-        classes: the classes of these, if written.
-    """
-
-    name: str
+    name: str  # unique among the nodes: its own, else its operator and its place
     op_type: str
     domain: str
+    # inputs, outputs: names of values; empty for an optional one left out
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    # Numbers, strings, lists of these, and `TensorEntry`; without subgraphs
     attributes: dict[str, Any] = field(default_factory=dict)
-    captured: tuple[str, ...] = ()
+    captured: tuple[str, ...] = ()  # values from around its subgraphs that these use
+    # The modules it was exported from, the outermost first and the last its own, then its name in torch's
+    # program; by the parts of its name where the exporter did not write them; empty where that has none
     scopes: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # the classes of these, if written
 
     @property
     def operator(self) -> str:

@@ -31,7 +31,7 @@ class StorageRef:
     dtype: str
     nbytes: int
     offset: int = 0
-    # its bytes, if in the pickle itself
+    # Its bytes, if in the pickle itself
     data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
 
 

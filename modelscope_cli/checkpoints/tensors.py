@@ -199,7 +199,7 @@ class Checkpoint:
     metadata: dict[str, str]  # of a safetensors file; else empty
     sha256: str  # of the file; of the index if sharded
     notes: tuple[str, ...]  # one line on how the tensors were nested, if they were
-    # the code that loading the file in full would run, if it was read without
+    # The code that loading the file in full would run, if it was read without
     warnings: tuple[Notice, ...] = ()
 
 

@@ -283,7 +283,7 @@ class ParametersKept(Intervention):
 class BoundHooks:
     """The hooks of one command."""
 
-    # for `HookSession`, in order; empty where there are no hooks
+    # For `HookSession`, in order; empty where there are no hooks
     interventions: tuple[Intervention, ...] = ()
     hooks: tuple[HookBase, ...] = ()
     notes: tuple[str, ...] = ()  # how ambiguous patterns were read

@@ -68,7 +68,7 @@ class WeightMasks(Intervention):
     """
 
     def __init__(self, masks: Masks | None = None) -> None:
-        # masks of the next forward, by parameter: ones and zeros of its shape, on its device
+        # Masks of the next forward, by parameter: ones and zeros of its shape, on its device
         self.masks: Masks = masks or {}
         self._replaced: list[tuple[nn.Module, str, nn.Parameter]] = []
 

@@ -41,10 +41,10 @@ class HookCounts:
 
     fired: int = 0
     numel: int = 0
-    # the calls it fired at, as `(layer name, call index)`
+    # The calls it fired at, as `(layer name, call index)`
     fired_at: set[tuple[str, int]] = field(default_factory=set)
     left_alone: str | None = None  # why tensors were passed on unchanged
-    # other values changed by the user's function working in place, each once, in order
+    # Other values changed by the user's function working in place, each once, in order
     moved: dict[str, None] = field(default_factory=dict)
     saved: dict[str, Tensor] = field(default_factory=dict)  # copies by label, still on their device
     _changed: dict[torch.device, Tensor] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class BoundHook:
     spec: HookSpec
     number: int  # its place on the command line, from 0
     names: tuple[str, ...]  # the selected layers, in the order of the model
-    # the exact calls in the same order if its pattern selects calls; else None
+    # The exact calls in the same order if its pattern selects calls; else None
     calls: tuple[tuple[str, int], ...] | None
     function: Callable[..., Any] | None  # the user's function, for `call`
     say: Callable[[str], None]  # callback for the lines of `print`

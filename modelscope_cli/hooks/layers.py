@@ -135,6 +135,8 @@ def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
     The path is empty for a single tensor, `0` or `out` for an entry, `0.boxes` for a nested one. Tuples, lists,
     dicts, named tuples, dataclasses and nested tensors are flattened; other values are skipped.
     """
+    if type(value) is torch.Tensor and not value.is_nested:
+        return [("", value)]
     return list(_walk(value, ""))
 
 
@@ -144,9 +146,9 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _walk(value.unbind(), path)
         else:
             yield path, value
-    elif type(value) in (tuple, list):  # as usual, without a search through the kinds of containers
-        for place, child in enumerate(value):
-            yield from _walk(child, _join(path, str(place)))
+    elif type(value) in (tuple, list, dict):  # as usual, without a search through the kinds of containers
+        for key, child in value.items() if type(value) is dict else enumerate(value):
+            yield from _walk(child, _join(path, str(key)))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _walk(getattr(value, field.name), _join(path, field.name))

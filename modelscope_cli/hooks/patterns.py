@@ -42,17 +42,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One parsed pattern; `str()` gives back what was typed.
-
-    Attributes:
-        body: the layer part, without `#` and `@`; empty for all leaf layers.
-        call: 0-based call of `#`, else None.
-        first, last: 1-based positions of `@` (negative from the end), else None.
-    """
+    """One parsed pattern; `str()` gives back what was typed."""
 
     text: str
-    body: str
-    call: int | None = None
+    body: str  # the layer part, without `#` and `@`; empty for all leaf layers
+    call: int | None = None  # 0-based call of `#`, else None
+    # first, last: 1-based positions of `@` (negative from the end), else None
     first: int | None = None
     last: int | None = None
 

@@ -46,7 +46,7 @@ def _storage_of(tensor: Tensor) -> list[UntypedStorage]:
         return []
     try:
         return [tensor.untyped_storage()]
-    except (RuntimeError, NotImplementedError):  # a tensor subclass without storage
+    except RuntimeError:  # a tensor subclass without storage
         return []
 
 
@@ -54,7 +54,7 @@ class TensorUse:
     """Records which layers' tensors are used by operators."""
 
     def __init__(self, model: nn.Module) -> None:
-        # names of the layers with a used parameter or buffer of their own, tied ones included
+        # Names of the layers with a used parameter or buffer of their own, tied ones included
         self.layers: set[str] = set()
         self._owners: dict[int, tuple[UntypedStorage, set[str]]] = {}
         named = (
@@ -80,7 +80,7 @@ class Selection:
     """The selected layers and calls."""
 
     names: frozenset[str] | None = None  # the selected layers; None for all
-    # the exact calls, if known before the pass; the forward can stop after the last
+    # The exact calls, if known before the pass; the forward can stop after the last
     wanted: frozenset[tuple[str, int]] | None = None
     is_innermost_only: bool = False  # whether to skip blocks, whose output is that of an inner layer
     notes: tuple[str, ...] = ()  # how ambiguous patterns were read

@@ -2,6 +2,7 @@
 
 import operator
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,7 +31,8 @@ class Snapshot:
             if isinstance(container, _CONTAINERS)
         ]
         # TorchScript's training flags are not in `__dict__`.
-        self._training = [(module, module.training) for module in model.modules() if _is_script(module)]
+        scripts = (module for module in model.modules() if isinstance(module, torch.jit.ScriptModule))
+        self._training = [(module, module.training) for module in scripts]
         # Meta tensors have no values, inference tensors cannot be written to.
         self._buffers = [
             (buffer, value)
@@ -46,7 +48,7 @@ class Snapshot:
             module.__dict__.clear()
             module.__dict__.update(attributes)
         for container, entries in self._contents:
-            _put_back(container, entries)
+            _put_back(container, *entries)
         for script, is_training in self._training:
             script.train(is_training)
         for parameter, requires_grad, grad in self._parameters:
@@ -64,34 +66,34 @@ class Snapshot:
 
 def _kind(container: Any) -> Any:
     """Return the built-in class of a container, as a subclass may override its methods."""
-    return next(kind for kind in _CONTAINERS if isinstance(container, kind))
+    kind = type(container)
+    return kind if kind in _CONTAINERS else next(kind for kind in _CONTAINERS if isinstance(container, kind))
 
 
-def _entries(container: Any) -> list[Any]:
-    """Return the entries of a container, pairs for a dict."""
+def _entries(container: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the keys or items of a container, and the values of a dict."""
     kind = _kind(container)
-    return list(kind.items(container) if issubclass(kind, dict) else kind.__iter__(container))
+    if not kind.__len__(container):  # as most hooks, parameters and submodules
+        return (), ()
+    values = list(kind.values(container)) if issubclass(kind, dict) else ()
+    return list(kind.__iter__(container)), values
 
 
-def _put_back(container: Any, entries: list[Any]) -> None:
-    """Restore the entries of a container, unless unchanged."""
+def _put_back(container: Any, keys: Sequence[Any], values: Sequence[Any]) -> None:
+    """Restore the entries of a container, unless it holds the same objects in the same order."""
     kind = _kind(container)
-    if _are_same(_entries(container), entries):
+    if (
+        kind.__len__(container) == len(keys)
+        and all(map(operator.is_, kind.__iter__(container), keys))
+        and all(map(operator.is_, kind.values(container) if values else (), values))
+    ):
         return
     kind.clear(container)
     if issubclass(kind, dict):
-        for key, value in entries:
+        for key, value in zip(keys, values, strict=True):
             kind.__setitem__(container, key, value)
     else:
-        (kind.extend if kind is list else kind.update)(container, entries)
-
-
-def _are_same(now: list[Any], before: list[Any]) -> bool:
-    """Tell whether these are the same objects, or pairs of objects, in the same order."""
-    return len(now) == len(before) and all(
-        a is b or (type(a) is tuple is type(b) and len(a) == len(b) and all(map(operator.is_, a, b)))
-        for a, b in zip(now, before, strict=True)
-    )
+        (kind.extend if kind is list else kind.update)(container, keys)
 
 
 def _copied(tensor: Tensor) -> Tensor | None:
@@ -138,10 +140,6 @@ def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
         return (tensor.to_dense(),)
     whole = tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
     return tuple(getattr(whole, name)() for name in _OF_LAYOUT.get(tensor.layout, ())) or (tensor,)
-
-
-def _is_script(module: nn.Module) -> bool:
-    return isinstance(module, torch.jit.ScriptModule)
 
 
 class RandomState:

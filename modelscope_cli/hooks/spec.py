@@ -66,7 +66,7 @@ class Action:
     """The arguments of an action."""
 
     example: str  # its syntax
-    # one parser per argument; raises ValueError with the reason, `not a number`
+    # One parser per argument; raises ValueError with the reason, `not a number`
     reads: tuple[Callable[[str], Argument], ...] = ()
 
 

@@ -300,6 +300,15 @@ def factor_of(node: Any) -> float | None:
     return float(factor) if isinstance(factor, int | float) else None
 
 
+def saved_in(node: Any, name: str) -> Tensor | None:
+    """Return the tensor that a graph node keeps as `name` for its derivative; None if it is changed or unknown."""
+    try:
+        tensor = getattr(node, f"_saved_{name}", None)
+    except RuntimeError:
+        return None
+    return tensor if isinstance(tensor, Tensor) else None
+
+
 def children_of(value: Any) -> Children | None:
     """Return the children of a tuple, list, dict or other registered container; None for anything else."""
     pytree = getattr(torch.utils, "_pytree", None)

@@ -40,6 +40,7 @@ from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, frames_of, is_stored_turned
 from modelscope_cli.inputs.listing import FileList, ListedImage
 from modelscope_cli.inputs.model_config import clip_of
+from modelscope_cli.inputs.named_noise import IMAGES, natural_named, patches_of
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
@@ -199,7 +200,7 @@ def open_named(
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
     if plan is None:
         refuse(request.size_options() + request.value_options(), "tensors and noise")
-    content = _Content(read, target, count_codes(module))
+    content = _Content(read, target, module)
     for name, pictures in files.items():
         content.take_pictures(name, pictures, plan)
         if n_of_each:
@@ -230,7 +231,10 @@ def open_named(
         names_of(first),
         len(paths),
     )
-    words = [f"{name} {_words(value, content)}" for name, value in read.items()]
+    words = [
+        f"{name} {_words(read[name] if name in files else value, content)}"
+        for name, value in content.values.items()
+    ]
     seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
     notes = [f"input: {'; '.join(words)}{seed}", *content.notes]
     if isinstance(outlined, tuple):
@@ -260,12 +264,13 @@ def is_shape(name: str, value: Any) -> bool:
 class _Content:
     """The value of every name."""
 
-    def __init__(self, read: Mapping[str, Any], target: ModelSide, n_codes: int) -> None:
+    def __init__(self, read: Mapping[str, Any], target: ModelSide, module: nn.Module | None) -> None:
         self.values = dict(read)  # a `ShapeSpec` for noise, stacked images, or the value itself
         self.target = target
-        self.n_codes = n_codes
-        # the images of the first name that has any, with their prepared tensors
-        self.shown: list[tuple[ListedImage, Tensor]] = []
+        self.n_codes = count_codes(module)
+        # The images of the first name that has any, with their prepared tensors; None for patches.
+        self.shown: list[tuple[ListedImage, Tensor | None]] = []
+        self._module = module
         self.notes: list[str] = []
         self._counted: str | None = None  # the name whose images are counted
 
@@ -283,12 +288,26 @@ class _Content:
             groups, notes = group_images(family, files, None, plan.is_fixed_size)
             group = groups[0]
             self.notes += notes
+        if self._take_patches(files, plan):
+            return
         prepared = prepare(plan, group)
         stacking = "custom" if family == "optical_flow" else family  # which takes one frame per name
         (self.values[name],) = collate(stacking, [f.name for f in group], [prepared[f] for f in group])
         if self._counted is None:
             self._counted = name
             self.shown = [(file, prepared[file]) for file in (group[:1] if family == "video" else group)]
+
+    def _take_patches(self, files: Group, plan: Preprocessing) -> bool:
+        """Prepare images of which the model takes patches, and the noise of a text beside them."""
+        patches = patches_of(self._module, plan.preset, lambda: [decode(file, plan.mode) for file in files])
+        if patches is None:
+            return False
+        noise = natural_named(self._module, len(files), patches) or {}
+        given = {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
+        self.values |= {**noise, **patches, **given}
+        self._counted = next(name for name in patches if name != IMAGES)
+        self.shown = [(file, None) for file in files]
+        return True
 
     def count(self, values: Mapping[str, Any]) -> int:
         """Return the number of images among drawn values; without any, see `count_images`."""
@@ -375,6 +394,7 @@ def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:
 
 
 def _pictures(
-    plan: Preprocessing | None, shown: Sequence[tuple[ListedImage, Tensor]]
+    plan: Preprocessing | None, shown: Sequence[tuple[ListedImage, Tensor | None]]
 ) -> Callable[[], tuple[Tensor, ...]]:
-    return lambda: () if plan is None else tuple(plan.picture(tensor) for _, tensor in shown)
+    tensors = [tensor for _, tensor in shown if tensor is not None]
+    return lambda: () if plan is None else tuple(map(plan.picture, tensors))

@@ -25,7 +25,7 @@ class ShapeSpec:
 
     shape: Shape
     dtype: str | None = None
-    # integers with which every row begins: the tokens of an image, or the size that the model wants to know
+    # Integers with which every row begins: the tokens of an image, or the size that the model wants to know
     row: tuple[int, ...] = ()
 
     @property

@@ -27,7 +27,7 @@ class ListedImage:
 
     name: str  # its path; for a shard member with the shard's path, `shard.tar/cat/1.jpg`
     content: bytes | None = None  # the bytes of standard input, which can be read only once
-    # an image decoded by the Python caller
+    # An image decoded by the Python caller
     image: "Image | None" = field(default=None, compare=False, repr=False)
     member: Member | None = None  # position in a shard; None for a separate file
 

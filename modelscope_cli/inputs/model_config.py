@@ -4,7 +4,7 @@ timm's models have a `pretrained_cfg`, transformers' a `config`; any module with
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,10 @@ def configured_size(module: nn.Module | None) -> tuple[int, int] | None:
     """Return height and width of the images of a model: as configured, else as an attribute of it says."""
     if (shape := configured_shape(module)) is not None:
         return shape[-2], shape[-1]
-    for part in (module, getattr(module, "visual", None)):
+    for part in (module, getattr(module, "visual", None), getattr(module, "config", None)):
         size = getattr(part, "image_size", None) or getattr(part, "img_size", None)
         sides = (size, size) if isinstance(size, int) else size
-        if isinstance(sides, tuple | list) and len(sides) == 2 and all(type(side) is int for side in sides):
+        if isinstance(sides, Sequence) and len(sides) == 2 and all(type(side) is int for side in sides):
             return sides[0], sides[1]
     return None
 
@@ -247,14 +247,16 @@ def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:
     """Return the number of image channels that the first layer of a model takes.
 
     Those of its first convolution, unless a preceding operation makes them from three or one, such as a
-    space-to-depth stem or a conversion to gray; three if the model takes both.
+    space-to-depth stem, a conversion to gray, or coordinates beside the image; three if the model takes both.
     """
-    first = first_layer(module)
+    first = first_layer(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear))
     if first is None or isinstance(first, nn.Linear):
         return 3
     choices = dict.fromkeys((3, first.in_channels, 1))
-    fitting = (n for n in choices if isinstance(first, nn.Conv2d) and _takes(module, first, (1, n, *size)))
-    return next(fitting, first.in_channels)
+    fitting = (
+        n for n in choices if not isinstance(first, nn.Conv3d) and _takes(module, first, (1, n, *size))
+    )
+    return next(fitting, 3 if isinstance(first, nn.Conv1d) else first.in_channels)
 
 
 def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
@@ -266,10 +268,12 @@ def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
     return gets_through(module, (torch.empty(shape, dtype=dtype, device="meta"),), names[id(first)])
 
 
-def first_layer(module: nn.Module | None) -> nn.Conv2d | nn.Conv3d | nn.Linear | None:
-    """Return the first registered layer, if it fixes the number of input channels or features."""
+def first_layer(
+    module: nn.Module | None, kinds: tuple[type[nn.Module], ...] = (nn.Conv2d, nn.Conv3d, nn.Linear)
+) -> Any:
+    """Return the first registered layer of these kinds, if it fixes the number of input channels or features."""
     layers = module.modules() if module is not None else ()
-    first = next((layer for layer in layers if isinstance(layer, nn.Conv2d | nn.Conv3d | nn.Linear)), None)
+    first = next((layer for layer in layers if isinstance(layer, kinds)), None)
     # A lazy layer takes any number.
     return None if isinstance(first, LazyModuleMixin) else first
 

@@ -2,17 +2,20 @@
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.grammar import ShapeSpec
 from modelscope_cli.inputs.model_config import configured_shape, transformers_config
+from modelscope_cli.inputs.preprocess import ProcessorPreset
 
 IMAGES = "pixel_values"
 _TEXT_LENGTH, _DECODER_LENGTH = 16, 4
@@ -20,10 +23,16 @@ _SIDE, _PATCHES = 224, 16  # of an image whose size is not configured, in pixels
 _FRAMES = 4  # of a clip whose length is not configured
 
 
-def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
+def natural_named(
+    module: nn.Module | None, batch: int, patches: Mapping[str, Tensor] | None = None
+) -> dict[str, Any] | None:
     """Return the inputs by name of a model for text and images, or of diffusers; None for others.
 
-    Among the integers of the text are as many image tokens as the model uses for an image.
+    They are a `ShapeSpec` each. Among the integers of the text are as many image tokens as the model uses for an
+    image.
+
+    Args:
+        patches: of `batch` images, and what describes them, in place of noise; see `patches_of`.
     """
     parameters = signature_of(module)
     if module is None or parameters is None:
@@ -35,23 +44,52 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] 
         return None
     decoded = ShapeSpec((batch, _DECODER_LENGTH), "int64")
     has_decoder = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters
+    images: Mapping[str, Any] = patches or _images(config, parameters, configured_shape(module), batch)
     if text is None:
-        images = _images(config, parameters, configured_shape(module), batch)
         return {**images, "decoder_input_ids": decoded} if has_decoder else None
     is_optional = text.default is not text.empty and next(iter(parameters)) != "input_ids"
     if is_optional and not hasattr(config, "text_config"):
         return None
-    images = _images(config, parameters, configured_shape(module), batch)
     row: tuple[int, ...] = ()
     if (token := getattr(config, "image_token_id", None)) is not None:
-        row = (token,) * _count_tokens(module, _images(config, parameters, configured_shape(module), 1))
+        one = _images(config, parameters, configured_shape(module), 1)
+        row = (token,) * (_count_tokens(module, patches or one) // (batch if patches else 1))
     most = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or _TEXT_LENGTH
     length = len(row) + max(min(_TEXT_LENGTH, most - len(row)), 1)
-    named = {"input_ids": ShapeSpec((batch, length), "int64", row), **images}
+    named: dict[str, Any] = {"input_ids": ShapeSpec((batch, length), "int64", row), **images}
     if "mm_token_type_ids" in parameters:
         kinds = (1,) * len(row) + (0,) * (length - len(row))
         named["mm_token_type_ids"] = ShapeSpec((batch, length), "int64", kinds)
     return named | ({"decoder_input_ids": decoded} if has_decoder else {})
+
+
+def patches_of(
+    module: nn.Module | None, preset: Any, decoded: Callable[[], list[Image.Image]]
+) -> dict[str, Tensor] | None:
+    """Return images as a model takes them that wants their patches, such as Qwen2-VL and SigLIP 2; None for others.
+
+    Args:
+        preset: the model's preprocessing, whose processor cuts the patches.
+        decoded: makes the images.
+    """
+    parameters = signature_of(module) or {}
+    if module is None or not parameters.keys() & {"image_grid_thw", "spatial_shapes"}:
+        return None
+    kind = type(module).__name__
+    if not isinstance(preset, ProcessorPreset):
+        message = f"{kind} takes patches of images, and no preprocessor_config.json says how they are cut"
+        raise CannotRunError(message, "leave out the images   runs it on noise")
+    made = preset.own.call(images=decoded(), return_tensors="pt")
+    grids = made.get("image_grid_thw")  # patches of all images are in one row, each followed by its tokens
+    if grids is not None and bool((grids != grids[0]).any()):
+        message = f"{kind} cuts each image by its size, and these make different numbers of patches"
+        raise CannotRunError(message, "give one image, or images of one size")
+    weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    return {
+        name: value.to(weight) if value.is_floating_point() else value.to(weight.device)
+        for name, value in made.items()
+        if name in parameters
+    }
 
 
 def image_argument(named: Mapping[str, ShapeSpec]) -> str | None:
@@ -61,28 +99,34 @@ def image_argument(named: Mapping[str, ShapeSpec]) -> str | None:
     return IMAGES if IMAGES in named else first if is_image else None
 
 
-def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Tensor] | None:
-    """Return texts as a dual encoder of transformers or open_clip takes them, such as CLIP; None for other models.
+def texts_of(module: nn.Module, texts: Sequence[str], name: str, n_images: int) -> dict[str, Tensor] | None:
+    """Return texts as a dual encoder such as CLIP or a detector such as OWL-ViT takes them; None for other models.
 
     Args:
         name: of the model; `open_clip:NAME` has a tokenizer of its own.
+        n_images: a detector is given all texts again with each image.
     """
     if is_open_clip(module):
         return {"text": _tokens_of_open_clip(module, texts, name)}
     config = transformers_config(module)
-    is_dual = (
-        config is not None and hasattr(module, "get_text_features") and IMAGES in (signature_of(module) or ())
-    )
-    if not is_dual:
+    if config is None or not (
+        is_finder(module) or (hasattr(module, "get_text_features") and takes_texts(module))
+    ):
         return None
-    from transformers import AutoTokenizer
+    import transformers
 
-    where = config.name_or_path
+    where, given = config.name_or_path, {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True, trust_remote_code=False)
-        padding = "max_length" if config.model_type.startswith("siglip") else True
-        most = config.text_config.max_position_embeddings
-        words = tokenizer(list(texts), padding=padding, truncation=True, max_length=most, return_tensors="pt")
+        if is_finder(module):
+            processor = transformers.AutoProcessor.from_pretrained(where, **given)
+            words = processor(text=[list(texts)] * n_images, return_tensors="pt")
+        else:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **given)
+            padding = "max_length" if config.model_type.startswith("siglip") else True
+            most = config.text_config.max_position_embeddings
+            words = tokenizer(
+                list(texts), padding=padding, truncation=True, max_length=most, return_tensors="pt"
+            )
     except Exception as error:  # no such file, or one from which no tokenizer can be made
         reason = " ".join(str(error).split()).partition(". ")[0][:200] or type(error).__name__
         message = f"the texts cannot be read by the tokenizer of '{where}': {reason}"
@@ -90,10 +134,31 @@ def texts_of(module: nn.Module, texts: Sequence[str], name: str) -> dict[str, Te
     return {name: value for name, value in words.items() if name in (signature_of(module) or ())}
 
 
-def takes_texts(module: nn.Module) -> bool:
+def is_finder(module: nn.Module) -> bool:
     """Tell whether a model of transformers finds what texts describe in images, such as OWL-ViT."""
+    return takes_texts(module) and "ObjectDetection" in type(module).__name__
+
+
+def takes_texts(module: nn.Module) -> bool:
+    """Tell whether a model of transformers takes text and images by name."""
     is_theirs = transformers_config(module) is not None
     return is_theirs and {"input_ids", IMAGES} <= (signature_of(module) or {}).keys()
+
+
+def texts_of_tokens(module: nn.Module, logits: Tensor, args: Any) -> Tensor:
+    """Return the number of the likeliest text of each query, `(N, queries)`.
+
+    Args:
+        logits: `(N, queries, texts)`; of Grounding DINO `(N, queries, tokens)`, where a token such as a full stop
+            ends each text.
+    """
+    ends = getattr(sys.modules[type(module).__module__], "SPECIAL_TOKENS", None)
+    if ends is None or not isinstance(args, dict):
+        return logits.argmax(2)
+    ids = args["input_ids"]
+    is_end = torch.isin(ids, torch.tensor(ends, device=ids.device))
+    of_words = logits[..., : ids.shape[1]].masked_fill(is_end[:, None], -torch.inf)
+    return (is_end.cumsum(1) - 1).gather(1, of_words.argmax(2))
 
 
 def is_open_clip(module: nn.Module) -> bool:
@@ -156,14 +221,16 @@ def _images(
     return {IMAGES: ShapeSpec((batch, channels, *sides))}
 
 
-def _count_tokens(module: nn.Module, images: Mapping[str, ShapeSpec]) -> int:
-    """Return how many tokens a model makes of one image; 0 if it cannot be asked."""
+def _count_tokens(module: nn.Module, images: Mapping[str, ShapeSpec | Tensor]) -> int:
+    """Return how many tokens a model makes of images; 0 if it cannot be asked."""
     inner = getattr(module, "model", module)
     ask = getattr(module, "get_image_features", None) or getattr(inner, "get_image_features", None)
     if ask is None:
         return 0
     weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
-    values = {name: fill(spec, weight) for name, spec in images.items()}
+    values = {
+        name: value if isinstance(value, Tensor) else fill(value, weight) for name, value in images.items()
+    }
     with suppress(Exception), torch.no_grad():  # of a model that wants more than these
         answer = ask(**values)
         answer = getattr(answer, "pooler_output", answer)

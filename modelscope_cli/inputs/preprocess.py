@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -40,26 +41,19 @@ _DEFAULTS = {
 
 @dataclass(slots=True)
 class Preset:
-    """Resize, crop or pad, scale to 0..1, normalise. Options change a copy.
+    """Resize, crop or pad, scale to 0..1, normalise. Options change a copy."""
 
-    Attributes:
-        origin: where it was read, in words.
-        resize_size: the short side, or height and width.
-        crop_size: height and width of the crop; None without one.
-        mean, std: one value per channel, on the scale 0..1.
-        mode: `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
-            image into it and fills the rest with the mean colour.
-        antialias: as Pillow always does; False resizes like OpenCV, or a tensor by default.
-    """
-
-    origin: str
-    resize_size: list[int]
-    crop_size: list[int] | None
+    origin: str  # where it was read, in words
+    resize_size: list[int]  # the short side, or height and width
+    crop_size: list[int] | None  # height and width of the crop; None without one
     interpolation: InterpolationMode
+    # mean, std: one value per channel, on the scale 0..1
     mean: list[float]
     std: list[float]
+    # `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
+    # image into it and fills the rest with the mean colour
     mode: str = "center"
-    antialias: bool = True
+    antialias: bool = True  # as Pillow always does; False resizes like OpenCV, or a tensor by default
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
@@ -191,21 +185,16 @@ def yolo_preset(kind: str, size: tuple[int, int], stride: int) -> Preset:
     return preset
 
 
-_FILE = "preprocessor_config.json"
+_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True, slots=True)
 class OwnProcessor:
-    """A processor's own settings; differences in the preset come from the user.
+    """A processor's own settings; differences in the preset come from the user."""
 
-    Attributes:
-        call: the processor, on the PIL backend: the torchvision one resizes a little differently.
-        resize_size: as in `Preset`; empty for other ways to resize.
-        mean, std: as in `Preset`; None if it does not scale and shift each channel.
-    """
-
-    call: Any
-    resize_size: tuple[int, ...]
+    call: Any  # the processor, on the PIL backend: the torchvision one resizes a little differently
+    resize_size: tuple[int, ...]  # as in `Preset`; empty for other ways to resize
+    # mean, std: as in `Preset`; None if it does not scale and shift each channel
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
 
@@ -215,6 +204,11 @@ class ProcessorPreset(Preset):
     """An image processor of transformers."""
 
     own: OwnProcessor
+
+    @property
+    def is_of_channels(self) -> bool:
+        """Whether it makes channels, height and width of an image, and no patches or tiles."""
+        return self.own.mean is not None
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
@@ -239,7 +233,10 @@ class ProcessorPreset(Preset):
         """Return where a file is in the input; None where the processor crops."""
         if self.crop_size is not None and getattr(self.own.call, "do_center_crop", False):
             return None
-        return Placement(size, (seen[1] / size[0], seen[0] / size[1]))
+        width, height = size
+        if type(self.own.call).__name__.startswith("Owlv2") and self.own.call.do_pad:
+            width = height = max(size)  # padded to a square on the right and below, then resized
+        return Placement(size, (seen[1] / width, seen[0] / height))
 
     def words(self) -> list[str]:
         """Return the processor's resizing in words, one step each."""
@@ -280,7 +277,7 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
     resized, (mean, std) = _resize_size(call), _values(call)
     resample = Image.Resampling(getattr(call, "resample", None) or Image.Resampling.BILINEAR)
     return ProcessorPreset(
-        origin=f"{_FILE} of {where if os.path.isdir(where) else 'hf:' + where}",
+        origin=f"{Path(_file_of(where) or where).name} of {'' if os.path.isdir(where) else 'hf:'}{where}",
         resize_size=list(resized),
         crop_size=_crop_size(call),
         interpolation=InterpolationMode(resample.name.lower()),
@@ -317,23 +314,24 @@ def _processor(where: str) -> Any:
 def _file_of(where: str) -> str | None:
     """Return the image processor file in a folder or a cached repository; None without one."""
     if os.path.isdir(where):
-        file = os.path.join(where, _FILE)
-        return file if os.path.isfile(file) else None
+        files = [os.path.join(where, name) for name in _FILES]
+        return next(filter(os.path.isfile, files), None)
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
-        cached = try_to_load_from_cache(where, _FILE) if where else None
+        cached = [try_to_load_from_cache(where, name) for name in _FILES] if where else []
     except HFValidationError:  # not a valid repository name
         return None
-    return cached if isinstance(cached, str) else None
+    return next((file for file in cached if isinstance(file, str)), None)
 
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
     tensor = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
+    tensor = tensor[0] if tensor.ndim == 3 else tensor  # patches
     while tensor.ndim > 3 and len(tensor) == 1:  # a batch of one clip of one frame
         tensor = tensor[0]
-    return tensor.float()  # tiles or patches of an image, which are refused, have other dimensions
+    return tensor.float()  # tiles or patches of an image have other dimensions
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
@@ -381,30 +379,21 @@ _MAX_ASPECT = 8
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """Preprocessing of every image.
-
-    Attributes:
-        preset: a torchvision preset, called unchanged; it alone decides the result.
-        mode: `RGB` or `L`, the mode to decode to.
-        mean, std: one value per channel, as the preset normalises.
-        words: full description; `brief`: a short one.
-        is_fixed_size: whether all images come out the same size.
-        flow_size: height and width for optical flow, whose preset does not resize; None for the original size.
-        is_reversed: whether channels are blue, green, red, as OpenCV decodes an image.
-        is_turned: whether the EXIF orientation is applied, on decoding rather than in `apply`.
-    """
+    """Preprocessing of every image."""
 
     family: str
-    preset: Any
-    mode: str
+    preset: Any  # a torchvision preset, called unchanged; it alone decides the result
+    mode: str  # `RGB` or `L`, the mode to decode to
+    # mean, std: one value per channel, as the preset normalises
     mean: list[float]
     std: list[float]
-    words: str
-    brief: str
-    is_fixed_size: bool
+    words: str  # full description
+    brief: str  # short description
+    is_fixed_size: bool  # whether all images come out the same size
+    # Height and width for optical flow, whose preset does not resize; None for the original size
     flow_size: tuple[int, int] | None
-    is_reversed: bool = False
-    is_turned: bool = True
+    is_reversed: bool = False  # whether channels are blue, green, red, as OpenCV decodes an image
+    is_turned: bool = True  # whether the EXIF orientation is applied, on decoding rather than in `apply`
 
     def apply(self, image: Image.Image, name: str) -> Tensor:
         """Return the image as the model receives it, `(C, H, W)` float32 on the CPU."""

@@ -24,7 +24,7 @@ from modelscope_cli.inputs.preprocess import (
     Preset,
     ProcessorPreset,
 )
-from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.inputs.request import InputRequest, refuse
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -57,6 +57,9 @@ def plan_preprocessing(
         check_image_processor(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
+    if isinstance(preset, ProcessorPreset) and not preset.is_of_channels:
+        changes = request.size_options() + request.value_options()
+        refuse(changes, f"prepared by {type(preset.own.call).__name__} alone")
     sides = [] if transforms is not None else list(configured_size(module) or ())
     if sides and {*sides} != {*(getattr(preset, "crop_size", None) or ())}:
         preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
@@ -150,6 +153,8 @@ def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, i
     if isinstance(preset, Preset):
         steps += preset.words()
         resize = crop = None
+    if isinstance(preset, ProcessorPreset) and not preset.is_of_channels:
+        return ", ".join(steps)
     if family == "optical_flow":
         where = by(flow_size) if flow_size else f"multiples of {FLOW_STEP}, at most 520 x 960 pixels in area"
         steps.append(f"resize to {where} (bilinear)")
@@ -174,6 +179,8 @@ def _in_brief(preset: Any, mean: list[float], std: list[float]) -> list[str]:
     imagenet = _IMAGENET_WEIGHTS.transforms()
     if isinstance(preset, Letterbox):
         return [*preset.words(), "not normalised"]
+    if isinstance(preset, ProcessorPreset) and not preset.is_of_channels:
+        return preset.words()
     steps = [f"resized to {_size(resize)}"] if resize else []
     if crop and crop != resize:
         steps.append(f"centre crop {_size(crop)}")
@@ -206,16 +213,11 @@ _VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """One way to prepare images.
-
-    Attributes:
-        name: its name; `kind`: `crop`, `resize`, `values`, `channels` or `turning`.
-        what: description of the change.
-    """
+    """One way to prepare images."""
 
     name: str
-    kind: str
-    what: str
+    kind: str  # `crop`, `resize`, `values`, `channels` or `turning`
+    what: str  # description of the change
     plan: Preprocessing
 
 
@@ -226,7 +228,8 @@ def variations(plan: Preprocessing, *, is_framed_alike: bool = True) -> tuple[Va
         is_framed_alike: whether `plain(plan)` prepares an image as `plan` does; else its size cannot be varied.
     """
     geometry = [*_crops(plan), *_resizes(plan)] if is_framed_alike else []
-    return (*geometry, *_values(plan), *_channels(plan), _unturned(plan))
+    unturned = Varied("EXIF ignored", "turning", "EXIF rotation ignored", replace(plan, is_turned=False))
+    return (*geometry, *_values(plan), *_channels(plan), unturned)
 
 
 def plain(plan: Preprocessing) -> Preprocessing:
@@ -311,10 +314,6 @@ def _channels(plan: Preprocessing) -> Iterator[Varied]:
     if plan.mode == "RGB":
         description = "channels in BGR order, as OpenCV reads them"
         yield Varied("BGR", "channels", description, replace(plan, is_reversed=True))
-
-
-def _unturned(plan: Preprocessing) -> Varied:
-    return Varied("EXIF ignored", "turning", "EXIF rotation ignored", replace(plan, is_turned=False))
 
 
 def _changed(plan: Preprocessing, name: str, kind: str, what: str, **changes: Any) -> Varied:

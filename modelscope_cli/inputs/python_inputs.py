@@ -1,6 +1,5 @@
 """Open inputs: typed words, or Python's paths, images, tensors and loaders."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -10,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, names_of, shapes_of
 from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.forward_signature import arrange_named
@@ -40,12 +39,6 @@ def _open_beside_text(
     wanted = natural_named(module, n_images) or {}
     name = image_argument(wanted) or IMAGES
     shape = wanted[name].shape
-    if len(shape) < 4:
-        message = (
-            f"{type(module).__name__} takes image patches by name, and image files are not cut into patches"
-        )
-        what = shlex.quote(request.files[0]) if request.files else "the images"
-        raise CannotRunError(message, f"leave out {what}   runs it on noise")
     rest = replace(request, files=())
     if name != IMAGES and request.size is None:
         rest = replace(rest, size=f"{shape[-2]},{shape[-1]}")

@@ -70,7 +70,7 @@ class GivenTruth:
 
     name: str  # its name in messages
     by_name: Mapping[str, Words] | None = None  # the classes of each image by name
-    # the classes of each image in order. If both are None, the folder of an image is its class.
+    # The classes of each image in order. If both are None, the folder of an image is its class.
     in_order: Sequence[Words] | None = None
     root: Path = Path()  # the folder that names in a file are relative to
 

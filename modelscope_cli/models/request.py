@@ -28,17 +28,13 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Headers read to identify a checkpoint's model, kept so that they are read once.
+    """Headers read to identify a checkpoint's model, kept so that they are read once."""
 
-    Attributes:
-        path, key: the request they were read for.
-        architecture: the matching architecture, or the nearest.
-    """
-
+    # path, key: the request they were read for
     path: Path
     key: str | None
     contents: "Contents"
-    architecture: "Identified"
+    architecture: "Identified"  # the matching architecture, or the nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class Problem:
     where: str | None  # the layer, tensor, image or call it is about; None for the whole
     message: str
     hint: str
-    # relative to the root of the repository where it is in one, else as typed; None where no file is known
+    # Relative to the root of the repository where it is in one, else as typed; None where no file is known
     file: str | None = None
     line: int = 1
     is_known: bool = False  # the baseline has it, so that it does not count

@@ -13,17 +13,13 @@ _Signature = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Rows of blocks with the same structure as an earlier one.
+    """Rows of blocks with the same structure as an earlier one."""
 
-    Attributes:
-        start, stop: the range of row indices, `stop` excluded.
-        names: of the blocks; `like`: of the earlier one.
-    """
-
+    # start, stop: the range of row indices, `stop` excluded
     start: int
     stop: int
-    names: tuple[str, ...]
-    like: str
+    names: tuple[str, ...]  # names of the blocks
+    like: str  # name of the earlier block
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,12 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
-
-def _momentum(row: BatchNormDrift) -> str:
-    return "1/n" if row.momentum is None else numbers.number(row.momentum)
-
-
 COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     *field_columns(BatchNormDrift, "type channels"),
-    *field_columns(BatchNormDrift, "momentum", text=_momentum),
+    *field_columns(
+        BatchNormDrift, "momentum", text=lambda r: "1/n" if r.momentum is None else numbers.number(r.momentum)
+    ),
     *field_columns(BatchNormDrift, "mean_gap var_ratio var_ratio_min var_ratio_max mean_move var_move"),
     *field_columns(BatchNormDrift, "is_frozen", text=lambda r: "frozen" if r.is_frozen else ""),
 )

@@ -24,13 +24,13 @@ class Column:
     key: str  # its name in tsv, csv and `--columns`
     title: str  # its heading for people
     value: Callable[[Any], Value]  # returns the raw value of a row, for machines
-    # returns the value as text for people; None for the value itself
+    # Returns the value as text for people; None for the value itself
     text: Callable[[Any], str] | None = None
     is_number: bool = True  # aligned to the right
     rank: int = 1  # in a narrow terminal the highest rank is dropped first; 0 is never dropped
     is_shown: bool = True  # whether the terminal shows it; tsv and csv always have it
     wraps: bool = False  # sentences that may wrap in a narrow terminal
-    # returns a formatter for all values of the column; a non-empty `text` takes precedence
+    # Returns a formatter for all values of the column; a non-empty `text` takes precedence
     notation: Notation | None = None
     is_bad: Callable[[Any], bool] = lambda row: False  # whether to highlight the cell
     missing: str = ""  # text for a missing value
@@ -155,16 +155,16 @@ class Sheet:
     columns: tuple[Column, ...]
     rows: tuple[Any, ...]
     facts: tuple[tuple[str, str], ...] = ()  # `(label, text)` lines under the table: totals, model and input
-    # whether a row is less important (a layer that was never called)
+    # Whether a row is less important (a layer that was never called)
     is_dim: Callable[[Any], bool] = lambda row: False
     is_bad: Callable[[Any], bool] = lambda row: False  # whether to mark a row (NaN, dead channels)
-    # the column `name` has dotted names of layers or parameters: in a terminal repeated blocks of a long
+    # The column `name` has dotted names of layers or parameters: in a terminal repeated blocks of a long
     # table are folded, and long names are truncated at the start
     is_by_layer: bool = False
     is_tree: bool = False  # the text of the first column depends on the row before
     is_catalogue: bool = False  # all rows matter equally, so a terminal shows all of them
     is_sorted: bool = False  # the rows are in a requested order
-    # labels of the facts that explain a column or a term; a page folds them
+    # Labels of the facts that explain a column or a term; a page folds them
     definitions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -204,7 +204,7 @@ class View:
     """The requested columns and rows of a table."""
 
     columns: str | None = None  # column keys, separated by commas; None for all
-    # the key of the column to sort by, optionally with `:asc` or `:desc`; by default numbers descend and
+    # The key of the column to sort by, optionally with `:asc` or `:desc`; by default numbers descend and
     # texts ascend. None keeps the order.
     sort: str | None = None
     top: int | None = None  # number of rows; None for all

@@ -167,13 +167,13 @@ class Rule(ListedRule):
 
     needs: frozenset[str]  # the fields of `Evidence` it requires
     judge: Callable[[Evidence, Any], Iterable[Sighting]]  # yields every place where the rule is broken
-    # format of the threshold: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000)
+    # Format of the threshold: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000)
     kind: str = "number"
     most: float = math.inf  # the largest possible value: 1 for a fraction
     wants: frozenset[str] = frozenset()  # optional fields of `Evidence`
-    # codes of earlier rules whose finding in a layer explains one of this rule there
+    # Codes of earlier rules whose finding in a layer explains one of this rule there
     yields_to: tuple[str, ...] = ()
-    # returns why it cannot be judged here, None if it can
+    # Returns why it cannot be judged here, None if it can
     excuse: Callable[[Evidence, Any], str | None] = always
 
 

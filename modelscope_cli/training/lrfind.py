@@ -25,20 +25,15 @@ from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The schedule of a range test.
+    """The schedule of a range test."""
 
-    Attributes:
-        low, high: first and last learning rate.
-        smoothing: weight of the past in the smoothed loss, 0..1.
-        diverged: stop once the smoothed loss is this many times its lowest value.
-    """
-
+    # low, high: first and last learning rate
     low: float = 1e-5
     high: float = 10.0
     steps: int = 100
     is_linear: bool = False
-    smoothing: float = 0.9
-    diverged: float = 4.0
+    smoothing: float = 0.9  # weight of the past in the smoothed loss, 0..1
+    diverged: float = 4.0  # stop once the smoothed loss is this many times its lowest value
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -53,18 +48,15 @@ class LrSweep(Callback):
 
     The smoothed loss is the exponential average, divided by `1 - smoothing^n` for its start at 0 (as in Adam,
     Kingma & Ba 2015).
-
-    Attributes:
-        lr, losses, smoothed: of every step.
-        stopped: why it ended.
     """
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
+        # lr, losses, smoothed: of every step
         self.lr: list[float] = []
         self.losses: list[float] = []
         self.smoothed: list[float] = []
-        self.stopped = ""
+        self.stopped = ""  # why it ended
         self._average = 0.0
 
     def begin_batch(self, run: Runner) -> None:

@@ -149,16 +149,12 @@ class StepSums:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Mergeable statistics of one call at one step.
-
-    Attributes:
-        grad_squares: squared norm of the gradient at the output; None without one.
-        saturated: number of saturated values, or rows, and of all; None for layers that do not saturate.
-    """
+    """Mergeable statistics of one call at one step."""
 
     moments: Moments
     counts: tuple[int, ...]
-    grad_squares: float | None
+    grad_squares: float | None  # squared norm of the gradient at the output; None without one
+    # Number of saturated values, or rows, and of all; None for layers that do not saturate
     saturated: tuple[int, int] | None = None
 
     def to_list(self) -> list[Any]:

@@ -9,9 +9,9 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.forward_signature import suggestion
-from modelscope_cli.inputs.named_noise import natural_named
+from modelscope_cli.inputs.named_noise import natural_named, texts_of_tokens
 
 transformers = pytest.importorskip("transformers")
 VISION = {
@@ -106,11 +106,155 @@ def test_text_and_image_tokens_are_filled_in(build: Any, n_tokens: int, photo: P
     assert named["input_ids"].row == (100,) * n_tokens
     assert ms.summary(model).totals.params == sum(p.numel() for p in model.parameters())
     assert ms.stats(model).layers
-    if build is qwen:
-        with pytest.raises(CannotRunError, match="image patches"):
+    if build in (qwen, siglip2):
+        with pytest.raises(CannotRunError, match="takes patches of images"):
             ms.stats(model, photo)
-    elif build is not siglip2:  # whose processor cuts patches, too
+    else:
         assert ms.stats(model, [photo, photo]).run.input.n_files == 2
+
+
+def words_of(**special: int) -> Any:
+    """Return a tokenizer of few words, as BERT's with the numbers of its `special` tokens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    known = {"<pad>": 0, "<unk>": 1, "</s>": 2, "a": 3, "cat": 4, "dog": 5, "red": 6, **special}
+    inner = Tokenizer(models.WordLevel(known, "<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    if special:
+        template = list(special.items())[:2]
+        inner.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=template)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=6
+    )
+
+
+SIDE = {"height": 32, "width": 32}
+SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def owl(version: str) -> tuple[Any, Any]:
+    text = {**SMALL, "vocab_size": 50, "max_position_embeddings": 6}
+    vision = {**SMALL, "image_size": 32, "patch_size": 8}
+    config = getattr(transformers, f"Owl{version}Config")
+    model = getattr(transformers, f"Owl{version}ForObjectDetection")
+    resizer = getattr(transformers, f"Owl{version}ImageProcessor")(size=SIDE)
+    processor = getattr(transformers, f"Owl{version}Processor")(resizer, words_of())
+    return model(config(text_config=text, vision_config=vision, projection_dim=16)), processor
+
+
+def grounding_dino() -> tuple[Any, Any]:
+    backbone = transformers.ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 8, 16, 16],
+        depths=[1, 1, 1, 1],
+        out_features=["stage2", "stage3", "stage4"],
+    )
+    parts = {
+        f"{part}_{name}": n
+        for part in ("encoder", "decoder")
+        for name, n in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 24), ("n_points", 2))
+    }
+    config = transformers.GroundingDinoConfig(
+        backbone_config=backbone,
+        text_config=transformers.BertConfig(**SMALL, vocab_size=1100, max_position_embeddings=64),
+        **{**parts, "d_model": 32, "num_queries": 7, "max_text_len": 64, "num_feature_levels": 3},
+    )
+    tokenizer = words_of(**{"[CLS]": 101, "[SEP]": 102, ".": 1012})
+    tokenizer.model_max_length = 64
+    resizer = transformers.GroundingDinoImageProcessor(size=SIDE)
+    return transformers.GroundingDinoForObjectDetection(config), transformers.GroundingDinoProcessor(
+        resizer, tokenizer
+    )
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    files = [tmp_path / f"{n}.png" for n in range(3)]
+    for n, file in enumerate(files):
+        Image.effect_noise((50, 40), 60 + 20 * n).convert("RGB").save(file)
+    return files
+
+
+def saved(folder: Path, model: Any, processor: Any) -> Any:
+    """Save a model and its processor; return the processor as the tool reads it."""
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+
+
+@pytest.mark.parametrize("build", [lambda: owl("ViT"), lambda: owl("v2"), grounding_dino])
+def test_labels_are_what_a_detector_finds(build: Any, photos: list[Path], tmp_path: Path) -> None:
+    """Boxes, scores and labels are those that the processor of the model makes of the same outputs."""
+    torch.manual_seed(0)
+    model, processor = build()
+    processor.image_processor = saved(tmp_path / "net", model.eval(), processor)
+    images, texts = [Image.open(file) for file in photos], ["a cat", "red", "a dog"]
+    words = processor(text=[texts] * 3, images=images, return_tensors="pt")
+    with torch.no_grad():
+        answer = model(**words)
+    more = {"text_threshold": 0.0, "input_ids": words["input_ids"]} if "Dino" in type(model).__name__ else {}
+    truth = processor.post_process_grounded_object_detection(
+        answer, threshold=0.0, target_sizes=[(40, 50)] * 3, **more
+    )
+    limits = torch.tensor([50.0, 40.0] * 2)
+    for found, expected in zip(
+        ms.predict(f"hf:{tmp_path / 'net'}", photos, labels=texts, top=999), truth, strict=True
+    ):
+        order = expected["scores"].argsort(descending=True, stable=True)
+        scores = torch.tensor([guess.score for guess in found.top])
+        torch.testing.assert_close(scores, expected["scores"][order])
+        boxes = torch.tensor([guess.box for guess in found.top])
+        inside = torch.minimum(expected["boxes"][order].clamp_min(0), limits)
+        torch.testing.assert_close(boxes, inside, atol=1e-3, rtol=0)
+        if not more:
+            assert [guess.index for guess in found.top] == expected["labels"][order].tolist()
+        assert {guess.label for guess in found.top} <= {*texts}
+
+
+def test_each_word_of_grounding_dino_belongs_to_its_text() -> None:
+    """`[CLS] a cat . red . [SEP]`: the full stops end the texts, and never decide."""
+    model, _ = grounding_dino()
+    ids = torch.tensor([[101, 3, 4, 1012, 6, 1012, 102]])
+    logits = torch.full((1, 4, 64), -torch.inf)
+    logits[0, :, :7] = torch.tensor(
+        [[9, 1, 2, 0, 0, 0, 0], [0, 1, 2, 9, 3, 0, 0], [0, 0, 1, 0, 0, 9, 0], [0, 0, 0, 0, 1, 0, 9.0]]
+    )
+    assert texts_of_tokens(model, logits, {"input_ids": ids}).tolist() == [[0, 1, 0, 1]]
+
+
+def test_images_are_cut_into_patches_by_the_processor(photos: list[Path], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    resizer = transformers.Siglip2ImageProcessor(patch_size=8, max_num_patches=16)
+    model = siglip2().eval()
+    cutter = saved(tmp_path / "siglip", model, transformers.Siglip2Processor(resizer, words_of()))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "siglip")
+    texts, images = ["a cat", "a dog", "red"], [Image.open(file) for file in photos]
+    words = tokenizer(texts, padding="max_length", max_length=64, return_tensors="pt")
+    pixels = cutter(images=images, return_tensors="pt")
+    with torch.no_grad():
+        scores = model(input_ids=words.input_ids, attention_mask=words.attention_mask, **pixels)
+    record = ms.predict(f"hf:{tmp_path / 'siglip'}", photos, labels=texts)
+    for one, expected in zip(record, scores.logits_per_image, strict=True):
+        logits = {guess.index: guess.logit for guess in one.top}
+        assert [logits[n] for n in range(3)] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_as_many_image_tokens_as_patches_of_the_image(photos: list[Path], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sides = {"patch_size": 8, "merge_size": 2, "min_pixels": 256, "max_pixels": 4096}
+    cutter = saved(tmp_path / "qwen", qwen(), transformers.Qwen2VLImageProcessor(**sides))
+    pixels = cutter(images=[Image.open(file) for file in photos[:2]], return_tensors="pt")
+    record = ms.stats(f"hf:{tmp_path / 'qwen'}", photos[:2])
+    of = {row.name: row for row in record.inputs}
+    assert of["pixel_values"].shape == tuple(pixels["pixel_values"].shape)
+    assert of["pixel_values"].mean == pytest.approx(float(pixels["pixel_values"].mean()), rel=1e-4)
+    n_tokens = int(pixels["image_grid_thw"][0].prod()) // 4
+    assert of["input_ids"].shape == (2, n_tokens + 16)
+    Image.new("RGB", (60, 20)).save(tmp_path / "wide.png")
+    with pytest.raises(CannotRunError, match="different numbers of patches"):
+        ms.stats(f"hf:{tmp_path / 'qwen'}", [photos[0], tmp_path / "wide.png"])
+    with pytest.raises(UsageError, match="Qwen2VLImageProcessor"):
+        ms.stats(f"hf:{tmp_path / 'qwen'}", photos[0], size=32)
 
 
 def test_a_dual_encoder_needs_texts(photo: Path) -> None:
@@ -121,14 +265,7 @@ def test_a_dual_encoder_needs_texts(photo: Path) -> None:
 
 def test_labels_are_texts_for_a_dual_encoder(photo: Path, tmp_path: Path) -> None:
     """The scores are those of transformers for the same ids and pixels."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {word: n for n, word in enumerate(["<pad>", "<unk>", "</s>", "a", "cat", "dog", "red"])}
-    inner = Tokenizer(models.WordLevel(words, "<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
+    tokenizer = words_of()
     model = clip().eval()
     model.save_pretrained(tmp_path / "clip")
     tokenizer.save_pretrained(tmp_path / "clip")

@@ -20,6 +20,7 @@ from torchvision.models.segmentation import FCN_ResNet50_Weights
 from torchvision.models.video import MViT_V2_S_Weights, R3D_18_Weights
 from torchvision.transforms import functional as F
 
+import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.preprocess import Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
@@ -290,3 +291,20 @@ def test_a_point_of_the_input_is_found_in_the_file(mode, size):
     x, y = (bright.sum(0) @ columns / bright.sum(), bright.sum(1) @ rows / bright.sum())
     place = plan.placement(size, tuple(seen.shape[-2:]))
     assert place.point(float(x), float(y)) == pytest.approx((left + 4, top + 4), abs=0.15)
+
+
+def test_coordinates_beside_an_image_are_not_its_channels(tmp_path):
+    """A Fourier neural operator appends two coordinates and flattens the pixels."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lift = nn.Conv1d(3, 4, 1)
+            self.image_size = 8
+
+        def forward(self, x):
+            grid = torch.zeros_like(x).expand(-1, 2, -1, -1)
+            return self.lift(torch.cat([x, grid], 1).flatten(2)).mean(2)
+
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    assert ms.stats(Net(), tmp_path / "a.png").run.input.shape == ((1, 1, 8, 8),)

@@ -158,23 +158,17 @@ class AblationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ablations:
-    """Results of `ablate`; `rows` are sorted by effect.
-
-    Attributes:
-        output, score_name: the kind of output, and the name of the followed number.
-        output_note: how the output was interpreted, where that is ambiguous.
-        why_whole: why every pass runs the whole model; None if passes start at the changed layer.
-        called: the names of all layers that ran.
-    """
+    """Results of `ablate`; `rows` are sorted by effect."""
 
     baseline: Baseline
     rows: tuple[Ablation, ...]
     classes: int
+    # output, score_name: the kind of output, and the name of the followed number
     output: str
     score_name: str
-    output_note: str | None
-    why_whole: str | None
-    called: frozenset[str]
+    output_note: str | None  # how the output was interpreted, where that is ambiguous
+    why_whole: str | None  # why every pass runs the whole model; None if passes start at the changed layer
+    called: frozenset[str]  # the names of all layers that ran
     images: int
     warnings: tuple[Notice, ...]
 

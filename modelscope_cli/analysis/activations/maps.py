@@ -80,7 +80,7 @@ class CapturedOutput:
     """One output of one call for the first image."""
 
     record: FeatureMap  # the row, without a file until it is drawn
-    # a copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
+    # A copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
     # `record.problem`
     maps: Tensor | None
     has_channels: bool = True  # whether the maps are the channels that hooks and masks count

@@ -393,15 +393,16 @@ def to_row(activation: Activation) -> ActivationStats:
     )
     if activation.problem or moments is None:
         return row
-    row = replace(row, nan_count=moments.n_nan, inf_count=moments.n_inf)
+    known: dict[str, Any] = {"nan_count": moments.n_nan, "inf_count": moments.n_inf}
     if moments.alive is not None:
         dead = tuple(channel for channel, is_alive in enumerate(moments.alive) if not is_alive)
-        row = replace(row, dead_channels=len(dead), dead_indices=dead, channel_zeros=moments.channel_zeros)
+        known |= {"dead_channels": len(dead), "dead_indices": dead, "channel_zeros": moments.channel_zeros}
     if not moments.n:
-        return replace(row, problem="no finite value" if moments.numel else "no elements")
+        return replace(row, **known, problem="no finite value" if moments.numel else "no elements")
     histogram = moments.histogram
     return replace(
         row,
+        **known,
         mean=moments.mean,
         std=moments.std,
         mad=moments.mad,

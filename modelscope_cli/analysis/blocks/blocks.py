@@ -69,13 +69,13 @@ class Blocks:
             share: whether the other processes that torchrun has started make the same call.
         """
         self._verified = _CURRENT.get()
-        # whether other processes make the same call
+        # Whether other processes make the same call
         self.is_shared = share and is_started_by_torchrun() and self._verified is None
         self._ranks = find_ranks() if self.is_shared else Ranks()
-        # whether this process writes the results
+        # Whether this process writes the results
         self.is_first = self._ranks.is_first and self._verified is None
         self.out = os.fspath(out) if out is not None else None  # the folder of the result; None without one
-        # whether the result has a folder, written here, by another process or earlier
+        # Whether the result has a folder, written here, by another process or earlier
         self.has_folder = self.out is not None or self.is_shared or self._verified is not None
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
         self._is_again = resume or (self._ranks.attempt > 0 and self._has_begun())

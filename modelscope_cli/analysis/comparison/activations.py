@@ -26,7 +26,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference, LayerRank, LayerRanking
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Arguments, CallInputs
 
 _N_KEPT = 3  # layers that a ranking keeps together
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
@@ -136,9 +136,9 @@ class Activations:
     """What `diff_activations` finds."""
 
     rows: tuple[LayerDifference, ...]  # in execution order
-    # the same, with the rows of a B that is a program that the patterns leave out
+    # The same, with the rows of a B that is a program that the patterns leave out
     examined: tuple[LayerDifference, ...]
-    # images whose highest output is another class in B; None for outputs without classes
+    # Images whose highest output is another class in B; None for outputs without classes
     labels_changed: int | None = None
     matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 
@@ -281,7 +281,7 @@ def _add(
     elif x is not None and y is not None and difference.status == "same":
         try:
             row.pending = sum_up(x.tensor, y.tensor)
-        except (TypeError, RuntimeError, NotImplementedError) as error:
+        except (TypeError, RuntimeError) as error:
             # An output that cannot be compared is reported in its row and does not end the run.
             row.fail(in_one_line(error, 200))
 
@@ -333,9 +333,7 @@ class _Swapped(Intervention):
     def __init__(self, other: Side, names: Set[str]) -> None:
         self._other, self._names = other, names
 
-    def change_output(
-        self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
-    ) -> Any:
+    def change_output(self, call: Call, module: nn.Module, inputs: CallInputs, output: Any) -> Any:
         if call.name not in self._names:
             return output
         loaded = self._other.loaded

@@ -40,16 +40,12 @@ class Value:
 
 
 class OnnxProgram:
-    """The graph of an ONNX file, run by onnxruntime.
-
-    Attributes:
-        values: in execution order; `outputs` are the names of some.
-        rule: how layers are matched, for the record.
-    """
+    """The graph of an ONNX file, run by onnxruntime."""
 
     def __init__(self, net: OnnxNet) -> None:
         self.net = net
         nodes = [node for node in net.model.nodes if node.op_type != "Constant"]
+        # Values in execution order; `outputs` are the names of some
         self.values = tuple(
             Value(
                 name,
@@ -62,6 +58,7 @@ class OnnxProgram:
             if name
         )
         self.outputs = tuple(one.name for one in net.model.outputs)
+        # How layers are matched, for the record
         self.rule = "the scopes in the file" if net.model.has_scopes else "the names of its nodes"
         self._nbytes: dict[str, int] = {}
 
@@ -213,7 +210,7 @@ class Matching:
 
     calls: dict[Key, Call]  # the outputs of A, in execution order
     values: dict[Key, str] = field(default_factory=dict)  # name of the value of B by output of A
-    # how an output was matched, or why it was not, where that is not by name alone
+    # How an output was matched, or why it was not, where that is not by name alone
     remarks: dict[Key, str] = field(default_factory=dict)
     by_value: int = 0  # how many layers were matched by shape and value
 

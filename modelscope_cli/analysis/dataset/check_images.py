@@ -178,7 +178,7 @@ class _Listed:
 
     files: FileList
     n_first: int  # number of images of the first side
-    # for each argument, its folder (None for lists and globs) and the end of its range of images
+    # For each argument, its folder (None for lists and globs) and the end of its range of images
     roots: tuple[tuple[Path | None, int], ...]
 
     def label(self, number: int) -> str | None:

@@ -61,23 +61,18 @@ _MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
 
 @dataclass(slots=True)
 class Totals:
-    """Totals over images; stores a few numbers per method and image, and maps of the first images only.
+    """Totals over images; stores a few numbers per method and image, and maps of the first images only."""
 
-    Attributes:
-        most_kept: the number of images whose maps are stored in `kept`.
-        words, index: the target; None once two images have different targets.
-        winner: the best method of the first image, whose maps are summed in `evidence`.
-    """
-
-    most_kept: int
+    most_kept: int  # the number of images whose maps are stored in `kept`
     images: int = 0
     logit: float = 0.0
     probability: float | None = 0.0
     score_name: str = "logit"
     passes: int = 0
+    # words, index: the target; None once two images have different targets
     words: str | None = None
     index: int | None = None
-    winner: str = ""
+    winner: str = ""  # the best method of the first image, whose maps are summed in `evidence`
     unfit: dict[str, str] = field(default_factory=dict)
     kept: list[ImageResult] = field(default_factory=list)
     evidence: EvidenceOfFolder = field(default_factory=EvidenceOfFolder)
@@ -307,18 +302,13 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Options shared by all images.
-
-    Attributes:
-        calls: label of the layer's call; empty to find the layer.
-        batch: images per pass.
-    """
+    """Options shared by all images."""
 
     aim: TargetSpec
     against: str | None
-    calls: tuple[str, ...]
+    calls: tuple[str, ...]  # label of the layer's call; empty to find the layer
     region: Region | None
-    batch: int
+    batch: int  # images per pass
 
 
 @contextmanager

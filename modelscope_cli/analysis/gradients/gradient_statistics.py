@@ -162,7 +162,7 @@ class ActivationGradients(Observer):
         self, *, is_innermost_only: bool, limit: float | None = None, clipped: Selection | None = None
     ) -> None:
         self.outputs: dict[tuple[str, int, str], _Output] = {}
-        # whether the clamp is on; a backward pass with it off gives the figures before clipping
+        # Whether the clamp is on; a backward pass with it off gives the figures before clipping
         self.is_clipping = limit is not None
         self._is_innermost_only = is_innermost_only
         self._limit = limit
@@ -401,7 +401,7 @@ class ParameterGradients:
         }
         if entry.after.value is None:
             is_frozen = not entry.value.requires_grad
-            problem = None if is_frozen else "no gradient arrived: the loss does not depend on it"
+            problem = None if is_frozen else _NOTHING
             return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
         try:
             moments = entry.after.moments()

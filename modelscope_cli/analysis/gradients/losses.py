@@ -37,20 +37,14 @@ NO_GRADIENT = (
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A scalar loss with its graph.
+    """A scalar loss with its graph."""
 
-    Attributes:
-        value: zero-dimensional.
-        name, target: in words, for the report.
-        classes: the target class of each image; empty if there are none.
-        outputs: the output tensors it was computed from: where the gradient starts.
-    """
-
-    value: Tensor
+    value: Tensor  # zero-dimensional
+    # name, target: in words, for the report
     name: str
     target: str
-    outputs: tuple[Tensor, ...]
-    classes: tuple[int, ...] = ()
+    outputs: tuple[Tensor, ...]  # the output tensors it was computed from: where the gradient starts
+    classes: tuple[int, ...] = ()  # the target class of each image; empty if there are none
 
 
 class Criterion:

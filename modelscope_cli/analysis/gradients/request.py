@@ -38,7 +38,7 @@ class GradsRequest:
     # `activations` clamps what flows through the selected layers
     clip: ClipInfo | None = None
     freeze: tuple[str, ...] = ()  # layer patterns whose parameters are not trained
-    # layer patterns outside of which nothing is trained; empty for everything
+    # Layer patterns outside of which nothing is trained; empty for everything
     train_only: tuple[str, ...] = ()
     is_training: bool = False  # run in train mode
     full_backward: bool = False  # read the gradients of activations with `register_full_backward_hook`

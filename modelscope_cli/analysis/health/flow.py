@@ -93,15 +93,11 @@ _FLAT = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Flowed:
-    """Finiteness and saturation of one call, in one batch or in several.
-
-    Attributes:
-        produces: whether finite inputs gave a non-finite output in any batch. `is_finite`: every output.
-    """
+    """Finiteness and saturation of one call, in one batch or in several."""
 
     call: Call
-    produces: bool
-    is_finite: bool
+    produces: bool  # whether finite inputs gave a non-finite output in any batch
+    is_finite: bool  # whether every output was finite
     n_saturated: int
     n_values: int
 
@@ -229,7 +225,7 @@ class ForwardSummary:
     n_images: int = 0
     outputs: tuple[Activation, ...] = ()
     flow: tuple[Flowed, ...] = ()
-    # the predicted class of every image; None where the model is not a classifier
+    # The predicted class of every image; None where the model is not a classifier
     answers: tuple[int, ...] | None = ()
     is_input_finite: bool = True
     apart: float | None = None  # the largest difference of an output from that for the very first image

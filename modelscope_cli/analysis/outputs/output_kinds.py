@@ -22,8 +22,8 @@ _FEATURES = (
     *("embed", "feature", "hidden", "last_hidden", "pooler", "pooled", "image_embed", "text_embed"),
     *("box",),
 )
-# The auxiliary heads of torchvision's models, used in training only.
-AUXILIARY = ("aux", "aux_logits", "aux_logits1", "aux_logits2")
+# The auxiliary heads of torchvision's models, used in training only; and scores of which each row is a text.
+AUXILIARY = ("aux", "aux_logits", "aux_logits1", "aux_logits2", "logits_per_text")
 
 
 def leaves_of(output: Any) -> Leaves:

@@ -28,7 +28,7 @@ from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
-from modelscope_cli.inputs.named_noise import is_open_clip, takes_texts
+from modelscope_cli.inputs.named_noise import is_finder, is_open_clip, texts_of_tokens
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -94,6 +94,13 @@ class OutputReader:
         path, main = self._main(leaves) if self.family != "optical_flow" else leaves[-1]
         if self.wanted in ("auto", "detection"):
             boxes_found = self._yolo(leaves, args) or self._queries(path, main, leaves, args)
+            if (
+                type(self.module).__name__ == "DetBenchPredict"
+            ):  # of effdet: corners, score and label in each row
+                rows = [one[one[:, 4] > 0] for one in main]
+                boxes_found = boxes_of(
+                    [{"boxes": r[:, :4], "scores": r[:, 4], "labels": r[:, 5].long()} for r in rows]
+                )
             if boxes_found is not None:
                 return ModelOutput(((path, boxes_found),), leaves)
         if self.wanted == "detection":
@@ -242,9 +249,9 @@ class OutputReader:
         ):
             return None
         n_classes, size = self._stated.n_classes, (image.shape[-2], image.shape[-1])
-        if takes_texts(self.module):  # its classes are the texts, each with a sigmoid of its own
-            best = logits.max(2)
-            return boxes_of_queries(best.values[..., None], centres, size, labels=best.indices)
+        if is_finder(self.module):  # its classes are the texts, each with a sigmoid of its own
+            labels = texts_of_tokens(self.module, logits, args)
+            return boxes_of_queries(logits.amax(2, keepdim=True), centres, size, labels=labels)
         return boxes_of_queries(logits, centres, size, has_nothing=n_classes != logits.shape[2])
 
     def _other_heads(

@@ -22,7 +22,7 @@ class EvaluatedImage:
     number: int  # in the list of images
     image: str
     truth: tuple[int, ...]  # its true classes
-    # for one class the five likeliest, the best first; for labels those that are on
+    # For one class the five likeliest, the best first; for labels those that are on
     predicted: tuple[int, ...]
     wrong: int | None  # the class with the highest score that is predicted and not true, or None
     confidence: float | None  # its score; if nothing is wrong that of the best class, for labels None
@@ -35,10 +35,10 @@ class EvaluatedBatch:
     n_classes: int
     n_images: int  # those that could be judged
     images: tuple[EvaluatedImage, ...] = ()
-    # number of pixels by classes: (truth, predicted, count)
+    # Number of pixels by classes: (truth, predicted, count)
     pixels: tuple[tuple[int, int, int], ...] | None = None
     not_numbers: tuple[str, ...] = ()  # the images whose scores are NaN, and so neither right nor wrong
-    # the absolute relative error, RMSE and share within 1.25 of each image
+    # The absolute relative error, RMSE and share within 1.25 of each image
     depths: tuple[tuple[float, ...], ...] | None = None
 
 

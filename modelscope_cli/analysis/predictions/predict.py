@@ -24,7 +24,8 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.named_noise import IMAGES, is_open_clip, takes_texts, texts_of
+from modelscope_cli.inputs.files import find_images
+from modelscope_cli.inputs.named_noise import IMAGES, is_finder, is_open_clip, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
@@ -199,31 +200,28 @@ def _written(
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The predictions for a batch, and their evaluation.
+    """The predictions for a batch, and their evaluation."""
 
-    Attributes:
-        output, classes: kind of output and number of classes. `note`: how the output was read.
-        maps: of the first images, see `OutputPart.drawn`.
-    """
-
+    # output, classes: kind of output and number of classes
     output: str
     classes: int
-    note: str | None
+    note: str | None  # how the output was read
     predictions: tuple[Prediction, ...]
     judged: EvaluatedBatch | None
-    maps: tuple[Tensor, ...] = ()
+    maps: tuple[Tensor, ...] = ()  # of the first images, see `OutputPart.drawn`
 
 
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
-    """Give the names of the classes as texts to a model that compares images with texts."""
-    given = subject.given
-    if names is None or not given.request.files:
+    """Give the names of the classes as texts to a model that compares images with them or finds what they say."""
+    given, loaded = subject.given, subject.loaded
+    images: list[Any] = [*given.images] or [*given.request.files]
+    if names is None or not images:
         return
-    texts = texts_of(subject.loaded.module, names, subject.loaded.info.name)
+    n_images = len(given.images) or len(find_images(given.request.files).files)
+    texts = texts_of(loaded.module, names, loaded.info.name, n_images)
     if texts is not None:
-        images = "image" if is_open_clip(subject.loaded.module) else IMAGES
-        named = {images: list(given.request.files), **texts}
-        subject.given = replace(given, request=replace(given.request, files=()), named=named)
+        named = {"image" if is_open_clip(loaded.module) else IMAGES: images, **texts}
+        subject.given = replace(given, request=replace(given.request, files=()), images=(), named=named)
 
 
 def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> ModelOutput:
@@ -231,10 +229,9 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     main = answer.main
     has_texts = subject.given.named is not None
     module = subject.loaded.module
-    if answer.kind == "boxes" and not has_texts and takes_texts(module):
+    if answer.kind == "boxes" and not has_texts and is_finder(module):
         message = f"{type(module).__name__} finds what texts describe, and none are given"
-        hint = "--input pixel_values=IMAGE --input input_ids=FILE.npy   the tokens of a text in each row"
-        raise CannotRunError(message, hint)
+        raise CannotRunError(message, "--labels 'a cat,a dog'   finds what these texts describe")
     is_dual = is_open_clip(module) or last_name(answer.parts[0][0]) == "logits_per_image"
     if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"

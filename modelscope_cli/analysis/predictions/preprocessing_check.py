@@ -71,22 +71,17 @@ class BatchNormInputs:
 
 
 class FirstBatchNorm(Observer):
-    """Observes the inputs of the batch norm that is called first; fresh ones are ignored.
-
-    Attributes:
-        names: of the layers that may be the first.
-        module: the first, set by the first pass.
-        into: collects its inputs.
-    """
+    """Observes the inputs of the batch norm that is called first; fresh ones are ignored."""
 
     def __init__(self, model: nn.Module) -> None:
+        # Names of the layers that may be the first
         self.names = frozenset(
             name
             for name, module in model.named_modules()
             if isinstance(module, _BatchNorm) and module.running_var is not None and not is_fresh(module)
         )
-        self.module: _BatchNorm | None = None
-        self.into = BatchNormInputs()
+        self.module: _BatchNorm | None = None  # the first, set by the first pass
+        self.into = BatchNormInputs()  # collects its inputs
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if self.module is None and isinstance(module, _BatchNorm):

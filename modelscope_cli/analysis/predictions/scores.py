@@ -50,7 +50,8 @@ def predictions_of(
 
 def in_files(predictions: tuple[Prediction, ...], batch: Batch, inputs: Inputs) -> tuple[Prediction, ...]:
     """Return the predictions with boxes in pixels of the image files; without files they stay as they are."""
-    plan, sizes = inputs.preprocessing, [tensor.shape[-2:] for _, tensor in tensors_in(batch.args)]
+    plan = inputs.preprocessing
+    sizes = [t.shape[-2:] for _, t in tensors_in(batch.args) if t.is_floating_point() and t.ndim > 2]
     has_boxes = any(guess.box is not None for prediction in predictions for guess in prediction.top)
     if not has_boxes or plan is None or len(batch.numbers) != len(predictions):
         return predictions

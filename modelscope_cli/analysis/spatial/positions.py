@@ -22,7 +22,7 @@ class Cells:
     # int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`, cells
     # row by row; `NOWHERE` for elements in none, such as a class token or padding
     ids: Tensor
-    # height and width of the grid in cells, in a video frames before them; None where all are nowhere
+    # Height and width of the grid in cells, in a video frames before them; None where all are nowhere
     grid: tuple[int, ...] | None = None
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> "Cells":
@@ -261,7 +261,7 @@ class Arranged:
 
     maps: Tensor | None  # `(C, H, W)` maps or a `(C,)` vector; None where neither fits
     note: str = ""  # in words, what was left out or put together; with no maps, why there are none
-    # all frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None
+    # All frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None
     frames: Tensor | None = None
 
     def noting(self, note: str) -> "Arranged":

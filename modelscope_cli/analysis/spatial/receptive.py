@@ -122,7 +122,7 @@ _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}  # index 
 class Field:
     """The bounds of every element of a tensor: -top, bottom, -left, right, the last pixels included."""
 
-    # four int32 tensors of the shape of the tensor, expanded from few numbers; so that a union is the larger
+    # Four int32 tensors of the shape of the tensor, expanded from few numbers; so that a union is the larger
     # of each
     bounds: tuple[Tensor, ...]
     size: tuple[int, int]  # height and width of the image

@@ -97,11 +97,6 @@ class Wanted:
     channel_zeros: bool = False
     quantiles: tuple[str, ...] = ()
 
-    @property
-    def needs_blocks(self) -> bool:
-        """Whether more is wanted than sums, ranges and counts."""
-        return self.mad or self.histogram or self.channel_zeros or bool(self.quantiles)
-
 
 RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
 """Nothing else."""

@@ -6,6 +6,7 @@ device, so everything is computed without any and stays there until the pass is 
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,8 +42,8 @@ CANCELLATION = 20.0
 
 def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
-    is_short = 0 < x.numel() <= SHORT and x.dtype == torch.float32
-    if is_short and not wanted.needs_blocks and (short := _reduce_short(x, channel_dim, wanted)) is not None:
+    is_whole = not (wanted.channel_zeros or wanted.quantiles) and 0 < x.numel() <= SHORT
+    if is_whole and x.dtype == torch.float32 and (short := _reduce_short(x, channel_dim, wanted)) is not None:
         return short
     leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
@@ -93,6 +94,7 @@ def _reduce_short(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
     n, wide = values.size, values.astype(np.float64)
     mean = float(wide.sum()) / n
     wide -= mean
+    m2 = float(wide @ wide)
     n_zero = n - int(np.count_nonzero(values)) if (wanted.zero or wanted.channels) and low <= 0 <= high else 0
     n_near_zero = 0
     if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
@@ -100,12 +102,14 @@ def _reduce_short(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
     return Moments(
         n=n,
         mean=mean,
-        m2=float(wide @ wide),
+        m2=m2,
         low=low,
         high=high,
+        abs_deviation=float(np.abs(wide, out=wide).sum()) if wanted.mad else None,
         n_zero=n_zero if wanted.zero else None,
         n_near_zero=n_near_zero if wanted.near_zero else None,
         alive=_alive(x, channel_dim, _Scan(n_zero=n_zero), False) if wanted.channels else None,
+        histogram=_histogram(x.reshape(-1), low, high) if wanted.histogram else None,
     )
 
 
@@ -151,9 +155,7 @@ def _add_up(sums: list[Tensor]) -> float:
 
 def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
     """Sum `change(block, room)` over the blocks; `room` has the shape of the block and may take the result."""
-    blocks = _blocks(flat)
-    kernels = BlockKernels(blocks[0]) if blocks else None
-    return _add_up([change(block, kernels.room(block)).sum(1) for block in blocks if kernels])
+    return _add_up([change(block, _room(block)).sum(1) for block in _blocks(flat)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +175,17 @@ def _scan(flat: Tensor, wanted: Wanted, row: int = ROW) -> _Scan:
     """Walk over a vector once, everything that needs no mean done on a chunk while it is in the cache."""
     if not flat.numel():
         return _Scan()
-    blocks = _blocks(flat, row)
-    kernels = BlockKernels(blocks[0])
     edges, sums, norms = [], [], []
     n_zero = n_near_zero = 0
-    for block in blocks:
+    for block in _blocks(flat, row):
         sums.append(block.sum(1))
         norms.append(torch.linalg.vector_norm(block, dim=1))
-        low, high = kernels.extremes(block)
+        low, high = _extremes(block)
         edges.append((low, high))
         if (wanted.zero or wanted.channels) and low <= 0 <= high:
-            n_zero += kernels.count_zeros(block)
+            n_zero += _count_zeros(block)
         if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
-            n_near_zero += kernels.count_below(block, wanted.threshold, is_negative=low < 0)
+            n_near_zero += _count_below(block, wanted.threshold, is_negative=low < 0)
     all_norms = torch.cat(norms)
     is_number = not any(math.isnan(low) for low, _ in edges)  # the extremes of a NaN are NaN twice
     return _Scan(
@@ -264,15 +264,16 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
         return Histogram(low, high, exponent, first, (n,))
     values, step = even_sample(flat, HISTOGRAM_SAMPLE) if n > HISTOGRAM_EXACT else (flat, 1)
     exponent, first = grid(low, high)
-    counts = torch.zeros(_LANES, N_BINS, dtype=torch.int64)
+    counts = np.zeros(_LANES * N_BINS, np.int64)
     for chunk in _chunks(values, torch.float64 if exponent < -100 else None):
         # Scaling by a power of two, rounding down and subtracting an integer are exact: so is every edge.
-        bins = chunk.mul(2.0**-exponent).floor_().sub_(float(first)).to(torch.int32)
-        counted = torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS)
-        counts += counted.view(_LANES, N_BINS)
+        scaled = torch.mul(chunk, 2.0**-exponent, out=_room(chunk))
+        bins = scaled.floor_().sub_(float(first)).to(torch.int32)
+        counts += torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS).numpy()
     n_bins = math.floor(math.ldexp(high, -exponent)) - first + 1
     # Each sampled value stands for `step` of them, so that it weighs as much as in a batch counted in full.
-    return Histogram(low, high, exponent, first, tuple((counts.sum(0)[:n_bins] * step).tolist()), step > 1)
+    summed = counts.reshape(_LANES, N_BINS).sum(0)[:n_bins] * step
+    return Histogram(low, high, exponent, first, tuple(summed.tolist()), step > 1)
 
 
 @cache
@@ -282,46 +283,61 @@ def _lanes() -> Tensor:
     return torch.arange(CHUNK, dtype=torch.int32).remainder_(_LANES).mul_(N_BINS)
 
 
-class BlockKernels:
-    """Extremes and counts of one block after the other, in memory as large as the largest of them."""
+class _Memory(threading.local):
+    """Room for one chunk, kept from tensor to tensor: fresh memory costs more than the arithmetic on it."""
 
-    def __init__(self, largest: Tensor) -> None:
-        self._is_for_numpy = torch.get_num_threads() == 1
-        self._numbers = torch.empty_like(largest).view(-1)
-        self._flags = np.empty(largest.numel() if self._is_for_numpy else 0, np.bool_)
+    def __init__(self) -> None:
+        with torch.inference_mode(False):
+            self.numbers = torch.empty(CHUNK, dtype=torch.float64)
+        self.flags = np.empty(CHUNK, np.bool_)
 
-    def room(self, block: Tensor) -> Tensor:
-        """Return memory for as many numbers as `block` has, in its shape."""
-        return self._numbers[: block.numel()].view(block.shape)
 
-    def extremes(self, block: Tensor) -> tuple[float, float]:
-        """Return the smallest and the largest value; NaN twice where there is one."""
-        if self._is_for_numpy:
-            values = block.numpy()
-            with np.errstate(invalid="ignore"):
-                return values.min().item(), values.max().item()
-        low, high = torch.aminmax(block)
-        return low.item(), high.item()
+_MEMORY = _Memory()
 
-    def count_zeros(self, block: Tensor) -> int:
-        """Return how many values are zero, of either sign."""
-        if self._is_for_numpy:
-            flags = self._flags[: block.numel()].reshape(block.shape)
-            return int(np.count_nonzero(np.equal(block.numpy(), 0, out=flags)))
-        return _count(torch.eq(block, 0, out=self.room(block)))
 
-    def count_below(self, block: Tensor, threshold: float, *, is_negative: bool) -> int:
-        """Return how many |x| are below `threshold`, which is rounded to the type of the values.
+def _room(block: Tensor) -> Tensor:
+    """Return memory for as many numbers as `block` has, in its shape."""
+    n = block.numel()
+    return _MEMORY.numbers.view(block.dtype)[:n].view(block.shape) if n <= CHUNK else torch.empty_like(block)
 
-        Args:
-            is_negative: some value is below zero.
-        """
-        room = self.room(block)
-        if self._is_for_numpy:
-            values, flags = block.numpy(), self._flags[: block.numel()].reshape(block.shape)
-            magnitude = np.abs(values, out=room.numpy()) if is_negative else values
-            return int(np.count_nonzero(np.less(magnitude, values.dtype.type(threshold), out=flags)))
-        return _count(torch.lt(torch.abs(block, out=room) if is_negative else block, threshold, out=room))
+
+def _is_for_numpy() -> bool:
+    return torch.get_num_threads() == 1
+
+
+def _extremes(block: Tensor) -> tuple[float, float]:
+    """Return the smallest and the largest value; NaN twice where there is one."""
+    if _is_for_numpy():
+        values = block.numpy()
+        with np.errstate(invalid="ignore"):
+            return values.min().item(), values.max().item()
+    low, high = torch.aminmax(block)
+    return low.item(), high.item()
+
+
+def _holding(compare: np.ufunc, block: Tensor, value: float) -> int:
+    """Return for how many values a comparison with `value`, rounded to their type, holds."""
+    values = block.numpy().reshape(-1)
+    flags = _MEMORY.flags[: values.size] if values.size <= CHUNK else None
+    return int(np.count_nonzero(compare(values, values.dtype.type(value), out=flags)))
+
+
+def _count_zeros(block: Tensor) -> int:
+    """Return how many values are zero, of either sign."""
+    return _holding(np.equal, block, 0) if _is_for_numpy() else _count(torch.eq(block, 0, out=_room(block)))
+
+
+def _count_below(block: Tensor, threshold: float, *, is_negative: bool) -> int:
+    """Return how many |x| are below `threshold`, which is rounded to the type of the values.
+
+    Args:
+        is_negative: some value is below zero.
+    """
+    if _is_for_numpy():
+        n_low = _holding(np.less_equal, block, -threshold) if is_negative else 0
+        return _holding(np.less, block, threshold) - n_low
+    room = _room(block)
+    return _count(torch.lt(torch.abs(block, out=room) if is_negative else block, threshold, out=room))
 
 
 def _count(flags: Tensor) -> int:

@@ -177,7 +177,7 @@ def _has_storage(tensor: Tensor) -> bool:
         return False
     try:
         tensor.untyped_storage()
-    except (RuntimeError, NotImplementedError):  # a custom class of tensors may have none
+    except RuntimeError:  # a custom class of tensors may have none
         return False
     return True
 

@@ -38,10 +38,10 @@ Owner = tuple[Key, ...]  # the open calls, outermost first
 class StepOptions:
     """The kind of step."""
 
-    # a name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model
+    # A name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model
     optimizer: Any = "adamw"
     amp: str | None = None  # the dtype of autocast: `bfloat16` or `float16`; None for no autocast
-    # names of the layers whose inner tensors are computed again in the backward
+    # Names of the layers whose inner tensors are computed again in the backward
     checkpointed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class _Block:
 class Step:
     """What one step kept."""
 
-    # names of all operators in their order, each with the bytes that exist after it
+    # Names of all operators in their order, each with the bytes that exist after it
     operators: Sequence[tuple[str, int]]
     saved: Mapping[Key, int]  # bytes kept by autograd because of a call and the calls inside it, by call
     at_peak: Mapping[Key, int]  # bytes made by a call, or kept because of it, that exist at the peak, by call

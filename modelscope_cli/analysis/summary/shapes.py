@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class MeasuredStructure:
     """The structure of a model in one pass."""
 
-    # in execution order, one row per call; one for a layer never called, where the module tree has it
+    # In execution order, one row per call; one for a layer never called, where the module tree has it
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...]  # operators without a FLOP formula, with how often they ran

@@ -33,16 +33,12 @@ _MUCH = 0.8  # of the time: how many calls take it is reported
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Milliseconds by call.
+    """Milliseconds by call."""
 
-    Attributes:
-        forward, backward: with everything inside the call.
-        own: of both, without the calls inside it.
-    """
-
+    # forward, backward: with everything inside the call
     forward: Mapping[Key, float]
     backward: Mapping[Key, float]
-    own: Mapping[Key, float]
+    own: Mapping[Key, float]  # of both, without the calls inside it
 
     def slowest(self, model: str) -> tuple[str, ...]:
         """Return the labels of the fewest calls that take 80 % of the time; `model` is that of the model itself."""

@@ -44,23 +44,16 @@ class TopValues:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ranking of images for the channels of one output; merging is commutative.
+    """The ranking of images for the channels of one output; merging is commutative."""
 
-    Attributes:
-        k: number of images to keep at each end.
-        most, least: the first and the last `k`, in order.
-        sample: the images with the smallest sampling keys, in the order of these `keys`.
-        n_images: number of images seen so far.
-        n_nan: number of images with a NaN in the channel, `(C,)`; they rank as minus infinity.
-    """
-
-    k: int
+    k: int  # number of images to keep at each end
+    # most, least: the first and the last `k`, in order
     most: TopValues
     least: TopValues
-    sample: TopValues
+    sample: TopValues  # the images with the smallest sampling keys, in the order of these `keys`
     keys: tuple[int, ...]
-    n_images: int
-    n_nan: Tensor
+    n_images: int  # number of images seen so far
+    n_nan: Tensor  # number of images with a NaN in the channel, `(C,)`; they rank as minus infinity
 
     @classmethod
     def of(cls, k: int, images: Sequence[int], keys: Sequence[int], values: Tensor, places: Tensor) -> Self:

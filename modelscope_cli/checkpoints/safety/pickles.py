@@ -268,7 +268,7 @@ class FoundPickle:
     error: ValueError | None  # why it could not be read
     names: tuple[str, ...]
     suspects: dict[str, Suspect]
-    # whether it certainly is a pickle: by its header, by an import, or complete and not trivial
+    # Whether it certainly is a pickle: by its header, by an import, or complete and not trivial
     is_sure: bool
     is_named: bool  # whether it imports a name
 

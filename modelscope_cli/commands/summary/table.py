@@ -84,12 +84,9 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
 def measured_for(view: View, color: str | None) -> tuple[str, ...]:
     listed = view.check(summary_columns())
-    keys = {column.key for column in listed} if view.columns is not None else {_sorted_by(view)}
+    sorted_by = (view.sort or "").partition(":")[0].strip().lower()
+    keys = {column.key for column in listed} if view.columns is not None else {sorted_by}
     return tuple(key for key in MEASURED if key in keys or key == color)
-
-
-def _sorted_by(view: View) -> str:
-    return (view.sort or "").partition(":")[0].strip().lower()
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
