@@ -1,7 +1,7 @@
 """The long description and the links of the package page, which need the address of the repository.
 
-It is in PROJECT_URL, which the workflow of a release sets. Without it links into the repository become plain text and
-images are left out, since a package site has no files to which they could lead.
+It is in PROJECT_URL, which the workflow of a release sets. Without it links into the repository become plain text
+and images are left out, since a package site has no files to which they could lead.
 """
 
 import os
