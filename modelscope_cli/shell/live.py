@@ -62,7 +62,7 @@ def take_every_character(stream: IO[str]) -> None:
 def open_closed() -> None:
     """Replace streams that were closed at startup, which Python sets to None, or since then by a script."""
     if sys.stdout is not None and sys.stdout.closed:
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:

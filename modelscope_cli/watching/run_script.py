@@ -96,6 +96,11 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         return conclude(record, folder if is_kept else None, request)
 
 
+def _enter(folder: str) -> None:
+    with suppress(OSError):  # it is gone
+        os.chdir(folder)
+
+
 @contextmanager
 def _returning() -> Iterator[None]:
     """Go back to where the run began and its files are; what the script does at exit runs in its own folder."""
@@ -106,9 +111,8 @@ def _returning() -> Iterator[None]:
         with suppress(OSError):  # its folder is gone
             theirs = os.getcwd()
             if theirs != home:
-                atexit.register(lambda: os.path.isdir(theirs) and os.chdir(theirs))
-        with suppress(OSError):
-            os.chdir(home)
+                atexit.register(_enter, theirs)
+        _enter(home)
 
 
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
