@@ -81,8 +81,9 @@ class FactsLog:
         self.schedules |= {(one["schedule"], one["made"]): ScheduleFacts(**one) for one in entry["schedules"]}
         self.idle |= dict.fromkeys((kind, place) for kind, place in entry["idle"])
         self.stated |= {
-            (model, name): (tuple(shape), ParameterFacts(*values))
+            (model, name): (tuple(shape), replace(facts, start_rms=float(facts.start_rms)))  # may be NaN
             for model, name, shape, *values in entry["parameters"]
+            for facts in (ParameterFacts(*values),)
         }
 
     def describe(self, kind: str, entry: Entry) -> Described:
