@@ -38,7 +38,7 @@ TABLE = [
     ("{tiny} --clip 1 --clip-norm 1", 2, "'--clip 1' and '--clip-norm 1'", "leave out --clip-norm"),
     ("{tiny} --full-backward --clip-activations 1", 2, "uses tensor hooks", "leave out --full-backward"),
     ("{tiny} --vanishing 2 --exploding 1", 2, "'--vanishing 2' and '--exploding 1'", "--vanishing 1e-07"),
-    ("{tiny} --vanishing nan", 2, "'--vanishing nan' is not a finite number", "--vanishing 1"),
+    ("{tiny} --vanishing nan", 2, "'--vanishing nan' is not a finite number", "--vanishing 0.1"),
     ("{tiny} --repeat 0", 2, "'--repeat 0' is too small: the least is 1", "--repeat 1"),
     ("{tiny} --table losses", 2, "'losses'", "try parameters, activations, batch-norm"),
     ("{tiny} --table batch-norm", 2, "'--table batch-norm'", "--mode train"),
