@@ -15,12 +15,13 @@ from functools import reduce
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.spatial.positions import distinct, each, first_of, name_of
 from modelscope_cli.analysis.spatial.tracker import KEEPS, MOVES, RESHAPES, SOFTMAX
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 from modelscope_cli.records.run import Arguments
 
@@ -293,6 +294,27 @@ class ReceptiveFields:
         parts = [self._of(one) or Field((blank.expand(one.shape),) * 4, self._size) for one in args[0]]
         bounds = zip(*(part.bounds for part in parts), strict=True)
         return Field(tuple(operator(list(bound), *args[1:], **kwargs) for bound in bounds), self._size)
+
+
+class _Sizes(Observer):
+    def __init__(self, fields: ReceptiveFields) -> None:
+        self.found: dict[tuple[str, int], tuple[int, int]] = {}
+        self._fields = fields
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        sizes = [self._fields.of(tensor).largest() for _, tensor in tensors_in(output) if tensor.numel()]
+        if sizes:
+            self.found[call.name, call.index] = max(sizes)
+
+
+def receptive_fields(model: nn.Module, args: Arguments) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return height and width of the largest receptive field in the output of every call; none without an image."""
+    fields = ReceptiveFields()
+    observer = _Sizes(fields)
+    if any(tensor.ndim == 4 for _, tensor in tensors_in(args)):
+        with HookSession(model, [observer]) as session, fields.follow(args):
+            session.run(args)
+    return observer.found
 
 
 def _moved(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
+from modelscope_cli.analysis.spatial.receptive import receptive_fields
 from modelscope_cli.analysis.subject import (
     as_patterns,
     describe_module,
@@ -109,6 +110,8 @@ def with_measured(
                 columns["zero_fraction"] = _zeros(loaded, given)
             elif one == "gradient":
                 columns["grad_norm"] = _gradients(loaded, given)
+            elif one == "field":
+                columns["receptive_field"] = receptive_fields(loaded.module, args)
             step()
     is_moved = bool({"bytes", "intensity", "bound"} & set(measure))
 
@@ -187,7 +190,7 @@ def summary(
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
         measure: what to measure of every call as well: `time`, `backward`, `bytes`, `intensity`, `bound`, `zero`,
-            `gradient`; the model then has values.
+            `gradient`, `field`; the model then has values.
         train: also run one training step without values, and say what it keeps in memory; noise then has two
             images.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
