@@ -8,7 +8,7 @@ and squeeze-excitation come out as the whole image because they are computed fro
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -296,24 +296,30 @@ class ReceptiveFields:
         return Field(tuple(operator(list(bound), *args[1:], **kwargs) for bound in bounds), self._size)
 
 
-class _Sizes(Observer):
-    def __init__(self, fields: ReceptiveFields) -> None:
-        self.found: dict[tuple[str, int], tuple[int, int]] = {}
+Output = tuple[str, int, str]  # layer name, call, path of the tensor
+
+
+class _FieldsOfOutputs(Observer):
+    def __init__(self, fields: ReceptiveFields, wanted: Container[Output] | None) -> None:
+        self.found: dict[Output, Field] = {}
         self._fields = fields
+        self._wanted = wanted
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        sizes = [self._fields.of(tensor).largest() for _, tensor in tensors_in(output) if tensor.numel()]
-        if sizes:
-            self.found[call.name, call.index] = max(sizes)
+        for path, tensor in tensors_in(output):
+            key = call.name, call.index, path
+            if self._wanted is None or key in self._wanted:
+                self.found[key] = self._fields.of(tensor).slimmed()
 
 
-def receptive_fields(model: nn.Module, args: Arguments) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return height and width of the largest receptive field in the output of every call; none without an image."""
+def fields_of_outputs(
+    model: nn.Module, args: Arguments, wanted: Container[Output] | None = None
+) -> dict[Output, Field]:
+    """Return the receptive field of every output, or every wanted one, for the first image of one run."""
     fields = ReceptiveFields()
-    observer = _Sizes(fields)
-    if any(tensor.ndim == 4 for _, tensor in tensors_in(args)):
-        with HookSession(model, [observer]) as session, fields.follow(args):
-            session.run(args)
+    observer = _FieldsOfOutputs(fields, wanted)
+    with HookSession(model, [observer]) as session, fields.follow(args):
+        session.run(args)
     return observer.found
 
 
