@@ -103,11 +103,7 @@ def _again() -> str:
 
 
 def make_folder(path: Path, hint: str = "--out FOLDER") -> None:
-    """Make a folder for writing while a command runs.
-
-    Args:
-        hint: option to name another folder.
-    """
+    """Make a folder for writing while a command runs. `hint`: option to name another folder."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -30,6 +30,8 @@ def look_for(path: str | os.PathLike[str]) -> str:
     """Return a hint for a missing path: `ls` of the nearest folder above it, or the command that writes `demo/`,
     which the examples name."""
     path = Path(path)
+    if path.parts[:1] in (("http:",), ("https:",)):
+        return f"curl -LO {shlex.quote(str(path).replace(':/', '://', 1))}"
     if path.parts[:1] == ("demo",) and not os.path.exists("demo"):
         return "modelscope demo   writes the folder 'demo'"
     return f"ls {shlex.quote(str(next((one for one in path.parents if one.is_dir()), Path())))}"

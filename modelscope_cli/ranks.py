@@ -16,18 +16,14 @@ _PATIENCE = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Rank of a process and number of processes.
-
-    Attributes:
-        local_rank, local_world: the same on this machine.
-        attempt: how often torchrun has restarted the run.
-    """
+    """Rank of a process and number of processes."""
 
     rank: int = 0
     world: int = 1
+    # local_rank, local_world: the same on this machine
     local_rank: int = 0
     local_world: int = 1
-    attempt: int = 0
+    attempt: int = 0  # how often torchrun has restarted the run
 
     @property
     def is_first(self) -> bool:

@@ -1,14 +1,12 @@
 """`load`: load a model for the other functions."""
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from modelscope_cli.analysis import subject
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import ModelKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 
 @spelled_out

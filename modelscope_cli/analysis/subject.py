@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -25,8 +25,9 @@ from modelscope_cli.inputs.model_config import configured_labels, configured_pre
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import LoadedModel, family_of_module, load_model
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
+from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
@@ -41,27 +42,19 @@ from modelscope_cli.records.run import (
     WeightsInfo,
     invocation,
 )
+from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-    from modelscope_cli.records.grads import GradsRecord
-    from modelscope_cli.records.train import LrfindRecord
-
 
 R = TypeVar("R", "GradsRecord", "LrfindRecord")  # of commands that write only a report
 
 
 class Results:
-    """An output folder, or none.
-
-    Attributes:
-        path: of the folder, for the record; None if nothing is written.
-    """
+    """An output folder, or none."""
 
     def __init__(self, out: str | PathLike[str] | None, force: bool) -> None:
         """Refuse a folder that cannot be written to, before any long computation."""
         self._folder = OutputFolder(Path(out), force) if out is not None else None
+        # Path of the folder, for the record; None if nothing is written
         self.path = str(self._folder.path) if self._folder is not None else None
         if self._folder is not None:
             self._folder.check()
@@ -96,17 +89,7 @@ T = TypeVar("T")
 
 
 class Subject:
-    """A model, its inputs and its hooks.
-
-    Attributes:
-        loaded: the model; a module passed in is neither moved nor changed.
-        request: the request for the model; None for a module passed in.
-        given: the requested inputs.
-        inputs: set by `open`.
-        first: their first batch.
-        bound: the hooks; none before `bind`.
-        warnings: reasons why the result may be unreliable, in the order found.
-    """
+    """A model, its inputs and its hooks."""
 
     def __init__(
         self,
@@ -124,21 +107,24 @@ class Subject:
         self.command = command
         self.progress = progress or SILENT
         self._invocation = invocation()
-        self.given = to_inputs(inputs, keywords)
+        self.given = to_inputs(inputs, keywords)  # the requested inputs
         is_theirs = isinstance(model, (LoadedModel, nn.Module))
+        # The request for the model; None for a module passed in
         self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
         self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
+        # The model; a module passed in is neither moved nor changed
         self.loaded = load(model, keywords, self.progress)
         if (kind := keywords.get("output_kind", "auto")) != "auto":
             self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
             refuse_onnx(command, self.loaded.info.name)
+        # Reasons why the result may be unreliable, in the order found
         self.warnings: list[Notice] = list(self.loaded.warnings)
-        self.bound = BoundHooks()
-        self.inputs: Inputs
-        self.first: Batch
+        self.bound = BoundHooks()  # the hooks; none before `bind`
+        self.inputs: Inputs  # set by `open`
+        self.first: Batch  # their first batch
 
     def open(self, *, is_training: bool = False, batch: int | None = None, repeat: int = 1) -> None:
         """Open the inputs.

@@ -35,23 +35,17 @@ class UnsupportedError(ValueError):
 
 @dataclass(slots=True)  # not frozen, which is four times as slow to create, and there may be a million
 class Storage:
-    """A run of bytes in a file that one or more tensors view.
-
-    Attributes:
-        key: unique among the storages of the file.
-        position: byte offset in `file`; of the zip entry's header if `is_zipped`.
-        is_zipped: whether a local zip header of variable length precedes the bytes.
-        packed: compressed size in bytes, if compressed; `skip` decompressed bytes come before.
-        data: the bytes themselves if inside a pickle; text has one character per byte.
-    """
+    """A run of bytes in a file that one or more tensors view."""
 
     file: Path
-    key: str
-    position: int
+    key: str  # unique among the storages of the file
+    position: int  # byte offset in `file`; of the zip entry's header if `is_zipped`
     nbytes: int
-    is_zipped: bool = False
+    is_zipped: bool = False  # whether a local zip header of variable length precedes the bytes
+    # Compressed size in bytes, if compressed; `skip` decompressed bytes come before
     packed: int | None = None
     skip: int = 0
+    # The bytes themselves if inside a pickle; text has one character per byte
     data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
@@ -69,27 +63,22 @@ class Chunk:
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: see Storage
 class TensorEntry:
-    """One named tensor, without its values.
-
-    Attributes:
-        offset, stride: in elements of `storage`; stride None if contiguous.
-        storage: None without values (a meta tensor) or if they are in `chunks`.
-        special: kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`.
-        is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers.
-        held: bytes of the parts of a special tensor.
-    """
+    """One named tensor, without its values."""
 
     name: str
     shape: Shape
     dtype: str
-    storage: Storage | None
+    storage: Storage | None  # None without values (a meta tensor) or if they are in `chunks`
+    # offset, stride: in elements of `storage`; stride None if contiguous
     offset: int = 0
     stride: Shape | None = None
     chunks: tuple[Chunk, ...] = ()
+    # Kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`
     special: str | None = None
+    # is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers
     is_conj: bool = False
     is_neg: bool = False
-    held: int | None = None
+    held: int | None = None  # bytes of the parts of a special tensor
 
     @property
     def numel(self) -> int:
@@ -109,30 +98,21 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The content of a checkpoint.
-
-    Attributes:
-        format: in words.
-        tensors: of the state dict; all tensors without one.
-        beside: other values by name: `epoch` -> `3`, `optimizer` -> `186 tensors, 3 numbers`.
-        metadata: of safetensors files and shard indexes.
-        foreign: functions and classes that loading it in full would import or run.
-        note: the place of the state dict; None if it is the whole content.
-        files: the files that were read.
-        inside: entries of the state dict that are not tensors but contain some: packed parameters.
-        settings: how the model was made, where the file says so: `hyper_parameters` of Lightning, `args` of timm,
-            `class`, `yaml`, `names` and `imgsz` of a model of ultralytics saved whole. Plain values only.
-    """
+    """The content of a checkpoint."""
 
     path: Path
-    format: str
-    tensors: tuple[TensorEntry, ...]
+    format: str  # in words
+    tensors: tuple[TensorEntry, ...]  # of the state dict; all tensors without one
+    # Other values by name: `epoch` -> `3`, `optimizer` -> `186 tensors, 3 numbers`
     beside: dict[str, str] = field(default_factory=dict)
-    metadata: dict[str, str] = field(default_factory=dict)
-    foreign: tuple[str, ...] = ()
-    note: str | None = None
-    files: tuple[Path, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)  # of safetensors files and shard indexes
+    foreign: tuple[str, ...] = ()  # functions and classes that loading it in full would import or run
+    note: str | None = None  # the place of the state dict; None if it is the whole content
+    files: tuple[Path, ...] = ()  # the files that were read
+    # Entries of the state dict that are not tensors but contain some: packed parameters
     inside: tuple[str, ...] = ()
+    # How the model was made, where the file says so: `hyper_parameters` of Lightning, `args` of timm,
+    # `class`, `yaml`, `names` and `imgsz` of a model of ultralytics saved whole. Plain values only.
     settings: dict[str, Any] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, Shape]:

@@ -36,22 +36,14 @@ _BUILT = "numpy.ndarray"
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """Description of an array.
-
-    Attributes:
-        dtype: torch's name; None for values other than numbers.
-        kind: NumPy's name of the dtype.
-        has_objects: whether its values follow as a pickle, or may do so.
-        stride: None if contiguous.
-        is_big_endian: whether its byte order is big-endian.
-    """
+    """Description of an array."""
 
     shape: Shape
-    dtype: str | None
-    kind: str
-    stride: Shape | None
-    is_big_endian: bool
-    has_objects: bool = False
+    dtype: str | None  # torch's name; None for values other than numbers
+    kind: str  # NumPy's name of the dtype
+    stride: Shape | None  # None if contiguous
+    is_big_endian: bool  # whether its byte order is big-endian
+    has_objects: bool = False  # whether its values follow as a pickle, or may do so
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -71,27 +71,21 @@ class OnnxValue:
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """One operation of the main graph.
+    """One operation of the main graph."""
 
-    Attributes:
-        name: unique among the nodes: its own, else its operator and its place.
-        inputs, outputs: names of values; empty for an optional one left out.
-        attributes: numbers, strings, lists of these, and `TensorEntry`; without subgraphs.
-        captured: values from around its subgraphs that these use.
-        scopes: the modules it was exported from, the outermost first and the last its own, then its name in torch's
-            program; by the parts of its name where the exporter did not write them; empty where that has none.
-        classes: the classes of these, if written.
-    """
-
-    name: str
+    name: str  # unique among the nodes: its own, else its operator and its place
     op_type: str
     domain: str
+    # inputs, outputs: names of values; empty for an optional one left out
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    # Numbers, strings, lists of these, and `TensorEntry`; without subgraphs
     attributes: dict[str, Any] = field(default_factory=dict)
-    captured: tuple[str, ...] = ()
+    captured: tuple[str, ...] = ()  # values from around its subgraphs that these use
+    # The modules it was exported from, the outermost first and the last its own, then its name in torch's
+    # program; by the parts of its name where the exporter did not write them; empty where that has none
     scopes: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # the classes of these, if written
 
     @property
     def operator(self) -> str:
@@ -106,31 +100,22 @@ class OnnxNode:
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """An ONNX file, without the values of its tensors.
-
-    Attributes:
-        opsets: version by domain; the standard operators have the domain "".
-        inputs: without those that only name an initialiser.
-        initialisers: named tensors of the main graph.
-        values: types and shapes that the file states, by name.
-        functions: `domain:name` of the functions it brings along.
-        operators: `domain:name` of every operator used anywhere, those of functions and subgraphs included.
-        external: the files next to it that hold values.
-    """
+    """An ONNX file, without the values of its tensors."""
 
     path: Path
     ir_version: int
     producer: str
-    opsets: dict[str, int]
+    opsets: dict[str, int]  # version by domain; the standard operators have the domain ""
     metadata: dict[str, str]
-    inputs: tuple[OnnxValue, ...]
+    inputs: tuple[OnnxValue, ...]  # without those that only name an initialiser
     outputs: tuple[OnnxValue, ...]
     nodes: tuple[OnnxNode, ...]
-    initialisers: tuple[TensorEntry, ...]
-    values: dict[str, OnnxValue]
-    functions: frozenset[str]
+    initialisers: tuple[TensorEntry, ...]  # named tensors of the main graph
+    values: dict[str, OnnxValue]  # types and shapes that the file states, by name
+    functions: frozenset[str]  # `domain:name` of the functions it brings along
+    # `domain:name` of every operator used anywhere, those of functions and subgraphs included
     operators: frozenset[str]
-    external: tuple[Path, ...]
+    external: tuple[Path, ...]  # the files next to it that hold values
 
     @property
     def has_scopes(self) -> bool:

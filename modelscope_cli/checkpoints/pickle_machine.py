@@ -90,13 +90,7 @@ EXTENSION = "copyreg.extension_"
 
 
 class PickleMachine:
-    """Reads consecutive pickles from a file.
-
-    Attributes:
-        names: every imported function and class, in order.
-        references: every persistent ID, in order.
-        operations: the opcodes used in the last pickle.
-    """
+    """Reads consecutive pickles from a file."""
 
     def __init__(
         self,
@@ -117,9 +111,9 @@ class PickleMachine:
         self._call = call
         self._watch: PickleEvents = watch or IgnoreEvents()
         self._n_counted = 0
-        self.names: dict[str, None] = {}
-        self.references: list[Persistent] = []
-        self.operations: set[int] = set()
+        self.names: dict[str, None] = {}  # every imported function and class, in order
+        self.references: list[Persistent] = []  # every persistent ID, in order
+        self.operations: set[int] = set()  # the opcodes used in the last pickle
 
     def read(self) -> Any:
         """Return the description of the next pickle."""

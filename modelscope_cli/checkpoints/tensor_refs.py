@@ -25,16 +25,13 @@ _MAX_REPEATED = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class StorageRef:
-    """A storage as referenced by the pickle; `offset`, in elements, is that of a view in old files.
-
-    Attributes:
-        data: its bytes, if in the pickle itself.
-    """
+    """A storage as referenced by the pickle; `offset`, in elements, is that of a view in old files."""
 
     key: str
     dtype: str
     nbytes: int
     offset: int = 0
+    # Its bytes, if in the pickle itself
     data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
 
 

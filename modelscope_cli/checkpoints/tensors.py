@@ -192,22 +192,14 @@ _N_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Named tensors on the CPU, mapped from the file where its format allows.
+    """Named tensors on the CPU, mapped from the file where its format allows."""
 
-    Attributes:
-        path: the file.
-        state: the tensors by name, unwrapped from any nesting.
-        metadata: of a safetensors file; else empty.
-        sha256: of the file; of the index if sharded.
-        notes: one line on how the tensors were nested, if they were.
-        warnings: the code that loading the file in full would run, if it was read without.
-    """
-
-    path: Path
-    state: dict[str, Tensor]
-    metadata: dict[str, str]
-    sha256: str
-    notes: tuple[str, ...]
+    path: Path  # the file
+    state: dict[str, Tensor]  # the tensors by name, unwrapped from any nesting
+    metadata: dict[str, str]  # of a safetensors file; else empty
+    sha256: str  # of the file; of the index if sharded
+    notes: tuple[str, ...]  # one line on how the tensors were nested, if they were
+    # The code that loading the file in full would run, if it was read without
     warnings: tuple[Notice, ...] = ()
 
 

@@ -66,13 +66,10 @@ class NestedCalls:
     """Describes results of functions in a pickle, including those that unpickle nested bytes.
 
     A tensor pickled without `torch.save` stores its values like this.
-
-    Attributes:
-        names: every function and class imported by nested pickles.
     """
 
     def __init__(self, depth: int = 0) -> None:
-        self.names: dict[str, None] = {}
+        self.names: dict[str, None] = {}  # every function and class imported by nested pickles
         self._depth = depth
         # By identity of the bytes, which a file may reuse many times.
         self._found: dict[int, tuple[object, StorageRef]] = {}

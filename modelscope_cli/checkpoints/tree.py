@@ -83,21 +83,13 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The selected part of a checkpoint.
+    """The selected part of a checkpoint."""
 
-    Attributes:
-        path: its keys; empty for the whole content.
-        content: the value there.
-        named: its named tensors.
-        beside: the other content of the checkpoint, by name.
-        others: other keys with named tensors, as for `--key`.
-    """
-
-    path: tuple[str, ...]
-    content: Any
-    named: dict[str, Any]
-    beside: tuple[tuple[str, Any], ...]
-    others: tuple[str, ...]
+    path: tuple[str, ...]  # its keys; empty for the whole content
+    content: Any  # the value there
+    named: dict[str, Any]  # its named tensors
+    beside: tuple[tuple[str, Any], ...]  # the other content of the checkpoint, by name
+    others: tuple[str, ...]  # other keys with named tensors, as for `--key`
 
     def note(self) -> str | None:
         """Return a note on what was selected; None if it is everything."""

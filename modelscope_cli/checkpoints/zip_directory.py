@@ -24,17 +24,13 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 @dataclass(frozen=True, slots=True)
 class ZipEntry:
-    """One file of an archive: offset of its local header, and its size.
-
-    Attributes:
-        method: compression: 0 none, 8 deflate, 12 bzip2.
-    """
+    """One file of an archive: offset of its local header, and its size."""
 
     name: str
     header: int
     nbytes: int
     is_stored: bool
-    method: int = 0
+    method: int = 0  # compression: 0 none, 8 deflate, 12 bzip2
 
     def check(self) -> None:
         """Refuse a compressed entry, which may decompress to any size."""

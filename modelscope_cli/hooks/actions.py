@@ -14,17 +14,11 @@ from modelscope_cli.records.naming import dtype_name
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Context of a tensor for an action.
+    """Context of a tensor for an action."""
 
-    Attributes:
-        channel_dim: its channel dimension; None without channels.
-        has_images: whether its first dimension is the batch, unlike a parameter's.
-        seed: of random actions, different for every call.
-    """
-
-    channel_dim: int | None
-    has_images: bool
-    seed: int
+    channel_dim: int | None  # its channel dimension; None without channels
+    has_images: bool  # whether its first dimension is the batch, unlike a parameter's
+    seed: int  # of random actions, different for every call
 
 
 class LeftAloneError(Exception):

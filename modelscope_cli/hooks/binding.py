@@ -29,9 +29,7 @@ from modelscope_cli.hooks.selection import names_of, select
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec, about_pattern
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.run import Arguments, HookReport
-
-Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+from modelscope_cli.records.run import Args, Arguments, CallInputs, HookReport, Kwargs
 
 
 class _OnValues(HookBase):
@@ -60,9 +58,7 @@ class _OnValues(HookBase):
 class PreHook(_OnValues):
     """`pre`: changes what a layer is called with."""
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Inputs:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         if not self.target.means(call):
             return args, kwargs
         if self.target.function is not None:  # PyTorch's hook signature has no keyword arguments
@@ -75,7 +71,7 @@ class PreHook(_OnValues):
 class ForwardHook(_OnValues):
     """`forward`: changes the output of a layer."""
 
-    def change_output(self, call: Call, module: nn.Module, inputs: Inputs, output: Any) -> Any:
+    def change_output(self, call: Call, module: nn.Module, inputs: CallInputs, output: Any) -> Any:
         if not self.target.means(call):
             return output
         return self._change(output, call, module, "the output of", (module, inputs[0], output))
@@ -108,9 +104,7 @@ class GradHook(_OnGradients):
         super().__init__(target, current)
         self._handles: list[RemovableHandle] = []
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         if call.depth == 0:  # keep earlier passes that can still run backward
             self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
         return args, kwargs
@@ -191,9 +185,7 @@ class FullBackwardHook(_OnGradients):
         self._attached.append((module, handle, written))
         return [handle]
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         if call.depth == 0:
             self._forget()
         if call.name in self.target.names:
@@ -289,16 +281,12 @@ class ParametersKept(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class BoundHooks:
-    """The hooks of one command.
+    """The hooks of one command."""
 
-    Attributes:
-        interventions: for `HookSession`, in order; empty where there are no hooks.
-        notes: how ambiguous patterns were read.
-    """
-
+    # For `HookSession`, in order; empty where there are no hooks
     interventions: tuple[Intervention, ...] = ()
     hooks: tuple[HookBase, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # how ambiguous patterns were read
 
     def reports(self) -> tuple[HookReport, ...]:
         """Return the effects of each hook, in the order typed."""

@@ -65,12 +65,10 @@ class WeightMasks(Intervention):
     The hooks are on the model itself, around its whole forward, so weights read by a parent layer, such as the
     `out_proj` of an attention, and shared weights are masked, too. Parameters are never written to, but replaced
     under the same names while the forward runs.
-
-    Attributes:
-        masks: for the next forward, by parameter: ones and zeros of its shape, on its device.
     """
 
     def __init__(self, masks: Masks | None = None) -> None:
+        # Masks of the next forward, by parameter: ones and zeros of its shape, on its device
         self.masks: Masks = masks or {}
         self._replaced: list[tuple[nn.Module, str, nn.Parameter]] = []
 

@@ -24,6 +24,7 @@ from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.records.naming import dtype_name, with_article
+from modelscope_cli.records.run import Args, CallInputs, Kwargs
 
 
 def differs(before: Tensor, after: Tensor) -> Tensor:
@@ -36,21 +37,16 @@ def differs(before: Tensor, after: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class HookCounts:
-    """Counts for one hook.
-
-    Attributes:
-        fired_at: the calls it fired at, as `(layer name, call index)`.
-        left_alone: why tensors were passed on unchanged.
-        moved: other values changed by the user's function working in place, each once, in order.
-        saved: copies by label, still on their device.
-    """
+    """Counts for one hook."""
 
     fired: int = 0
     numel: int = 0
+    # The calls it fired at, as `(layer name, call index)`
     fired_at: set[tuple[str, int]] = field(default_factory=set)
-    left_alone: str | None = None
+    left_alone: str | None = None  # why tensors were passed on unchanged
+    # Other values changed by the user's function working in place, each once, in order
     moved: dict[str, None] = field(default_factory=dict)
-    saved: dict[str, Tensor] = field(default_factory=dict)
+    saved: dict[str, Tensor] = field(default_factory=dict)  # copies by label, still on their device
     _changed: dict[torch.device, Tensor] = field(default_factory=dict)
     _largest: dict[torch.device, Tensor] = field(default_factory=dict)
 
@@ -195,9 +191,7 @@ class HookPass(Intervention):
         if is_again:
             self.number -= 1  # the number of the pass seeds noise and shuffling
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         if call.depth == 0:
             self._let_go()
             self.number += 1
@@ -238,17 +232,11 @@ def name_of_call(call: Call) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HookSpot:
-    """Where a hook fires.
+    """Where a hook fires."""
 
-    Attributes:
-        words: text before the label: `the output of`.
-        label: of a call, or the name of a parameter.
-        path: which tensor of several; empty for a single one.
-    """
-
-    words: str
-    label: str
-    path: str = ""
+    words: str  # text before the label: `the output of`
+    label: str  # of a call, or the name of a parameter
+    path: str = ""  # which tensor of several; empty for a single one
 
     def __str__(self) -> str:
         return f"{self.words} {self.label}" + (f" [{self.path}]" if self.path else "")
@@ -261,22 +249,15 @@ class HookSpot:
 
 @dataclass(frozen=True, slots=True)
 class BoundHook:
-    """One `--hook` bound to a model.
-
-    Attributes:
-        number: its place on the command line, from 0.
-        names: the selected layers, in the order of the model.
-        calls: the exact calls in the same order if its pattern selects calls; else None.
-        function: the user's function, for `call`.
-        say: callback for the lines of `print`.
-    """
+    """One `--hook` bound to a model."""
 
     spec: HookSpec
-    number: int
-    names: tuple[str, ...]
+    number: int  # its place on the command line, from 0
+    names: tuple[str, ...]  # the selected layers, in the order of the model
+    # The exact calls in the same order if its pattern selects calls; else None
     calls: tuple[tuple[str, int], ...] | None
-    function: Callable[..., Any] | None
-    say: Callable[[str], None]
+    function: Callable[..., Any] | None  # the user's function, for `call`
+    say: Callable[[str], None]  # callback for the lines of `print`
 
     def means(self, call: Call) -> bool:
         if self.calls is not None:

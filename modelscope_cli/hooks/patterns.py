@@ -26,23 +26,14 @@ from modelscope_cli.records.naming import counted, some
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A named module of a model, for matching patterns.
+    """A named module of a model, for matching patterns."""
 
-    Attributes:
-        name: qualified name; empty for the model itself.
-        type: class name.
-        is_leaf: has no inner layers that run (attention counts as a leaf: its child only holds a weight).
-        depth: 0 for the model itself, 1 for its children.
-        aliases: other qualified names of the same module.
-        bases: names of its base classes.
-    """
-
-    name: str
-    type: str
-    is_leaf: bool
-    depth: int = 0
-    aliases: tuple[str, ...] = ()
-    bases: tuple[str, ...] = ()
+    name: str  # qualified name; empty for the model itself
+    type: str  # class name
+    is_leaf: bool  # has no inner layers that run (attention counts as a leaf: its child only holds a weight)
+    depth: int = 0  # 0 for the model itself, 1 for its children
+    aliases: tuple[str, ...] = ()  # other qualified names of the same module
+    bases: tuple[str, ...] = ()  # names of its base classes
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,17 +42,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One parsed pattern; `str()` gives back what was typed.
-
-    Attributes:
-        body: the layer part, without `#` and `@`; empty for all leaf layers.
-        call: 0-based call of `#`, else None.
-        first, last: 1-based positions of `@` (negative from the end), else None.
-    """
+    """One parsed pattern; `str()` gives back what was typed."""
 
     text: str
-    body: str
-    call: int | None = None
+    body: str  # the layer part, without `#` and `@`; empty for all leaf layers
+    call: int | None = None  # 0-based call of `#`, else None
+    # first, last: 1-based positions of `@` (negative from the end), else None
     first: int | None = None
     last: int | None = None
 

@@ -26,7 +26,7 @@ from modelscope_cli.hooks.patterns import (
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.naming import layer_of
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 
 def storages_in(value: Any) -> list[UntypedStorage]:
@@ -46,18 +46,15 @@ def _storage_of(tensor: Tensor) -> list[UntypedStorage]:
         return []
     try:
         return [tensor.untyped_storage()]
-    except (RuntimeError, NotImplementedError):  # a tensor subclass without storage
+    except RuntimeError:  # a tensor subclass without storage
         return []
 
 
 class TensorUse:
-    """Records which layers' tensors are used by operators.
-
-    Attributes:
-        layers: names of the layers with a used parameter or buffer of their own, tied ones included.
-    """
+    """Records which layers' tensors are used by operators."""
 
     def __init__(self, model: nn.Module) -> None:
+        # Names of the layers with a used parameter or buffer of their own, tied ones included
         self.layers: set[str] = set()
         self._owners: dict[int, tuple[UntypedStorage, set[str]]] = {}
         named = (
@@ -80,19 +77,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected layers and calls.
+    """The selected layers and calls."""
 
-    Attributes:
-        names: the selected layers; None for all.
-        wanted: the exact calls, if known before the pass; the forward can stop after the last.
-        is_innermost_only: whether to skip blocks, whose output is that of an inner layer.
-        notes: how ambiguous patterns were read.
-    """
-
-    names: frozenset[str] | None = None
+    names: frozenset[str] | None = None  # the selected layers; None for all
+    # The exact calls, if known before the pass; the forward can stop after the last
     wanted: frozenset[tuple[str, int]] | None = None
-    is_innermost_only: bool = False
-    notes: tuple[str, ...] = ()
+    is_innermost_only: bool = False  # whether to skip blocks, whose output is that of an inner layer
+    notes: tuple[str, ...] = ()  # how ambiguous patterns were read
 
     def means(self, name: str, index: int, is_innermost: bool) -> bool:
         """Tell whether a call is selected: by layer name, call index and whether no other call is inside it."""
@@ -226,7 +217,7 @@ def _used_directly(model: nn.Module, args: Arguments) -> set[str]:
 def _watch_use(model: nn.Module, args: Arguments) -> set[str]:
     use = TensorUse(model)
 
-    def see(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def see(operator: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         use.see(storages_in((*args, *kwargs.values())))
 
     with HookSession(model) as session, operators_shown_to(see):
@@ -238,7 +229,7 @@ class _CallRecorder(Observer):
     def __init__(self) -> None:
         self.calls: list[Call] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self.calls.append(call)
 
 

@@ -29,7 +29,7 @@ from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.run import Arguments, Shape
+from modelscope_cli.records.run import Args, Arguments, CallInputs, Kwargs, Shape
 
 # Maximum outputs taken from a generator that a model returns.
 _MOST_OUTPUTS = 1000
@@ -38,21 +38,13 @@ _MOST_CHARACTERS = 300  # of an error of the model's
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a layer's forward.
+    """One call of a layer's forward."""
 
-    Attributes:
-        name: the layer's qualified name; empty for the model itself.
-        type: its class name.
-        order: 1-based position among all calls of the pass, in the order they begin.
-        index: 0 for the layer's first call in the pass, 1 for its second.
-        depth: number of enclosing open calls.
-    """
-
-    name: str
-    type: str
-    order: int
-    index: int
-    depth: int
+    name: str  # the layer's qualified name; empty for the model itself
+    type: str  # its class name
+    order: int  # 1-based position among all calls of the pass, in the order they begin
+    index: int  # 0 for the layer's first call in the pass, 1 for its second
+    depth: int  # number of enclosing open calls
 
     @property
     def label(self) -> str:
@@ -76,7 +68,7 @@ class Observer:
     def detach(self) -> None:
         """Remove hooks attached later; called as the session closes."""
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         """Called before the layer's forward."""
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -89,15 +81,11 @@ class Observer:
 class Intervention(Observer):
     """Base of hooks that change values before any observer sees them; they select their own calls."""
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         """Return the new arguments of the layer."""
         return args, kwargs
 
-    def change_output(
-        self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
-    ) -> Any:
+    def change_output(self, call: Call, module: nn.Module, inputs: CallInputs, output: Any) -> Any:
         return output
 
     def begin(self, *, is_again: bool) -> None:
@@ -157,7 +145,7 @@ def _refuse_lazy(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
 class _RunningCall:
     call: Call
     module: nn.Module
-    inputs: tuple[tuple[Any, ...], dict[str, Any]]
+    inputs: CallInputs
     handling: BaseException | None  # exception handled by the model's own `except` when the call began
     is_innermost: bool = True
 
@@ -263,12 +251,10 @@ class HookSession:
     def _attach(self, layer: Layer, module: nn.Module) -> None:
         name, kind = layer.name, layer.type
 
-        def enter(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        def enter(module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs | None:
             return self._enter(name, kind, module, args, kwargs)
 
-        def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        def leave(module: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> Any:
             return self._leave(module, output)
 
         # After the user's own hooks, which may change values. Also called if the forward raises, as the model may
@@ -298,8 +284,8 @@ class HookSession:
         self._handles.append(register_module_forward_hook(leave, always_call=True))
 
     def _enter(
-        self, name: str, kind: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self, name: str, kind: str, module: nn.Module, args: Args, kwargs: Kwargs
+    ) -> CallInputs | None:
         if not self._open:
             if in_backward():
                 return None  # recomputed inside a backward pass

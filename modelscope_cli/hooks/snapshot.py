@@ -31,7 +31,8 @@ class Snapshot:
             if isinstance(container, _CONTAINERS)
         ]
         # TorchScript's training flags are not in `__dict__`.
-        self._training = [(module, module.training) for module in model.modules() if _is_script(module)]
+        scripts = (module for module in model.modules() if isinstance(module, torch.jit.ScriptModule))
+        self._training = [(module, module.training) for module in scripts]
         # Meta tensors have no values, inference tensors cannot be written to.
         self._buffers = [
             (buffer, value)
@@ -139,10 +140,6 @@ def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
         return (tensor.to_dense(),)
     whole = tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
     return tuple(getattr(whole, name)() for name in _OF_LAYOUT.get(tensor.layout, ())) or (tensor,)
-
-
-def _is_script(module: nn.Module) -> bool:
-    return isinstance(module, torch.jit.ScriptModule)
 
 
 class RandomState:

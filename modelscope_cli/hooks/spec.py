@@ -63,14 +63,10 @@ def _function(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """The arguments of an action.
+    """The arguments of an action."""
 
-    Attributes:
-        example: its syntax.
-        reads: one parser per argument; raises ValueError with the reason, `not a number`.
-    """
-
-    example: str
+    example: str  # its syntax
+    # One parser per argument; raises ValueError with the reason, `not a number`
     reads: tuple[Callable[[str], Argument], ...] = ()
 
 
@@ -120,20 +116,14 @@ def channels_of(text: str) -> tuple[Range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HookSpec:
-    """One parsed `--hook`; `str()` gives text that parses to an equal one.
-
-    Attributes:
-        channels: `(first, last)` ranges, both included; empty for all channels.
-        index: which tensor of several, counted from 0; None for all of them.
-        pattern: layer pattern, as in `--layer`.
-    """
+    """One parsed `--hook`; `str()` gives text that parses to an equal one."""
 
     kind: str
     action: str
     arguments: tuple[Argument, ...]
-    channels: tuple[tuple[int, int], ...]
-    index: int | None
-    pattern: str
+    channels: tuple[tuple[int, int], ...]  # `(first, last)` ranges, both included; empty for all channels
+    index: int | None  # which tensor of several, counted from 0; None for all of them
+    pattern: str  # layer pattern, as in `--layer`
 
     def __str__(self) -> str:
         return f"{self.head}@{self.pattern}"

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
+from modelscope_cli.records.run import Args, Kwargs
+
 with contextlib.suppress(ImportError):
     import torch.utils._pytree
 with contextlib.suppress(ImportError):
@@ -200,7 +202,7 @@ def operators_shown_to(
 
     class _Mode(dispatch.TorchDispatchMode):  # type: ignore[name-defined,misc]
         def __torch_dispatch__(
-            self, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+            self, operator: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None
         ) -> Any:
             if torch.is_inference_mode_enabled():  # composite functions are not decomposed there
                 with self:
@@ -243,7 +245,7 @@ def scratch_measured() -> Iterator[dict[tuple[str, int], int]]:
                 runs[event.name()] += 1
 
 
-def arguments_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def arguments_of(operator: Any, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """Return the arguments of an operator by name; empty if unknown."""
     parameters = getattr(getattr(operator, "_schema", None), "arguments", ())
     return {**{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
@@ -296,6 +298,15 @@ def factor_of(node: Any) -> float | None:
     if isinstance(factor, Tensor):
         return float(factor) if factor.numel() == 1 and not factor.requires_grad else None
     return float(factor) if isinstance(factor, int | float) else None
+
+
+def saved_in(node: Any, name: str) -> Tensor | None:
+    """Return the tensor that a graph node keeps as `name` for its derivative; None if it is changed or unknown."""
+    try:
+        tensor = getattr(node, f"_saved_{name}", None)
+    except RuntimeError:
+        return None
+    return tensor if isinstance(tensor, Tensor) else None
 
 
 def children_of(value: Any) -> Children | None:

@@ -19,27 +19,20 @@ from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The arguments of one forward: `model(*args)`, or `model(**args)` for a dict.
+    """The arguments of one forward: `model(*args)`, or `model(**args)` for a dict."""
 
-    Attributes:
-        args: on the device; floats in the model's dtype, integers as they are.
-        n_images: number of images, clips or pairs; 0 without arguments if every image of a block is broken.
-        names: the file of each (the first of a clip or pair). Empty for noise and tensors.
-        numbers: index of each in `Inputs.files`. Empty for noise and tensors.
-        prepared: the arguments under other preprocessings, computed on demand; None without images.
-        block: index among the batches of `Inputs.make_blocks`; always the same images.
-        broken: images of the block that could not be decoded, left out of the batch.
-    """
-
-    args: Arguments
-    n_images: int
+    args: Arguments  # on the device; floats in the model's dtype, integers as they are
+    n_images: int  # number of images, clips or pairs; 0 without arguments if every image of a block is broken
+    # The file of each (the first of a clip or pair). Empty for noise and tensors.
     names: tuple[str, ...] = ()
     make_pictures: Callable[[], tuple[Tensor, ...]] = field(default=tuple, repr=False)
+    # The arguments under other preprocessings, computed on demand; None without images
     prepared: Callable[[Iterable[Preprocessing]], Iterator[tuple[Any, ...]]] | None = field(
         default=None, repr=False
     )
-    block: int = 0
-    numbers: tuple[int, ...] = ()
+    block: int = 0  # index among the batches of `Inputs.make_blocks`; always the same images
+    numbers: tuple[int, ...] = ()  # index of each in `Inputs.files`. Empty for noise and tensors.
+    # Images of the block that could not be decoded, left out of the batch
     broken: tuple[UnreadableImage, ...] = ()
 
     @property
@@ -50,34 +43,24 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Batches that can be iterated several times with the same result; made on demand, never kept.
+    """Batches that can be iterated several times with the same result; made on demand, never kept."""
 
-    Attributes:
-        opened: for the record, as known before iterating; see `info`.
-        n_listed: images in all batches, including broken ones.
-        n_batches: including those without an image.
-        notes: choices made automatically, one line each.
-        preprocessing: of the images; None for noise and tensors.
-        make_blocks: yields the batches with the given numbers, 0 to `n_batches - 1`, in that order, including those
-            without an image; None if not image files, as only these can be shared among processes.
-        files: the images by number; empty for noise and tensors.
-        feed: counts and timings of decoding so far.
-        times: number of passes over all batches.
-        block_size: images per batch, except the last; 0 for noise and tensors.
-    """
-
-    opened: InputInfo
-    n_listed: int
-    n_batches: int
+    opened: InputInfo  # for the record, as known before iterating; see `info`
+    n_listed: int  # images in all batches, including broken ones
+    n_batches: int  # including those without an image
     make_batches: Callable[[], Iterator[Batch]] = field(repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # choices made automatically, one line each
     warnings: tuple[Notice, ...] = ()
-    preprocessing: Preprocessing | None = None
+    preprocessing: Preprocessing | None = None  # of the images; None for noise and tensors
+    # Yields the batches with the given numbers, 0 to `n_batches - 1`, in that order, including those without
+    # an image; None if not image files, as only these can be shared among processes
     make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
-    block_size: int = 0
+    block_size: int = 0  # images per batch, except the last; 0 for noise and tensors
+    # The images by number; empty for noise and tensors
     files: FileList = field(default_factory=lambda: FileList(()), repr=False)
+    # Counts and timings of decoding so far
     feed: DecodeTiming = field(default_factory=DecodeTiming, repr=False)
-    times: int = 1
+    times: int = 1  # number of passes over all batches
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches that have images."""

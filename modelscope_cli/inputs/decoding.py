@@ -116,35 +116,22 @@ def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A block of images.
+    """A block of images."""
 
-    Attributes:
-        numbers: indices in the list of images, of the decoded ones.
-        tensors: the prepared images, `(C, H, W)` float32.
-        broken: the images that could not be decoded.
-        seconds: time taken.
-    """
-
-    numbers: tuple[int, ...]
-    tensors: tuple[Tensor, ...]
-    broken: tuple[UnreadableImage, ...]
-    seconds: float
+    numbers: tuple[int, ...]  # indices in the list of images, of the decoded ones
+    tensors: tuple[Tensor, ...]  # the prepared images, `(C, H, W)` float32
+    broken: tuple[UnreadableImage, ...]  # the images that could not be decoded
+    seconds: float  # time taken
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDecoder:
-    """Decodes blocks by number.
+    """Decodes blocks by number."""
 
-    Attributes:
-        groups: the files of each block.
-        size: images per block except the last: image `n` of block `b` is number `b * size + n` of the list.
-        is_strict: whether a broken image is an error.
-    """
-
-    groups: Sequence[Group]
-    size: int
+    groups: Sequence[Group]  # the files of each block
+    size: int  # images per block except the last: image `n` of block `b` is number `b * size + n` of the list
     plan: Preprocessing
-    is_strict: bool
+    is_strict: bool  # whether a broken image is an error
 
     def decode(self, block: int) -> Decoded:
         """Decode and prepare the images of a block, repeated ones once."""
@@ -182,18 +169,12 @@ MANY = 32  # minimum number of images to report times and to start workers
 
 
 class DecodeTiming:
-    """Counts and times over all passes through the same images.
-
-    Attributes:
-        broken: the images that could not be decoded.
-        workers: number of decoding processes; 0 if this process decodes.
-        has_lost_worker: whether a worker ended too early.
-    """
+    """Counts and times over all passes through the same images."""
 
     def __init__(self) -> None:
-        self.broken = UnreadableImages()
-        self.workers = 0
-        self.has_lost_worker = False
+        self.broken = UnreadableImages()  # the images that could not be decoded
+        self.workers = 0  # number of decoding processes; 0 if this process decodes
+        self.has_lost_worker = False  # whether a worker ended too early
         self._decode_s = self._model_s = self._wait_s = 0.0
         self._n_decoded = 0
 

@@ -50,17 +50,12 @@ def refuse_packed(path: str) -> None:
 
 
 class ShardReader:
-    """Lists the images of shards and counts their other members.
-
-    Attributes:
-        skipped: number of other members by kind.
-        cut: number of images in each truncated shard.
-    """
+    """Lists the images of shards and counts their other members."""
 
     def __init__(self, suffixes: frozenset[str]) -> None:
         self._suffixes = suffixes
-        self.skipped: Counter[str] = Counter()
-        self.cut: dict[str, int] = {}
+        self.skipped: Counter[str] = Counter()  # number of other members by kind
+        self.cut: dict[str, int] = {}  # number of images in each truncated shard
         self.n_shards = 0
 
     def read(self, path: str) -> Iterator[ListedImage]:
@@ -127,16 +122,11 @@ _MOST_WALKED = 1000  # folders, for a hint
 
 @dataclass(slots=True)
 class FoundImages:
-    """The images that words name, in the order typed; sorted by name bytes inside a folder or glob.
-
-    Attributes:
-        notes: skipped files and searched subfolders.
-        warnings: about truncated shards.
-    """
+    """The images that words name, in the order typed; sorted by name bytes inside a folder or glob."""
 
     files: FileList = field(default_factory=lambda: FileList(()))
-    notes: list[str] = field(default_factory=list)
-    warnings: list[Notice] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # skipped files and searched subfolders
+    warnings: list[Notice] = field(default_factory=list)  # about truncated shards
 
 
 def find_images(typed: Iterable[str]) -> FoundImages:
@@ -185,7 +175,7 @@ def _of_file(path: str, messages: FoundImages) -> Iterator[ListedImage]:
 def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     if word.startswith(("http://", "https://")):
         message = f"'{word}' is a URL, but images are read from files"
-        raise CannotRunError(message, f"curl -O {shlex.quote(word)}")
+        raise CannotRunError(message, f"curl -LO {shlex.quote(word)}")
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or look_for(word))
     matches = glob.glob(word, recursive=True)

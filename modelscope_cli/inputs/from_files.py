@@ -262,17 +262,13 @@ def is_shape(name: str, value: Any) -> bool:
 
 
 class _Content:
-    """The value of every name.
-
-    Attributes:
-        values: a `ShapeSpec` for noise, stacked images, or the value itself.
-        shown: the images of the first name that has any, with their prepared tensors; None for patches.
-    """
+    """The value of every name."""
 
     def __init__(self, read: Mapping[str, Any], target: ModelSide, module: nn.Module | None) -> None:
-        self.values = dict(read)
+        self.values = dict(read)  # a `ShapeSpec` for noise, stacked images, or the value itself
         self.target = target
         self.n_codes = count_codes(module)
+        # The images of the first name that has any, with their prepared tensors; None for patches.
         self.shown: list[tuple[ListedImage, Tensor | None]] = []
         self._module = module
         self.notes: list[str] = []

@@ -21,14 +21,11 @@ _SHAPE_HINT = "--input-shape 1,3,224,224"
 
 @dataclass(frozen=True, slots=True)
 class ShapeSpec:
-    """One parsed `--input-shape`; `dtype` is None if not typed.
-
-    Attributes:
-        row: integers with which every row begins: the tokens of an image, or the size that the model wants to know.
-    """
+    """One parsed `--input-shape`; `dtype` is None if not typed."""
 
     shape: Shape
     dtype: str | None = None
+    # Integers with which every row begins: the tokens of an image, or the size that the model wants to know
     row: tuple[int, ...] = ()
 
     @property
@@ -71,7 +68,8 @@ def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
                     f"leave out --input {shlex.quote(text)}   --input-shape {','.join(sizes)} gives a shape"
                 )
             else:
-                name, spec = name or "NAME", spec or "1,3,224,224"
+                given = (name, spec) if "=" in text else ("x", name)
+                name, spec = given if os.path.isfile(name) else (name or "NAME", spec or "1,3,224,224")
                 hint = f"--input {shlex.quote(f'{name}={spec}')}"
             raise UsageError(f"'--input {text}' is not NAME=SPEC", hint)
         named.setdefault(name, []).append(spec)

@@ -337,17 +337,11 @@ def _stream(file: ListedImage) -> Path | io.BytesIO:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an image file is in the model's input.
+    """Where an image file is in the model's input."""
 
-    Attributes:
-        size: width and height of the file after EXIF rotation.
-        scale: pixels of the input per pixel of the file, along x and y.
-        offset: of the left upper corner, in pixels of the input.
-    """
-
-    size: tuple[int, int]
-    scale: tuple[float, float]
-    offset: tuple[float, float] = (0, 0)
+    size: tuple[int, int]  # width and height of the file after EXIF rotation
+    scale: tuple[float, float]  # pixels of the input per pixel of the file, along x and y
+    offset: tuple[float, float] = (0, 0)  # of the left upper corner, in pixels of the input
 
     def point(self, x: float, y: float) -> tuple[float, float]:
         """Return a point of the input in pixels of the file, not outside of it."""

@@ -23,19 +23,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ListedImage:
-    """An image to be decoded.
+    """An image to be decoded."""
 
-    Attributes:
-        name: its path; for a shard member with the shard's path, `shard.tar/cat/1.jpg`.
-        content: the bytes of standard input, which can be read only once.
-        image: an image decoded by the Python caller.
-        member: position in a shard; None for a separate file.
-    """
-
-    name: str
-    content: bytes | None = None
+    name: str  # its path; for a shard member with the shard's path, `shard.tar/cat/1.jpg`
+    content: bytes | None = None  # the bytes of standard input, which can be read only once
+    # An image decoded by the Python caller
     image: "Image | None" = field(default=None, compare=False, repr=False)
-    member: Member | None = None
+    member: Member | None = None  # position in a shard; None for a separate file
 
     def read(self) -> bytes | None:
         """Return its bytes; None for a separate file."""

@@ -60,17 +60,11 @@ def configured_preset(module: nn.Module | None) -> Preset | None:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredOutputs:
-    """The configured output of a module.
+    """The configured output of a module."""
 
-    Attributes:
-        n_classes: None if not configured.
-        has_several_labels: multi-label: each class is decided independently.
-        has_no_classes: it has no head and returns features.
-    """
-
-    n_classes: int | None = None
-    has_several_labels: bool = False
-    has_no_classes: bool = False
+    n_classes: int | None = None  # None if not configured
+    has_several_labels: bool = False  # multi-label: each class is decided independently
+    has_no_classes: bool = False  # it has no head and returns features
 
 
 def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:

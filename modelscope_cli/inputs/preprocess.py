@@ -41,26 +41,19 @@ _DEFAULTS = {
 
 @dataclass(slots=True)
 class Preset:
-    """Resize, crop or pad, scale to 0..1, normalise. Options change a copy.
+    """Resize, crop or pad, scale to 0..1, normalise. Options change a copy."""
 
-    Attributes:
-        origin: where it was read, in words.
-        resize_size: the short side, or height and width.
-        crop_size: height and width of the crop; None without one.
-        mean, std: one value per channel, on the scale 0..1.
-        mode: `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
-            image into it and fills the rest with the mean colour.
-        antialias: as Pillow always does; False resizes like OpenCV, or a tensor by default.
-    """
-
-    origin: str
-    resize_size: list[int]
-    crop_size: list[int] | None
+    origin: str  # where it was read, in words
+    resize_size: list[int]  # the short side, or height and width
+    crop_size: list[int] | None  # height and width of the crop; None without one
     interpolation: InterpolationMode
+    # mean, std: one value per channel, on the scale 0..1
     mean: list[float]
     std: list[float]
+    # `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
+    # image into it and fills the rest with the mean colour
     mode: str = "center"
-    antialias: bool = True
+    antialias: bool = True  # as Pillow always does; False resizes like OpenCV, or a tensor by default
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
@@ -145,15 +138,10 @@ def preset_of(cfg: Mapping[str, Any]) -> Preset:
 
 
 class Letterbox(Preset):
-    """How ultralytics prepares an image for a detector: fitted into the size, padded to a multiple of the stride.
+    """How ultralytics prepares a detector's image: fitted into the size, padded to a multiple of the stride."""
 
-    Attributes:
-        stride: of the model's coarsest feature map.
-        is_stretched: fill the size and give up the aspect ratio, as for RT-DETR.
-    """
-
-    stride: int = 32
-    is_stretched: bool = False
+    stride: int = 32  # of the model's coarsest feature map
+    is_stretched: bool = False  # fill the size and give up the aspect ratio, as for RT-DETR
 
     def frame(self, image: Picture) -> Picture:
         import numpy as np
@@ -202,16 +190,11 @@ _FILES = ("preprocessor_config.json", "processor_config.json")
 
 @dataclass(frozen=True, slots=True)
 class OwnProcessor:
-    """A processor's own settings; differences in the preset come from the user.
+    """A processor's own settings; differences in the preset come from the user."""
 
-    Attributes:
-        call: the processor, on the PIL backend: the torchvision one resizes a little differently.
-        resize_size: as in `Preset`; empty for other ways to resize.
-        mean, std: as in `Preset`; None if it does not scale and shift each channel.
-    """
-
-    call: Any
-    resize_size: tuple[int, ...]
+    call: Any  # the processor, on the PIL backend: the torchvision one resizes a little differently
+    resize_size: tuple[int, ...]  # as in `Preset`; empty for other ways to resize
+    # mean, std: as in `Preset`; None if it does not scale and shift each channel
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
 
@@ -396,30 +379,21 @@ _MAX_ASPECT = 8
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """Preprocessing of every image.
-
-    Attributes:
-        preset: a torchvision preset, called unchanged; it alone decides the result.
-        mode: `RGB` or `L`, the mode to decode to.
-        mean, std: one value per channel, as the preset normalises.
-        words: full description; `brief`: a short one.
-        is_fixed_size: whether all images come out the same size.
-        flow_size: height and width for optical flow, whose preset does not resize; None for the original size.
-        is_reversed: whether channels are blue, green, red, as OpenCV decodes an image.
-        is_turned: whether the EXIF orientation is applied, on decoding rather than in `apply`.
-    """
+    """Preprocessing of every image."""
 
     family: str
-    preset: Any
-    mode: str
+    preset: Any  # a torchvision preset, called unchanged; it alone decides the result
+    mode: str  # `RGB` or `L`, the mode to decode to
+    # mean, std: one value per channel, as the preset normalises
     mean: list[float]
     std: list[float]
-    words: str
-    brief: str
-    is_fixed_size: bool
+    words: str  # full description
+    brief: str  # short description
+    is_fixed_size: bool  # whether all images come out the same size
+    # Height and width for optical flow, whose preset does not resize; None for the original size
     flow_size: tuple[int, int] | None
-    is_reversed: bool = False
-    is_turned: bool = True
+    is_reversed: bool = False  # whether channels are blue, green, red, as OpenCV decodes an image
+    is_turned: bool = True  # whether the EXIF orientation is applied, on decoding rather than in `apply`
 
     def apply(self, image: Image.Image, name: str) -> Tensor:
         """Return the image as the model receives it, `(C, H, W)` float32 on the CPU."""

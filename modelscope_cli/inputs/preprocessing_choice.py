@@ -213,16 +213,11 @@ _VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """One way to prepare images.
-
-    Attributes:
-        name: its name; `kind`: `crop`, `resize`, `values`, `channels` or `turning`.
-        what: description of the change.
-    """
+    """One way to prepare images."""
 
     name: str
-    kind: str
-    what: str
+    kind: str  # `crop`, `resize`, `values`, `channels` or `turning`
+    what: str  # description of the change
     plan: Preprocessing
 
 
@@ -233,7 +228,8 @@ def variations(plan: Preprocessing, *, is_framed_alike: bool = True) -> tuple[Va
         is_framed_alike: whether `plain(plan)` prepares an image as `plan` does; else its size cannot be varied.
     """
     geometry = [*_crops(plan), *_resizes(plan)] if is_framed_alike else []
-    return (*geometry, *_values(plan), *_channels(plan), _unturned(plan))
+    unturned = Varied("EXIF ignored", "turning", "EXIF rotation ignored", replace(plan, is_turned=False))
+    return (*geometry, *_values(plan), *_channels(plan), unturned)
 
 
 def plain(plan: Preprocessing) -> Preprocessing:
@@ -318,10 +314,6 @@ def _channels(plan: Preprocessing) -> Iterator[Varied]:
     if plan.mode == "RGB":
         description = "channels in BGR order, as OpenCV reads them"
         yield Varied("BGR", "channels", description, replace(plan, is_reversed=True))
-
-
-def _unturned(plan: Preprocessing) -> Varied:
-    return Varied("EXIF ignored", "turning", "EXIF rotation ignored", replace(plan, is_turned=False))
 
 
 def _changed(plan: Preprocessing, name: str, kind: str, what: str, **changes: Any) -> Varied:

@@ -66,21 +66,13 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
 
 @dataclass(frozen=True, slots=True)
 class PythonInputs:
-    """The inputs of a model.
+    """The inputs of a model."""
 
-    Attributes:
-        request: paths, noise shapes and preprocessing options.
-        images: decoded images.
-        tensors: the arguments of one forward.
-        loader: iterable of batches, which can be iterated several times.
-        named: keyword arguments of the forward, as for `open_named`.
-    """
-
-    request: InputRequest
-    images: tuple[Image.Image, ...] = ()
-    tensors: tuple[Tensor, ...] = ()
-    loader: Iterable[Any] | None = None
-    named: Mapping[str, Any] | None = None
+    request: InputRequest  # paths, noise shapes and preprocessing options
+    images: tuple[Image.Image, ...] = ()  # decoded images
+    tensors: tuple[Tensor, ...] = ()  # the arguments of one forward
+    loader: Iterable[Any] | None = None  # iterable of batches, which can be iterated several times
+    named: Mapping[str, Any] | None = None  # keyword arguments of the forward, as for `open_named`
 
     @property
     def is_noise(self) -> bool:

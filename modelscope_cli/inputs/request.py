@@ -8,34 +8,22 @@ from modelscope_cli.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """All input options, still unparsed.
+    """All input options, still unparsed."""
 
-    Attributes:
-        files: image files, folders, globs, `-` for standard input, or one tensor file.
-        named: each `--input`, such as `pixel_values=photo.jpg` or `input_ids=int64:1,16`.
-        shapes: each `--input-shape`, such as `1,3,224,224` or `int64:1,128`; several are several inputs.
-        size: `--size`, `224` or `224,320` (height, width).
-        mean, std: one number for all channels or one per channel, on the scale 0..1.
-        normalize: False for `--no-normalize`.
-        batch: images per forward; for noise, the batch dimension.
-        seed: of the noise.
-        repeat: number of passes; noise is drawn again with the next seed.
-        workers: processes that decode images; None for as many as there are spare cores.
-        is_strict: whether any image that cannot be decoded is an error.
-    """
-
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # image files, folders, globs, `-` for standard input, or one tensor file
+    # Each `--input-shape`, such as `1,3,224,224` or `int64:1,128`; several are several inputs
     shapes: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
-    size: str | None = None
+    named: tuple[str, ...] = ()  # each `--input`, such as `pixel_values=photo.jpg` or `input_ids=int64:1,16`
+    size: str | None = None  # `--size`, `224` or `224,320` (height, width)
+    # mean, std: one number for all channels or one per channel, on the scale 0..1
     mean: str | None = None
     std: str | None = None
-    normalize: bool = True
-    batch: int | None = None
-    seed: int = 0
-    repeat: int = 1
-    workers: int | None = None
-    is_strict: bool = False
+    normalize: bool = True  # False for `--no-normalize`
+    batch: int | None = None  # images per forward; for noise, the batch dimension
+    seed: int = 0  # of the noise
+    repeat: int = 1  # number of passes; noise is drawn again with the next seed
+    workers: int | None = None  # processes that decode images; None for as many as there are spare cores
+    is_strict: bool = False  # whether any image that cannot be decoded is an error
 
     def check_one(self) -> None:
         """Refuse several files, for a command that looks at one image."""

@@ -66,19 +66,13 @@ Words = tuple[Word, ...]
 
 @dataclass(frozen=True, slots=True)
 class GivenTruth:
-    """The ground truth of every image.
+    """The ground truth of every image."""
 
-    Attributes:
-        name: its name in messages.
-        by_name: the classes of each image by name.
-        in_order: the classes of each image in order. If both are None, the folder of an image is its class.
-        root: the folder that names in a file are relative to.
-    """
-
-    name: str
-    by_name: Mapping[str, Words] | None = None
+    name: str  # its name in messages
+    by_name: Mapping[str, Words] | None = None  # the classes of each image by name
+    # The classes of each image in order. If both are None, the folder of an image is its class.
     in_order: Sequence[Words] | None = None
-    root: Path = Path()
+    root: Path = Path()  # the folder that names in a file are relative to
 
     @property
     def is_folders(self) -> bool:

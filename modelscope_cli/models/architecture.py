@@ -217,30 +217,22 @@ def on_meta() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A model that can be built: from torchvision, a hub or imported code.
+    """A model that can be built: from torchvision, a hub or imported code."""
 
-    Attributes:
-        source: `zoo`, `timm`, `hf` or `import`, as in `records.ModelInfo`.
-        name: the torchvision name, or the model as typed.
-        family: `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`; `custom` for
-            all others.
-        build: function that makes the module, seeded, in train mode; number of classes, None for the default.
-        takes_num_classes: whether `build` accepts a number of classes.
-        is_instance: whether `build` returns an existing module.
-        is_factory: whether `build` calls a function or takes a module that may already have loaded weights.
-        defaults: known default arguments; None where one follows from others.
-        notes: what was taken from the checkpoint to build it, one line each.
-    """
-
-    source: str
-    name: str
+    source: str  # `zoo`, `timm`, `hf` or `import`, as in `records.ModelInfo`
+    name: str  # the torchvision name, or the model as typed
+    # `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`; `custom` for all
+    # others
     family: str
+    # Function that makes the module, seeded, in train mode; number of classes, None for the default
     build: Callable[[int | None], nn.Module]
-    takes_num_classes: bool
-    is_instance: bool = False
+    takes_num_classes: bool  # whether `build` accepts a number of classes
+    is_instance: bool = False  # whether `build` returns an existing module
+    # Whether `build` calls a function or takes a module that may already have loaded weights
     is_factory: bool = False
+    # Known default arguments; None where one follows from others
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was taken from the checkpoint to build it, one line each
 
     def on_meta(self) -> "Architecture":
         """Return the same architecture, built on the meta device."""

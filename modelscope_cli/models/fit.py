@@ -3,6 +3,7 @@
 import itertools
 import math
 import shlex
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
@@ -194,7 +195,9 @@ def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:
     try:
-        return module.load_state_dict(state, strict=False)
+        with warnings.catch_warnings():  # of the counter that batch norm adds to an older checkpoint
+            warnings.filterwarnings("ignore", "for .*num_batches_tracked: copying from a non-meta")
+            return module.load_state_dict(state, strict=False)
     except ValueError:  # MNASNet needs its layout version, which only torch's format stores
         remaining = OrderedDict(state)
         vars(remaining)["_metadata"] = vars(module.state_dict())["_metadata"]

@@ -318,6 +318,9 @@ def of_other_library(model: str) -> UsageError | None:
         what = f"there is no file '{model}'; {yolo[2]}" if is_file else f"'{model}'"
         line = f"{plain}.yaml   with random weights: weights are read from a file only"
         return UsageError(f"{what} is a model of ultralytics", f"--model {line}")
+    if prefix in ("http", "https"):
+        hint = f"curl -LO {shlex.quote(model)}"
+        return UsageError(f"'{model}' is a URL, but models and weights are read from files", hint)
     if _OPEN_CLIP.fullmatch(model):
         return UsageError(f"'{model}' is a model of open_clip", f"--model open_clip:{shlex.quote(model)}")
     if name and prefix in _LINES:

@@ -154,7 +154,9 @@ def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
 
 def takes(builder: Callable[..., Any], name: str) -> bool:
     parameters = _parameters(builder)
-    return name in parameters or any(param.kind is param.VAR_KEYWORD for param in parameters.values())
+    takes_any = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
+    # nn.Module declares keywords to refuse them.
+    return name in parameters or (takes_any and getattr(builder, "__init__", None) is not nn.Module.__init__)
 
 
 _DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.py"}
@@ -331,7 +333,8 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         failed = user_code_failed(f"{doing} '{spec}'", error)
-        if doing == "importing" and where.endswith(".py") and not _is_guarded(Path(where)):
+        is_run = not isinstance(error, (SyntaxError, ImportError))  # by code that an import need not run
+        if doing == "importing" and is_run and where.endswith(".py") and not _is_guarded(Path(where)):
             failed.hint = f"{failed.hint}   to make it importable, move the code that runs below {_GUARD}"
         raise failed from error
     finally:

@@ -16,7 +16,10 @@ from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from modelscope_cli.checkpoints.entries import Contents
+    from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.records.weights import Identified
 
 _AS_TYPED = ("weights", "key", "strict", "num_classes", "device", "dtype", "seed", "offline")
@@ -25,17 +28,13 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Headers read to identify a checkpoint's model, kept so that they are read once.
+    """Headers read to identify a checkpoint's model, kept so that they are read once."""
 
-    Attributes:
-        path, key: the request they were read for.
-        architecture: the matching architecture, or the nearest.
-    """
-
+    # path, key: the request they were read for
     path: Path
     key: str | None
     contents: "Contents"
-    architecture: "Identified"
+    architecture: "Identified"  # the matching architecture, or the nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +87,8 @@ class ModelRequest:
         return headers if headers is not None and (headers.path, headers.key) == (path, self.key) else None
 
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from modelscope_cli.models.load import LoadedModel
-
-    # A name, a file, `package.module:attr`, a module, or the result of `load`.
-    Model: TypeAlias = str | PathLike[str] | nn.Module | LoadedModel | ModelRequest
+# A name, a file, `package.module:attr`, a module, or the result of `load`.
+Model: TypeAlias = "str | PathLike[str] | nn.Module | LoadedModel | ModelRequest"
 
 
 def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:

@@ -87,16 +87,12 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Shapes and costs of one forward of a single image. `outputs`: of the model itself.
-
-    Attributes:
-        images: 1, or more if the model requires that batch size, as an exported program may.
-    """
+    """Shapes and costs of one forward of a single image. `outputs`: of the model itself."""
 
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
     outputs: tuple[Shape, ...]
-    images: int = 1
+    images: int = 1  # 1, or more if the model requires that batch size, as an exported program may
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class LoadingKeywords(TypedDict, total=False):
 
 
 class ModelKeywords(LoadingKeywords, total=False):
-    """What can be said of a model that is named; a module that is handed over is taken as it is.
+    """Keywords for a model given by name; a module passed from Python is used as it is.
 
     Attributes:
         weights: which weights: auto (pretrained: from torch's cache, else downloaded, else random with a warning),
@@ -54,7 +54,7 @@ class ModelKeywords(LoadingKeywords, total=False):
 
 
 class InputKeywords(TypedDict, total=False):
-    """What can be said of the input.
+    """Keywords for the input.
 
     Attributes:
         input_shape: seeded noise instead of images: 1,3,224,224 or int64:1,128 (repeatable for several inputs). In
@@ -106,18 +106,18 @@ class BlockKeywords(Keywords, total=False):
 
 
 class OutputBlockKeywords(BlockKeywords, OutputKeywords, total=False):
-    """What a function takes that does both."""
+    """Keywords of a function that reads outputs and cuts its images into blocks."""
 
 
 class SummaryKeywords(LoadingKeywords, InputKeywords, total=False):
-    """What can be said of model and input where no weights are needed."""
+    """Keywords for the model and the input of a function that needs no weights."""
 
     num_classes: int | None
     dtype: str
 
 
 class LearningKeywords(TypedDict, total=False):
-    """What can be said of a training, however long it is and whatever for.
+    """Keywords for any training.
 
     Attributes:
         optimizer: the optimizer: sgd, momentum, nesterov (both 0.9), or adamw.
@@ -155,14 +155,8 @@ DEFAULTS: dict[str, Any] = {
     **{"optimizer": "momentum", "label_smoothing": 0.0, "weight_decay": 0.0},
     **{"init": "default", "activation": "relu", "leak": 0.1, "subtract": 0.4, "maximum": None},
     **{"norm_layer": "batch", "freeze": (), "train_only": ()},
-    **{
-        "weights": "auto",
-        "checkpoint": None,
-        "key": None,
-        "strict": None,
-        "num_classes": None,
-        "model_arg": (),
-    },
+    **{"weights": "auto", "checkpoint": None, "key": None, "strict": None},
+    **{"num_classes": None, "model_arg": ()},
     **{"device": "auto", "dtype": "float32", "seed": 0, "offline": False},
     **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
     **{"workers": None},
@@ -201,7 +195,7 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
         try:
             refuse(
                 function.__name__,
-                {name: value for name, value in kwargs.items() if _is_said(value, defaults[name])},
+                {name: value for name, value in kwargs.items() if _is_set(value, defaults[name])},
             )
             with room_for_depth():
                 return function(*args, **kwargs)
@@ -234,7 +228,7 @@ def _take_habits(keywords: dict[str, Any], ours: Mapping[str, Any]) -> None:
             keywords[name] = value
 
 
-def _is_said(value: Any, default: Any) -> bool:
+def _is_set(value: Any, default: Any) -> bool:
     """Tell whether a value differs from the default; tensors and tables count as different."""
     if value is None or value is default:
         return False
@@ -253,10 +247,8 @@ def texts(value: Any) -> str | None:
     return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)
 
 
-_FRAMES, _STACK = (
-    10_000,
-    8 * 2**20,
-)  # far more than any model needs, and less than half of the capacity of such a stack
+# Far more frames than any model needs, and fewer than half of those that fit a stack of this many bytes.
+_FRAMES, _STACK = 10_000, 8 * 2**20
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.display import Row, column, figure, hidden, share, words
+from modelscope_cli.records.display import Row, column, count, figure, hidden, share, words
 from modelscope_cli.records.run import BrokenKind, HookReport, Record
 
 BINS = 15  # Guo et al. 2017, as most papers since
@@ -54,26 +54,26 @@ class ClassQuality:
             pixels only. None where there is nothing to divide by.
     """
 
-    index: int
+    index: Annotated[int, column("class", rank=3)]
     label: str | None
-    n: int
-    predicted: int
-    correct: int
-    precision: float | None
-    recall: float | None
-    iou: float | None = None
+    n: Annotated[int, count("images", rank=0)]
+    predicted: Annotated[int, count(rank=2)]
+    correct: Annotated[int, count(rank=0)]
+    precision: Annotated[float | None, share(rank=0)]
+    recall: Annotated[float | None, share(rank=0)]
+    iou: Annotated[float | None, share("IoU", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
     """Images (or pixels) of the class `truth` predicted as `predicted`; `share`: their share of that class."""
 
-    truth: int
+    truth: Annotated[int, column("class", rank=3)]
     truth_label: str | None
-    predicted: int
+    predicted: Annotated[int, column("predicted class", rank=3)]
     predicted_label: str | None
-    count: int
-    share: float
+    count: Annotated[int, count("images", rank=0)]
+    share: Annotated[float, share("of the truth", rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +83,23 @@ class ConfidenceBin:
     `confidence` and `accuracy` are None without images.
     """
 
-    low: float
-    high: float
-    n: int
-    confidence: float | None
-    accuracy: float | None
+    low: Annotated[float, column("confidence above", rank=0)]
+    high: Annotated[float, column("to", rank=0)]
+    n: Annotated[int, count("images", rank=0)]
+    confidence: Annotated[float | None, share("mean confidence", rank=0)]
+    accuracy: Annotated[float | None, share(rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """An image of the classes `truth` and the score of the class `predicted`, which is none of them."""
 
-    image: str
+    image: Annotated[str, words(rank=0)]
     truth: tuple[int, ...]
     truth_labels: tuple[str | None, ...]
-    predicted: int
+    predicted: Annotated[int, column("predicted class", rank=3)]
     predicted_label: str | None
-    confidence: float
+    confidence: Annotated[float, share("score", rank=0)]
 
 
 @dataclass(frozen=True, slots=True)

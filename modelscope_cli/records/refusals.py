@@ -126,7 +126,7 @@ def _refuse_value(command: str, name: str, option: Option, value: Any) -> None:
     example = option.least if option.above is None else option.above + 1
     value_text = _short(value)
     message = f"'{spelled(command, name, value_text)}' is {allowed}"
-    raise UsageError(message, flags(command, name, f"{1 if example is None else example:g}"))
+    raise UsageError(message, flags(command, name, f"{0.1 if example is None else example:g}"))
 
 
 def _short(value: float) -> str:

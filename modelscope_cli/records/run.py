@@ -45,7 +45,11 @@ class HookReport:
 
 
 Shape = tuple[int, ...]
-Arguments = tuple[Any, ...] | dict[str, Any]
+# What a layer, a function or an operator is called with.
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+CallInputs = tuple[Args, Kwargs]
+Arguments = Args | Kwargs
 """What a model is called with: a tuple in order, `model(*args)`; a dict by name, `model(**args)`."""
 
 # Keys that are Python keywords differ from their field.

@@ -360,13 +360,17 @@ RUNNING = "running"
 """The code of the warning that the record was made while the run was going on."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
 LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "active", "negated"
-UNRELATED, UNHELD = "unrelated", "unheld"
+UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed", "return-falls"
 JUDGED = frozenset(
-    {SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED, UNRELATED, UNHELD}
+    {
+        *(SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED, UNRELATED),
+        *(UNHELD, COLLAPSED, RETURN_FALLS),
+    }
 )
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
 depend on other samples or on the target, dropout that leaves next to nothing, workers that draw the same random
-numbers, predictions that could be of other samples, and models with a loss of their own and no optimizer."""
+numbers, predictions that could be of other samples, models with a loss of their own and no optimizer, a latent that
+is not used, and a policy gradient under which the rewards fall."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
 

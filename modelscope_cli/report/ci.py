@@ -17,42 +17,30 @@ from modelscope_cli.report.formats import render_json
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding.
-
-    Attributes:
-        where: the layer, tensor, image or call it is about; None for the whole.
-        file: relative to the root of the repository where it is in one, else as typed; None where no file is known.
-        is_known: the baseline has it, so that it does not count.
-    """
+    """One finding."""
 
     code: str
     rule: str
     severity: str
-    where: str | None
+    where: str | None  # the layer, tensor, image or call it is about; None for the whole
     message: str
     hint: str
+    # Relative to the root of the repository where it is in one, else as typed; None where no file is known
     file: str | None = None
     line: int = 1
-    is_known: bool = False
+    is_known: bool = False  # the baseline has it, so that it does not count
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A result as it is reported to a CI host.
-
-    Attributes:
-        subject: what was judged, the same in every run; part of the fingerprint of a problem.
-        rules: those that were applied, and at least those of the problems.
-        not_judged: one line a reason; `not_judged_title` counts them.
-        outcome: the verdict in one sentence.
-    """
+    """A result as it is reported to a CI host."""
 
     command: str
-    subject: str
-    rules: tuple[RuleText, ...]
+    subject: str  # what was judged, the same in every run; part of the fingerprint of a problem
+    rules: tuple[RuleText, ...]  # those that were applied, and at least those of the problems
     problems: tuple[Problem, ...]
-    outcome: str
-    not_judged: tuple[str, ...] = ()
+    outcome: str  # the verdict in one sentence
+    not_judged: tuple[str, ...] = ()  # one line a reason; `not_judged_title` counts them
     not_judged_title: str = "not judged"
     warnings: tuple[Notice, ...] = ()
 

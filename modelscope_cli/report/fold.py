@@ -13,17 +13,13 @@ _Signature = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Rows of blocks with the same structure as an earlier one.
+    """Rows of blocks with the same structure as an earlier one."""
 
-    Attributes:
-        start, stop: the range of row indices, `stop` excluded.
-        names: of the blocks; `like`: of the earlier one.
-    """
-
+    # start, stop: the range of row indices, `stop` excluded
     start: int
     stop: int
-    names: tuple[str, ...]
-    like: str
+    names: tuple[str, ...]  # names of the blocks
+    like: str  # name of the earlier block
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +93,13 @@ _SIZES = ("output", "params", "macs")  # columns that tell the size of a block
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The visible rows of a long table.
+    """The visible rows of a long table."""
 
-    Attributes:
-        kept: indices of the visible rows.
-        lines: descriptions of each hidden range, by the index of the row after it.
-        extremes: `(row index, column key)` of the cells with the largest or smallest number of a column.
-        n_bad: number of hidden marked rows.
-    """
-
-    kept: tuple[int, ...]
-    lines: dict[int, tuple[str, ...]]
+    kept: tuple[int, ...]  # indices of the visible rows
+    lines: dict[int, tuple[str, ...]]  # descriptions of each hidden range, by the index of the row after it
+    # `(row index, column key)` of the cells with the largest or smallest number of a column
     extremes: frozenset[tuple[int, str]]
-    n_bad: int
+    n_bad: int  # number of hidden marked rows
 
 
 def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:

@@ -246,17 +246,19 @@ def layer_panels(
         legend_lines: number of two-column lines of the longest legend if layers go downwards.
         least_down: number of layers from which they go downwards.
     """
-    longest = max((len(some) for some in names), default=0)
+    longest = max(map(len, names), default=0)
     if longest >= least_down:
         return _downwards(title, names, ratios, legend_lines)
     figure = new_figure(max(_LEAST, ROW * longest + _SIDE), height, title)
-    figure.set_figheight(height + sum(max(room_for(figure, some) - _NAMES, 0.0) for some in names))
+    figure.set_figheight(
+        height + sum(max(room_for(figure, panel_names) - _NAMES, 0.0) for panel_names in names)
+    )
     rows = figure.subplots(len(ratios), 1, sharex=len(names) == 1, height_ratios=list(ratios), squeeze=False)
-    for axes, some in zip(rows[:, 0], _each(names, len(ratios)), strict=True):
-        texts = [shortened(name.text) for name in some or ()]
-        if some is not None:
+    for axes, panel_names in zip(rows[:, 0], _each(names, len(ratios)), strict=True):
+        texts = [shortened(name.text) for name in panel_names or ()]
+        if panel_names is not None:
             axes.set_xticks(range(len(texts)), texts, rotation=90, fontsize=POINTS)
-        axes.set_xlim(-0.7, max(longest if some is None else len(texts), 1) - 0.3)
+        axes.set_xlim(-0.7, max(longest if panel_names is None else len(texts), 1) - 0.3)
     return figure, [Panel(axes, is_down=False) for axes in rows[:, 0]]
 
 
@@ -268,24 +270,25 @@ def _each(names: Sequence[Sequence[Name]], n: int) -> list[Sequence[Name] | None
 def _downwards(
     title: str, names: Sequence[Sequence[Name]], ratios: Sequence[float], legend_lines: int
 ) -> tuple["Figure", list[Panel]]:
-    longest = max(len(some) for some in names)
+    """Return a figure with tall panels side by side, one row per layer."""
+    longest = max(map(len, names))
     title = fitted(title, WIDTH)
     head = _TITLE + _LINE * (title.count("\n") + legend_lines) + _LEGEND
     whole = head + ROW * longest + _FOOT
     figure = new_figure(WIDTH, whole, title, is_laid_out=False)
     written = [*names, *[()] * (len(ratios) - len(names))]
-    rooms = [room_for(figure, some) if some else _BETWEEN for some in written]
+    rooms = [room_for(figure, panel_names) if panel_names else _BETWEEN for panel_names in written]
     free = WIDTH - sum(rooms) - _RIGHT - 0.1
     panels = []
     left = 0.1
-    for some, room, ratio in zip(written, rooms, ratios, strict=True):
-        rows = len(some or names[0])
+    for panel_names, room, ratio in zip(written, rooms, ratios, strict=True):
+        rows = len(panel_names or names[0])
         width = free * ratio / sum(ratios)
         left += room
         axes = axes_at(figure, left, head, width, ROW * rows)
         left += width
-        _prepare(axes, some, rows)
-        band_blocks(axes, some or names[0])
+        _prepare(axes, panel_names, rows)
+        band_blocks(axes, panel_names or names[0])
         panels.append(Panel(axes, is_down=True))
     return figure, panels
 

@@ -12,17 +12,13 @@ SHADES = 8
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """A quantity that colours rows: its name, the value of a row, and its text.
-
-    Attributes:
-        scale: formats any of its numbers. `adds`: whether values of several rows can be added up.
-    """
+    """A quantity that colours rows: its name, the value of a row, and its text."""
 
     name: str
     value: Callable[[Any], float | None]
     words: Callable[[Any], str]
-    scale: Callable[[float], str] = numbers.number
-    adds: bool = False
+    scale: Callable[[float], str] = numbers.number  # formats any of its numbers
+    adds: bool = False  # whether values of several rows can be added up
 
 
 @dataclass(frozen=True, slots=True)

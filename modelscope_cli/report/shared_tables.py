@@ -13,15 +13,12 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
-
-def _momentum(row: BatchNormDrift) -> str:
-    return "1/n" if row.momentum is None else numbers.number(row.momentum)
-
-
 COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     *field_columns(BatchNormDrift, "type channels"),
-    *field_columns(BatchNormDrift, "momentum", text=_momentum),
+    *field_columns(
+        BatchNormDrift, "momentum", text=lambda r: "1/n" if r.momentum is None else numbers.number(r.momentum)
+    ),
     *field_columns(BatchNormDrift, "mean_gap var_ratio var_ratio_min var_ratio_max mean_move var_move"),
     *field_columns(BatchNormDrift, "is_frozen", text=lambda r: "frozen" if r.is_frozen else ""),
 )
@@ -47,7 +44,10 @@ def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
     """Return the fact about the largest drift for the other tables."""
     worst = max(rows, key=lambda row: row.mean_gap)
     far = f"{worst.mean_gap:.3g} standard deviations from the running mean"
-    return "batch norm", f"{len(rows)} calls; farthest: {label_of(worst)}, {far}  (--table batch-norm)"
+    return (
+        "batch norm",
+        f"{counted(len(rows), 'call')}; farthest: {label_of(worst)}, {far}  (--table batch-norm)",
+    )
 
 
 _FACTS = (

@@ -19,33 +19,21 @@ Notation = Callable[[Sequence[float | None]], Callable[[float | None], str]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a sheet.
+    """One column of a sheet."""
 
-    Attributes:
-        key: its name in tsv, csv and `--columns`.
-        title: its heading for people.
-        value: returns the raw value of a row, for machines.
-        text: returns the value as text for people; None for the value itself.
-        is_number: aligned to the right.
-        rank: in a narrow terminal the highest rank is dropped first; 0 is never dropped.
-        is_shown: whether the terminal shows it; tsv and csv always have it.
-        wraps: sentences that may wrap in a narrow terminal.
-        notation: returns a formatter for all values of the column; a non-empty `text` takes precedence.
-        is_bad: whether to highlight the cell.
-        missing: text for a missing value.
-    """
-
-    key: str
-    title: str
-    value: Callable[[Any], Value]
+    key: str  # its name in tsv, csv and `--columns`
+    title: str  # its heading for people
+    value: Callable[[Any], Value]  # returns the raw value of a row, for machines
+    # Returns the value as text for people; None for the value itself
     text: Callable[[Any], str] | None = None
-    is_number: bool = True
-    rank: int = 1
-    is_shown: bool = True
-    wraps: bool = False
+    is_number: bool = True  # aligned to the right
+    rank: int = 1  # in a narrow terminal the highest rank is dropped first; 0 is never dropped
+    is_shown: bool = True  # whether the terminal shows it; tsv and csv always have it
+    wraps: bool = False  # sentences that may wrap in a narrow terminal
+    # Returns a formatter for all values of the column; a non-empty `text` takes precedence
     notation: Notation | None = None
-    is_bad: Callable[[Any], bool] = lambda row: False
-    missing: str = ""
+    is_bad: Callable[[Any], bool] = lambda row: False  # whether to highlight the cell
+    missing: str = ""  # text for a missing value
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
         values = [self.value(row) for row in rows]
@@ -163,30 +151,22 @@ def is_missing(value: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table with its title and its facts. Titles, facts and rendered cells are safe to show as they are.
-
-    Attributes:
-        facts: `(label, text)` lines under the table: totals, model and input.
-        is_dim: whether a row is less important (a layer that was never called).
-        is_bad: whether to mark a row (NaN, dead channels).
-        is_by_layer: the column `name` has dotted names of layers or parameters: in a terminal repeated blocks of a
-            long table are folded, and long names are truncated at the start.
-        is_tree: the text of the first column depends on the row before.
-        is_catalogue: all rows matter equally, so a terminal shows all of them.
-        is_sorted: the rows are in a requested order.
-        definitions: labels of the facts that explain a column or a term; a page folds them.
-    """
+    """A table with its title and its facts. Titles, facts and rendered cells are safe to show as they are."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Any, ...]
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()  # `(label, text)` lines under the table: totals, model and input
+    # Whether a row is less important (a layer that was never called)
     is_dim: Callable[[Any], bool] = lambda row: False
-    is_bad: Callable[[Any], bool] = lambda row: False
+    is_bad: Callable[[Any], bool] = lambda row: False  # whether to mark a row (NaN, dead channels)
+    # The column `name` has dotted names of layers or parameters: in a terminal repeated blocks of a long
+    # table are folded, and long names are truncated at the start
     is_by_layer: bool = False
-    is_tree: bool = False
-    is_catalogue: bool = False
-    is_sorted: bool = False
+    is_tree: bool = False  # the text of the first column depends on the row before
+    is_catalogue: bool = False  # all rows matter equally, so a terminal shows all of them
+    is_sorted: bool = False  # the rows are in a requested order
+    # Labels of the facts that explain a column or a term; a page folds them
     definitions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -223,20 +203,14 @@ _DIRECTIONS = ("asc", "desc")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The requested columns and rows of a table.
+    """The requested columns and rows of a table."""
 
-    Attributes:
-        columns: column keys, separated by commas; None for all.
-        sort: the key of the column to sort by, optionally with `:asc` or `:desc`; by default numbers descend and
-            texts ascend. None keeps the order.
-        top: number of rows; None for all.
-        is_whole: whether a terminal shows all rows of a long table.
-    """
-
-    columns: str | None = None
+    columns: str | None = None  # column keys, separated by commas; None for all
+    # The key of the column to sort by, optionally with `:asc` or `:desc`; by default numbers descend and
+    # texts ascend. None keeps the order.
     sort: str | None = None
-    top: int | None = None
-    is_whole: bool = False
+    top: int | None = None  # number of rows; None for all
+    is_whole: bool = False  # whether a terminal shows all rows of a long table
 
     def check(self, columns: Sequence[Column]) -> tuple[Column, ...]:
         """Return the listed columns and the sort column; all of them if none are listed."""

@@ -144,21 +144,15 @@ def smoothed(values: Sequence[float | None]) -> list[float | None]:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """A number of layers or parameters over the steps, as colours.
-
-    Attributes:
-        grid: `(rows, steps)`, NaN for missing numbers.
-        look: how matplotlib colours it. `extend`: at which ends numbers may be beyond the colours.
-        most: numbers above it are crossed.
-    """
+    """A number of layers or parameters over the steps, as colours."""
 
     title: str
     rows: Sequence[Row]
     steps: Sequence[int]
-    grid: Any
-    look: dict[str, Any]
-    extend: str = "neither"
-    most: float = math.inf
+    grid: Any  # `(rows, steps)`, NaN for missing numbers
+    look: dict[str, Any]  # how matplotlib colours it
+    extend: str = "neither"  # at which ends numbers may be beyond the colours
+    most: float = math.inf  # numbers above it are crossed
 
 
 def heat_map(rows: Sequence[Row], key: str, most: float = math.inf) -> HeatMap:

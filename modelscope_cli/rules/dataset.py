@@ -72,15 +72,7 @@ def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
     return Sighting(group.images[0], value, f"{where}{likeness} {some(group.images[1:])}")
 
 
-@rule(
-    "MS803",
-    "near-duplicates",
-    WARNING,
-    0.5,
-    most=1,
-    needs=_NEEDS,
-    excuse=_nothing_read,
-)
+@rule("MS803", "near-duplicates", WARNING, 0.5, most=1, needs=_NEEDS, excuse=_nothing_read)
 def _alike(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Images are the same except for compression, size, brightness or a narrow crop.
 

@@ -93,20 +93,13 @@ def write_threshold(value: float | str | None, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One place where a rule is broken.
+    """One place where a rule is broken."""
 
-    Attributes:
-        layer: None for the whole model.
-        message: the observation, in words.
-        severity: if other than the rule's.
-        is_rest: whether it summarises `value` more places beyond the threshold.
-    """
-
-    layer: str | None
+    layer: str | None  # None for the whole model
     value: float | None
-    message: str
-    severity: str | None = None
-    is_rest: bool = False
+    message: str  # the observation, in words
+    severity: str | None = None  # if other than the rule's
+    is_rest: bool = False  # whether it summarises `value` more places beyond the threshold
 
 
 def always(evidence: Evidence, threshold: Any) -> str | None:
@@ -170,24 +163,17 @@ def rules_in(kind: type[AnyRule], *modules: ModuleType) -> tuple[AnyRule, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(ListedRule):
-    """A named check of a model.
+    """A named check of a model."""
 
-    Attributes:
-        needs: the fields of `Evidence` it requires.
-        wants: optional fields of `Evidence`.
-        yields_to: codes of earlier rules whose finding in a layer explains one of this rule there.
-        judge: yields every place where the rule is broken.
-        kind: format of the threshold: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
-        most: the largest possible value: 1 for a fraction.
-        excuse: returns why it cannot be judged here, None if it can.
-    """
-
-    needs: frozenset[str]
-    judge: Callable[[Evidence, Any], Iterable[Sighting]]
+    needs: frozenset[str]  # the fields of `Evidence` it requires
+    judge: Callable[[Evidence, Any], Iterable[Sighting]]  # yields every place where the rule is broken
+    # Format of the threshold: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000)
     kind: str = "number"
-    most: float = math.inf
-    wants: frozenset[str] = frozenset()
+    most: float = math.inf  # the largest possible value: 1 for a fraction
+    wants: frozenset[str] = frozenset()  # optional fields of `Evidence`
+    # Codes of earlier rules whose finding in a layer explains one of this rule there
     yields_to: tuple[str, ...] = ()
+    # Returns why it cannot be judged here, None if it can
     excuse: Callable[[Evidence, Any], str | None] = always
 
 

@@ -23,23 +23,16 @@ _KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "al
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """Settings of `check`.
-
-    Attributes:
-        thresholds: by code; the rules' own by default.
-        baseline: file of the known findings; None without one.
-        project: the pyproject.toml that was used; None without one.
-        allow: patterns of unknown names that a checkpoint may use: `timm.models.*`.
-        model, checkpoint, images: defaults for the command line; paths relative to the working folder.
-    """
+    """Settings of `check`."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    thresholds: Mapping[str, float | str] = field(default_factory=dict)
+    thresholds: Mapping[str, float | str] = field(default_factory=dict)  # by code; the rules' own by default
     fail_on: str = ERROR
-    baseline: Path | None = None
-    project: Path | None = None
-    allow: tuple[str, ...] = ()
+    baseline: Path | None = None  # file of the known findings; None without one
+    project: Path | None = None  # the pyproject.toml that was used; None without one
+    allow: tuple[str, ...] = ()  # patterns of unknown names that a checkpoint may use: `timm.models.*`
+    # model, checkpoint, images: defaults for the command line; paths relative to the working folder
     model: str | None = None
     checkpoint: Path | None = None
     images: tuple[str, ...] = ()

@@ -57,10 +57,10 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        if len(argv) == 1 and argv[0] in _AT_ONCE:
-            _console.write(_AT_ONCE[argv[0]]() + "\n")
+        if not argv or (len(argv) == 1 and argv[0] in _AT_ONCE):
+            _console.write(_AT_ONCE[argv[0] if argv else "--help"]() + "\n")
             _console.flush()
-            return 0
+            return 0 if argv else USAGE
         from modelscope_cli.shell.typer_app import command_line
 
         if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
@@ -86,10 +86,7 @@ def _run(argv: list[str]) -> int:
         _console.stopped("interrupted" if number == INTERRUPTED else "terminated")
         return number
     except SystemExit as left:
-        # Typer and Rich exit with 1 on a broken pipe; here that would mean a finding.
-        if not isinstance(left.__context__, BrokenPipeError):
-            raise
-        return _unread()
+        return _left(left)
     except BrokenPipeError:
         return _unread()
     except OSError as error:
@@ -114,6 +111,17 @@ def _failed(error: ModelscopeError) -> int:
     return error.exit_code
 
 
+def _left(left: SystemExit) -> int:
+    # Typer and Rich exit with 1 on a broken pipe; here that would mean a finding.
+    if isinstance(left.__context__, BrokenPipeError):
+        return _unread()
+    if _console.settings.out is None:  # Typer's completion, or a process that the script of `watch` forked
+        raise left
+    failure = CannotRunError(f"the code of the model called sys.exit({left.code!r})", _again())
+    failure.__cause__ = left
+    return _failed(failure)
+
+
 def _unread() -> int:
     _console.abandon_stdout()
     return 0
@@ -122,7 +130,7 @@ def _unread() -> int:
 def _unusable(error: OSError) -> CannotRunError:
     """Turn an error of the system into one about its file, else about a stream."""
     if error.filename is None:
-        return CannotRunError(f"cannot write: {error.strerror}", "--output FILE")
+        return _console.cannot_write(error.strerror)
     path = _shortened(
         os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     )
@@ -137,9 +145,6 @@ def _misused(error: Exception) -> int:
     """Report a command line that Typer could not parse."""
     from modelscope_cli.shell.hints import what_was_meant
 
-    if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
-        _console.write(f"{error}\n")
-        return USAGE
     message, hint = what_was_meant(error, _console.settings.argv)
     _console.fail(ModelscopeError(_shortened(message), _shortened(hint)))
     return USAGE
@@ -149,7 +154,10 @@ def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
     summary = in_one_line(f"{type(error).__name__}: {error}", 300)
-    again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
-    hint = f"modelscope {again} --debug   shows where; please report it"
-    _console.fail(ModelscopeError(f"this is a bug in modelscope: {summary}", hint))
+    _console.fail(ModelscopeError(f"this is a bug in modelscope: {summary}", f"{_again()}; please report it"))
     return BUG
+
+
+def _again() -> str:
+    line = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
+    return f"modelscope {line} --debug   shows where"

@@ -77,15 +77,11 @@ def _completion(one: Declared) -> Callable[..., list[str]] | None:
 
 
 class CommandCall:
-    """One call of a command.
-
-    Attributes:
-        name: the command.
-        typed: options and arguments of the command line by parameter name; flags only if not at their default.
-    """
+    """One call of a command."""
 
     def __init__(self, name: str, typed: Mapping[str, Any]) -> None:
-        self.name = name
+        self.name = name  # the command
+        # Options and arguments of the command line by parameter name; flags only if not at their default
         self.typed = {
             key: value
             for key, text in typed.items()

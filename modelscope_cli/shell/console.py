@@ -39,6 +39,7 @@ class _Settings:
         is_silent: another process prints everything except errors of this one.
         has_output: something was written to stdout.
         pace: the progress of the outermost loop that runs; None without one.
+        out: the stream of results while sys.stdout is what models print to; None outside `begin_work` to `end`.
     """
 
     argv: tuple[str, ...] = ()
@@ -49,6 +50,7 @@ class _Settings:
     is_silent = False
     has_output = False
     pace: live.Pace | None = None
+    out: IO[str] | None = None
 
 
 settings = _Settings()
@@ -80,15 +82,27 @@ def begin(argv: tuple[str, ...]) -> None:
     take_every_character(sys.stdout)
 
 
+def stdout() -> IO[str]:
+    """Return the stream of results."""
+    return settings.out or sys.stdout
+
+
 def begin_work() -> None:
-    """Show activity in a terminal if the command takes a while; see `live.Busy`."""
+    """Show activity if the command takes a while, see `live.Busy`; what a model prints goes to stderr."""
+    if settings.argv[:1] != ("watch",):  # whose script writes as it would without us
+        settings.out, sys.stdout = stdout(), sys.stderr
     if not (settings.is_quiet or settings.is_silent):
-        _BUSY.start("loading")
+        _BUSY.start("loading", None if is_drawn_over(sys.stderr) else _note_activity)
+
+
+def _note_activity(what: str) -> None:
+    """Note in a log what runs, unless the loop that runs says so."""
+    note(f"{settings.argv[0]}: {settings.pace or what}")
 
 
 def terminal_width() -> int:
     """Return the width of the terminal in characters."""
-    return _console(sys.stdout).width
+    return _console(stdout()).width
 
 
 def write(text: str) -> None:
@@ -96,8 +110,8 @@ def write(text: str) -> None:
     if settings.is_silent:
         return
     with _writing():
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        stdout().write(text)
+        stdout().flush()
 
 
 def write_error(text: str) -> None:
@@ -112,8 +126,8 @@ def show(renderable: "RenderableType") -> None:
     if settings.is_silent:
         return
     with _writing():
-        _console(sys.stdout).print(renderable)
-        sys.stdout.flush()
+        _console(stdout()).print(renderable)
+        stdout().flush()
 
 
 def note(text: str) -> None:
@@ -218,7 +232,7 @@ def _styled(label: str, style: str, harmless: str) -> None:
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
     """Show a progress bar on stderr until done; yield None if that is not a terminal."""
     if settings.is_quiet or settings.is_silent or total < 2 or not is_drawn_over(sys.stderr):
-        _BUSY.what = description
+        _BUSY.what = f"working on {description}"
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
@@ -274,18 +288,19 @@ PROGRESS = _ConsoleProgress()
 
 def abandon_stdout() -> None:
     """Discard all further output, even at exit: the pipe is broken or the disk is full."""
-    silence(sys.stdout)
+    silence(stdout())
 
 
 def flush() -> None:
     """Flush what other code left in the buffer of stdout, such as a help text; raises like `write`."""
     with _writing():
-        sys.stdout.flush()
+        stdout().flush()
 
 
 def end() -> None:
     """Flush both streams; a failure does not affect the exit of the process."""
     _BUSY.stop()
+    sys.stdout, settings.out = stdout(), None
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -306,7 +321,18 @@ def _writing() -> Iterator[None]:
     except (OSError, ValueError) as error:
         abandon_stdout()
         reason = getattr(error, "strerror", None) or str(error)
-        raise CannotRunError(f"cannot write: {reason}", "--output FILE") from error
+        raise cannot_write(reason) from error
+
+
+def cannot_write(reason: str | None) -> CannotRunError:
+    """Return the error for a stdout that takes nothing more."""
+    from modelscope_cli.shell.declared import options_of
+    from modelscope_cli.shell.overview import COMMANDS
+
+    has_option = (
+        settings.argv[:1] and settings.argv[0] in COMMANDS and "--output" in options_of(settings.argv[0])
+    )
+    return CannotRunError(f"cannot write: {reason}", "--output FILE" if has_option else "df -h")
 
 
 @contextlib.contextmanager

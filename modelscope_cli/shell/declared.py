@@ -45,34 +45,23 @@ OUTPUT_OF: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a function.
+    """A parameter of a function."""
 
-    Attributes:
-        kind: `flag`, `maybe` (a flag that may be None), `whole`, `real`, `path`, `texts` or `text`.
-        help: its text in the docstring.
-        is_required: whether it has no default.
-    """
-
-    kind: str
+    kind: str  # `flag`, `maybe` (a flag that may be None), `whole`, `real`, `path`, `texts` or `text`
     default: Any
-    help: str
-    is_required: bool = False
+    help: str  # its text in the docstring
+    is_required: bool = False  # whether it has no default
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An option or argument of a command, with all its properties.
-
-    Attributes:
-        is_own: whether it exists only on the command line, not as a parameter of the function.
-        parameter: its kind, default and help.
-    """
+    """An option or argument of a command, with all its properties."""
 
     name: str
     panel: str
     option: Option
-    parameter: Parameter
-    is_own: bool
+    parameter: Parameter  # its kind, default and help
+    is_own: bool  # whether it exists only on the command line, not as a parameter of the function
 
     @property
     def is_argument(self) -> bool:

@@ -86,10 +86,13 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
 
 
 def refuse_swallowed(argv: Sequence[str]) -> None:
-    """Refuse an option in the place of another option's value, as in `--plot --out DIR`."""
+    """Refuse an option as the value of another, as in `--plot --out DIR`, and a file whose name looks like one."""
     options = options_of(argv[0])
     is_value = False
-    for at, (word, value) in enumerate(pairwise(argv[1:]), 2):
+    for at, (word, value) in enumerate(pairwise([*argv[1:], ""]), 2):
+        if not is_value and word.startswith("-") and word not in ("-", *options) and os.path.isfile(word):
+            hint = _line([*argv[: at - 1], f"./{word}", *argv[at:]])
+            raise UsageError(f"'{word}' is a file, but a word that begins with - is read as options", hint)
         one = None if is_value else options.get(word)
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script

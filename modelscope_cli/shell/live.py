@@ -151,7 +151,7 @@ def live_line() -> Iterator[Callable[[str], None] | None]:
         yield None
         return
     line = _LiveLine()
-    streams: list[Any] = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+    streams: list[Any] = [stream for stream in {sys.stdout, sys.stderr} if stream.isatty()]
     for stream in streams:
         stream.write = _after(line, stream.write)
     try:
@@ -172,16 +172,12 @@ def _after(line: _LiveLine, write: Callable[[str], int]) -> Callable[[str], int]
 
 
 class Pace:
-    """Progress as lines of a log: one when the work turns out to be long, then one a minute.
-
-    Attributes:
-        done: number of finished items.
-    """
+    """Progress as lines of a log: one when the work turns out to be long, then one a minute."""
 
     FIRST_S, EVERY_S, LONG_S = 2.0, 60.0, 10.0
 
     def __init__(self, what: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.done = 0
+        self.done = 0  # number of finished items
         self._what, self._total, self._clock = what, total, clock
         self._begun = clock()
         self._next = self._begun + self.FIRST_S
@@ -235,7 +231,7 @@ def in_log(pace: Pace, write: Callable[[str], object]) -> Iterator[None]:
 
 
 class Busy:
-    """Shows activity once a command has run for some time, until it writes something."""
+    """Shows activity once a command has run for some time: until it writes a result, or once in a log."""
 
     _DELAY_S = 1.5
 
@@ -244,12 +240,16 @@ class Busy:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, what: str) -> None:
-        """Start the timer; nothing is shown if stderr is not a terminal."""
-        if self._thread is None and is_drawn_over(sys.stderr):
+    def start(self, what: str, write: Callable[[str], object] | None = None) -> None:
+        """Start the timer.
+
+        Args:
+            write: writes the line of a log, where none can be redrawn.
+        """
+        if self._thread is None and (write or is_drawn_over(sys.stderr)):
             self.what = what
             self._over.clear()
-            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread = threading.Thread(target=self._show, args=(write,), daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -270,9 +270,13 @@ class Busy:
             if was_running:
                 self.start("working")
 
-    def _show(self) -> None:
+    def _show(self, write: Callable[[str], object] | None) -> None:
         started = time.monotonic()
-        if self._over.wait(self._DELAY_S):
+        delay = self._DELAY_S if write is None else min(Pace.FIRST_S - 0.2, threading.TIMEOUT_MAX)
+        if self._over.wait(delay):
+            return
+        if write is not None:
+            write(self.what)
             return
         with live_line() as draw:
             turn = 0

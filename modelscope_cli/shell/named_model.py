@@ -88,11 +88,7 @@ def take_model(
 
 
 def refuse_model(word: str, *options: str) -> None:
-    """Refuse a model for a command that reads a file.
-
-    Args:
-        options: for the command `summary` in the hint.
-    """
+    """Refuse a model for a command that reads a file. `options`: for the command `summary` in the hint."""
     if names_model(word):
         hint = shlex.join(["modelscope", "summary", word, *options])
         raise UsageError(f"'{word}' is a model, but this command reads a file", hint)

@@ -3,7 +3,6 @@
 import os
 import shlex
 import stat
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,16 +32,12 @@ _BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The output of a result: format, file (None for stdout), rows and columns.
-
-    Attributes:
-        html: a page to write in addition.
-    """
+    """The output of a result: format, file (None for stdout), rows and columns."""
 
     format: str
     file: Path | None
     view: "View"
-    html: Path | None = None
+    html: Path | None = None  # a page to write in addition
 
     @property
     def is_asked_for(self) -> bool:
@@ -165,7 +160,7 @@ def emit(
             _console.note(_verdict(review()))
         return
     format = _resolved(where)
-    if format == "table" and sys.stdout.isatty():
+    if format == "table" and _console.stdout().isatty():
         from modelscope_cli.report.fold import fold
         from modelscope_cli.report.table import render_table
 
@@ -234,14 +229,14 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
 
 def _resolved(where: Destination) -> str:
     if where.format == "auto":
-        return "table" if sys.stdout.isatty() or _is_log() else "tsv"
+        return "table" if _console.stdout().isatty() or _is_log() else "tsv"
     return where.format
 
 
 def _is_log() -> bool:
     """Tell whether stdout is the log of a CI job or of pre-commit, which a person reads; a file is not."""
     try:
-        is_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+        is_file = stat.S_ISREG(os.fstat(_console.stdout().fileno()).st_mode)
     except (OSError, ValueError):  # closed, or not a real stream
         return False
     return not is_file and any(os.environ.get(name, "").lower() not in ("", "0", "false") for name in _LOGS)

@@ -70,13 +70,9 @@ def to_place(place: ModelPlace) -> On:
 
 
 class StopAtNonFinite(Callback):
-    """Ends the training at the first loss that is NaN or infinite, before it spoils the weights.
+    """Ends the training at the first loss that is NaN or infinite, before it spoils the weights."""
 
-    Attributes:
-        at: the step of that loss; None if every loss was finite.
-    """
-
-    at: int | None = None
+    at: int | None = None  # the step of that loss; None if every loss was finite
 
     def after_loss(self, run: Runner) -> None:
         if not torch.isfinite(run.loss.detach()):
@@ -85,15 +81,11 @@ class StopAtNonFinite(Callback):
 
 
 class HeldOut(Callback):
-    """Measures loss and accuracy on the held-out images after every epoch and at the end.
-
-    Attributes:
-        results: `(step, loss, accuracy)` of every measurement.
-    """
+    """Measures loss and accuracy on the held-out images after every epoch and at the end."""
 
     def __init__(self, batches: Iterable[LabelledBatch], place: ModelPlace) -> None:
         self.batches, self.place = batches, place
-        self.results: list[tuple[int, float, float]] = []
+        self.results: list[tuple[int, float, float]] = []  # `(step, loss, accuracy)` of every measurement
 
     def after_epoch(self, run: Runner) -> None:
         self._measure(run)
@@ -118,13 +110,9 @@ class HeldOut(Callback):
 
 
 class EarlyStopping(Callback):
-    """Ends the training once the held-out loss has not fallen for `patience` epochs. Must come after `HeldOut`.
+    """Ends the training once the held-out loss has not fallen for `patience` epochs. Must come after `HeldOut`."""
 
-    Attributes:
-        at: the step it stopped at; None if it did not.
-    """
-
-    at: int | None = None
+    at: int | None = None  # the step it stopped at; None if it did not
 
     def __init__(self, held_out: HeldOut, patience: int) -> None:
         self.held_out, self.patience = held_out, patience
@@ -137,15 +125,11 @@ class EarlyStopping(Callback):
 
 
 class Checkpoints(Callback):
-    """Saves the weights every `every` steps.
-
-    Attributes:
-        files: names of the files written.
-    """
+    """Saves the weights every `every` steps."""
 
     def __init__(self, every: int, save: Callable[[nn.Module, Path], None], folder: Path) -> None:
         self.every, self.save, self.folder = every, save, folder
-        self.files: list[str] = []
+        self.files: list[str] = []  # names of the files written
 
     def after_batch(self, run: Runner) -> None:
         name = f"step-{run.step:06d}.safetensors"

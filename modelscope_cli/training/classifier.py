@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torch import nn
 
@@ -11,7 +11,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, parse_model_args
+from modelscope_cli.models.request import Model, ModelRequest, is_import, is_onnx, parse_model_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.keywords import ClassifierKeywords, Keywords
 from modelscope_cli.records.progress import Progress
@@ -20,9 +20,6 @@ from modelscope_cli.training.callbacks import ModelPlace
 from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import prepare
 from modelscope_cli.training.request import TrainRequest, as_tuple
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 
 @dataclass(frozen=True, slots=True)

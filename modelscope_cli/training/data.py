@@ -196,15 +196,11 @@ class DrawnImages(Shapes):
 
 
 class FolderImages(Dataset[Example]):
-    """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one.
-
-    Attributes:
-        unreadable: error by file, of the files that could not be decoded.
-    """
+    """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one."""
 
     def __init__(self, files: Sequence[tuple[str, int]], size: int) -> None:
         self.files, self.size = files, size
-        self.unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}  # error by file, of the files that could not be decoded
 
     def __len__(self) -> int:
         return len(self.files)

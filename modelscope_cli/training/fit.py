@@ -1,6 +1,7 @@
 """Train one model once and return its curves."""
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
+from modelscope_cli.errors import CannotRunError, is_out_of_memory
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
@@ -50,7 +51,7 @@ class History(Callback, Observer):
 
     Args:
         model: class name of the model.
-        every: look at steps 0, every, 2 every ...
+        every: record steps 0, `every`, 2 * `every` ...
     """
 
     def __init__(self, model: str, every: int) -> None:
@@ -256,8 +257,8 @@ def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> Tra
     unknown: dict[str, Any] = dict.fromkeys(
         ("accuracy", "commonest_label", "commonest_prediction", "target_variance"), (None,) * n
     )
-    no = dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
-    series = CriterionSeries(loss.step, loss.value, (batch,) * n, **unknown, **no)
+    flags = dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
+    series = CriterionSeries(loss.step, loss.value, (batch,) * n, **unknown, **flags)
     about = dict.fromkeys(("place", "made_by", "shapes", "commonest_label"))
     entropy = math.log(n_classes)
     criterion = WatchedCriterion(
@@ -294,7 +295,7 @@ def forward_of(
 ) -> Iterator[Callable[[Tensor], Any]]:
     """Yield a function that runs the model under `observers`; if its forward raises, the hint is an option.
 
-    Meanwhile every generator that a training may draw from is seeded. They and the data are restored.
+    Inside, every random generator that a training may use is seeded; at the end these and the data are restored.
     """
     devices = [device] if device.type not in ("cpu", "meta") else []
     with (
@@ -309,7 +310,7 @@ def forward_of(
             try:
                 return session.run((inputs,))
             except ForwardError as error:
-                raise CannotRunError(error.message, _hint(error.message)) from error
+                raise CannotRunError(error.message, _hint(error.message) or error.hint) from error
 
         yield forward
 
@@ -317,7 +318,8 @@ def forward_of(
 def _hint(message: str) -> str:
     if "more than 1 value per channel" in message:
         return "--batch 2, or --norm-layer group   batch norm in train mode needs more than one value per channel"
-    return LESS_MEMORY if OUT_OF_MEMORY in message else "--size 224   the size most models are made for"
+    is_of_size = re.search(r"size|shape|height|width|dimension", message) and "channels" not in message
+    return "--size 224   the size most models are made for" if is_of_size else ""
 
 
 def _finite(value: float) -> float | None:

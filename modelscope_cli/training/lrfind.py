@@ -5,13 +5,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import nn
 
 from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
@@ -21,26 +22,18 @@ from modelscope_cli.training.request import check_init, check_one_source, name_m
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
 from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The schedule of a range test.
+    """The schedule of a range test."""
 
-    Attributes:
-        low, high: first and last learning rate.
-        smoothing: weight of the past in the smoothed loss, 0..1.
-        diverged: stop once the smoothed loss is this many times its lowest value.
-    """
-
+    # low, high: first and last learning rate
     low: float = 1e-5
     high: float = 10.0
     steps: int = 100
     is_linear: bool = False
-    smoothing: float = 0.9
-    diverged: float = 4.0
+    smoothing: float = 0.9  # weight of the past in the smoothed loss, 0..1
+    diverged: float = 4.0  # stop once the smoothed loss is this many times its lowest value
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -55,18 +48,15 @@ class LrSweep(Callback):
 
     The smoothed loss is the exponential average, divided by `1 - smoothing^n` for its start at 0 (as in Adam,
     Kingma & Ba 2015).
-
-    Attributes:
-        lr, losses, smoothed: of every step.
-        stopped: why it ended.
     """
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
+        # lr, losses, smoothed: of every step
         self.lr: list[float] = []
         self.losses: list[float] = []
         self.smoothed: list[float] = []
-        self.stopped = ""
+        self.stopped = ""  # why it ended
         self._average = 0.0
 
     def begin_batch(self, run: Runner) -> None:

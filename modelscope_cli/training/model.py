@@ -45,7 +45,8 @@ def prepare(
     set_trainable(model, freeze, train_only)
     if not trainable(model):
         hint = "leave out --freeze" if freeze else "--train-only '*'   trains them anyway"
-        raise UsageError("every parameter is frozen, so there is nothing to train", hint)
+        state = "every parameter is frozen" if list(model.parameters()) else "the model has no parameters"
+        raise UsageError(f"{state}, so there is nothing to train", hint)
     return frozen_statistics(model)
 
 

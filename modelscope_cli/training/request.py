@@ -25,33 +25,25 @@ _SETTINGS = {"norm_layer": "norm"}
 
 @dataclass(frozen=True, slots=True)
 class TrainRequest:
-    """How to train.
+    """How to train."""
 
-    Attributes:
-        steps: optimizer steps. `batch`: images in each.
-        lr: the constant learning rate, or the peak of the schedule.
-        leak, subtract, maximum: of the generalised ReLU; `leaky` uses `leak` alone.
-        clip_norm: largest global norm of the gradients; None for no clipping.
-        patience: stop after this many epochs without a better held-out loss; None for never.
-        every: record every this many steps; None for about 200 records in all.
-    """
-
-    steps: int = 100
-    batch: int = 32
+    steps: int = 100  # optimizer steps
+    batch: int = 32  # images in each
     optimizer: str = "momentum"
-    lr: float = 0.05
+    lr: float = 0.05  # the constant learning rate, or the peak of the schedule
     schedule: str = "constant"
     label_smoothing: float = 0.0
     weight_decay: float = 0.0
     init: str = "default"
     activation: str = "relu"
+    # leak, subtract, maximum: of the generalised ReLU; `leaky` uses `leak` alone
     leak: float = 0.1
     subtract: float = 0.4
     maximum: float | None = None
     norm: str = "batch"
-    clip_norm: float | None = None
-    patience: int | None = None
-    every: int | None = None
+    clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
+    patience: int | None = None  # stop after this many epochs without a better held-out loss; None for never
+    every: int | None = None  # record every this many steps; None for about 200 records in all
     seed: int = 0
 
     @property

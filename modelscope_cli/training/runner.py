@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.gradients.losses import NO_GRADIENT
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.interrupts import deferred
 
 INTERRUPTED = "interrupted"  # kind of event
@@ -138,6 +140,8 @@ class Runner:
             self._tell("begin_loss")
             self.loss = self.loss_function(self.outputs, self.targets)
             self._tell("after_loss")
+            if not self.loss.requires_grad:
+                raise CannotRunError(NO_GRADIENT, "modelscope stats ...   needs no gradients")
             self._tell("begin_backward")
             self.loss.backward()
             self._tell("after_backward")

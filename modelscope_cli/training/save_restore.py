@@ -16,11 +16,7 @@ PARTS = ("weights", "buffers", "optimizer", "rng")
 
 
 class TrainingState:
-    """The values of a model and an optimizer, and the random states, at one moment.
-
-    Attributes:
-        hashes: of `PARTS`, at that moment.
-    """
+    """The values of a model and an optimizer, and the random states, at one moment."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
@@ -30,7 +26,7 @@ class TrainingState:
         self._training = [(module, module.training) for module in model.modules()]
         self._optimizer = copy.deepcopy(optimizer.state_dict())
         self._random = random_states()
-        self.hashes = hashes_of(model, optimizer)
+        self.hashes = hashes_of(model, optimizer)  # of `PARTS`, at that moment
 
     @torch.no_grad()
     def restore(self) -> None:

@@ -32,30 +32,21 @@ _MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
 
 @dataclass(slots=True)
 class Cycle:
-    """The gradients of one optimizer, which may be inferred, from step to step.
-
-    Attributes:
-        made: the line that created it; None if it was created before the recorder.
-        n: steps that were compared, with a backward pass before each.
-        uncleared: those in which the gradients of the previous step were never cleared; for a step that evaluates a
-            closure several times, those of the previous evaluation.
-        emptied: those with gradients after the backward pass and none at the step.
-        scaled: those whose gradients were still multiplied by the factor of a gradient scaler.
-        shrunk: those in which gradients became smaller before a gradient scaler unscaled them.
-        stale: recorded steps up to the last whose averages and counters did not change, though it stepped.
-        remade: steps of a new optimizer with averages that replaced one with a single step.
-        repeated: recorded steps up to the last whose gradients equal those of the previous record bit by bit.
-    """
+    """The gradients of one optimizer, which may be inferred, from step to step."""
 
     optimizer: "weakref.ref[Stepper]"
-    made: str | None = None
-    n: int = 0
+    made: str | None = None  # the line that created it; None if it was created before the recorder
+    n: int = 0  # steps that were compared, with a backward pass before each
+    # Those in which the gradients of the previous step were never cleared; for a step that evaluates a
+    # closure several times, those of the previous evaluation
     uncleared: int = 0
-    emptied: int = 0
-    scaled: int = 0
-    shrunk: int = 0
+    emptied: int = 0  # those with gradients after the backward pass and none at the step
+    scaled: int = 0  # those whose gradients were still multiplied by the factor of a gradient scaler
+    shrunk: int = 0  # those in which gradients became smaller before a gradient scaler unscaled them
+    # Recorded steps up to the last whose averages and counters did not change, though it stepped
     stale: int = 0
-    remade: int = 0
+    remade: int = 0  # steps of a new optimizer with averages that replaced one with a single step
+    # Recorded steps up to the last whose gradients equal those of the previous record bit by bit
     repeated: int = 0
     n_steps: int = 0
     _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)

@@ -84,24 +84,17 @@ class CriterionKey:
 
 @dataclass(slots=True)
 class CriterionSums:
-    """Sums over the calls of one criterion between two steps; results stay on the device until they are fetched.
+    """Sums over the calls of one criterion between two steps; results stay on the device until they are fetched."""
 
-    Attributes:
-        kind: the kind of targets.
-        is_logits: whether the input is logits, not probabilities.
-        n_classes: of the logits; None if it compares numbers.
-        made_by: the activation that computed the input, of `_MADE_BY`, else None; `softmax over dimension 0` if the
-            input sums to 1 over that dimension, not over the classes.
-        shapes: of input and target, if they differ and are broadcast.
-        is_summed: whether the loss is a sum over the batch.
-    """
-
-    kind: str
-    is_logits: bool
-    n_classes: int | None
+    kind: str  # the kind of targets
+    is_logits: bool  # whether the input is logits, not probabilities
+    n_classes: int | None  # of the logits; None if it compares numbers
+    # The activation that computed the input, of `_MADE_BY`, else None; `softmax over dimension 0` if the
+    # input sums to 1 over that dimension, not over the classes
     made_by: str | None
+    # Of input and target, if they differ and are broadcast
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
-    is_summed: bool
+    is_summed: bool  # whether the loss is a sum over the batch
     _pending: list[Tensor] = field(default_factory=list)
     _sums: list[float] = field(default_factory=lambda: [0.0] * 8)
     _lowest: float = 0.0
@@ -196,30 +189,19 @@ class CriterionSums:
 
 @dataclass(frozen=True, slots=True)
 class CriterionFigures:
-    """Statistics of one criterion between two steps.
+    """Statistics of one criterion between two steps."""
 
-    Attributes:
-        value: mean of the loss over the rows, in nats for the entropies.
-        rows: labels that are not ignored; else rows of the batches.
-        accuracy: share of rows whose largest score is the label's; None without labels.
-        labels: `(class, count)` of the classes that occur; None if the targets are not classes, or too many.
-        commonest_prediction: share of the most frequently predicted class.
-        target_variance: of numeric targets.
-        is_probability: whether every row of the input is non-negative and sums to 1.
-        is_positive: whether nothing in the input is negative.
-        guessing: cost of the best constant prediction, in the unit of the value; None if unknown.
-        shared: covariance of predictions and targets over the rows, as a share of the variance of the targets.
-    """
-
-    value: float
-    rows: int
-    accuracy: float | None
+    value: float  # mean of the loss over the rows, in nats for the entropies
+    rows: int  # labels that are not ignored; else rows of the batches
+    accuracy: float | None  # share of rows whose largest score is the label's; None without labels
+    # `(class, count)` of the classes that occur; None if the targets are not classes, or too many
     labels: list[tuple[int, int]] | None
-    commonest_prediction: float | None
-    target_variance: float | None
-    is_probability: bool
-    is_positive: bool
-    guessing: float | None
+    commonest_prediction: float | None  # share of the most frequently predicted class
+    target_variance: float | None  # of numeric targets
+    is_probability: bool  # whether every row of the input is non-negative and sums to 1
+    is_positive: bool  # whether nothing in the input is negative
+    guessing: float | None  # cost of the best constant prediction, in the unit of the value; None if unknown
+    # Covariance of predictions and targets over the rows, as a share of the variance of the targets
     shared: float | None
 
     def to_list(self) -> list[float | int | bool | None]:

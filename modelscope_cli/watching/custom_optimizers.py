@@ -174,17 +174,13 @@ def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, st
 
 
 class inferred:  # noqa: N801  the label of an optimizer is the name of its class
-    """A substitute for the optimizer of one model that is not one of torch's.
-
-    Attributes:
-        watch: the parameters after the last backward pass; None at steps that are not recorded.
-        grad_scale: of the gradients after the last backward pass; None for 1.
-    """
+    """A substitute for the optimizer of one model that is not one of torch's."""
 
     def __init__(self, root: nn.Module) -> None:
         self.root = weakref.ref(root)
+        # The parameters after the last backward pass; None at steps that are not recorded
         self.watch: StepWatch | None = None
-        self.grad_scale: Tensor | None = None
+        self.grad_scale: Tensor | None = None  # of the gradients after the last backward pass; None for 1
         self.param_groups: list[dict[str, Any]] = []
         self._model: nn.Module | None = None  # held until the next comparison
         self._weights: list[tuple[Tensor, int, Tensor]] = []

@@ -80,23 +80,15 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """The step from which on copies differ.
-
-    Attributes:
-        step: the first before which they differ; `after`: the last before which they were equal, None for none.
-        values: checksum of each rank.
-        is_exact: whether the step before it caused the difference.
-        is_between: whether they were equal after that step, and changed between the steps.
-        distance: at `step`; None if unknown.
-    """
+    """The step from which on copies differ."""
 
     copies: Replicas
-    step: int
-    after: int | None
-    values: tuple[int, ...]
-    is_exact: bool = False
-    is_between: bool = False
-    distance: float | None = None
+    step: int  # the first before which they differ
+    after: int | None  # the last before which they were equal, None for none
+    values: tuple[int, ...]  # checksum of each rank
+    is_exact: bool = False  # whether the step before it caused the difference
+    is_between: bool = False  # whether they were equal after that step, and changed between the steps
+    distance: float | None = None  # at `step`; None if unknown
 
     @property
     def culprit(self) -> int:

@@ -64,15 +64,12 @@ class _Notes(TorchFunctionMode):
 
 
 class Tape(threading.local):
-    """The functions from the outputs of models to the loss, in this thread.
-
-    Attributes:
-        outputs: of the models that ran since the last backward pass: model, number of its call, tensors.
-    """
+    """The functions from the outputs of models to the loss, in this thread."""
 
     def __init__(self) -> None:
         self._mode = _Notes(self)
         self._is_on = self._is_left = False
+        # Of the models that ran since the last backward pass: model, number of its call, tensors
         self.outputs: list[tuple[WatchedModel, int, list[Tensor]]] = []
         self._forget()
 

@@ -30,41 +30,28 @@ BEGUN, ENTERED, LEFT, CALLED = "begun", "entered", "left", "called"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event of a pass: its begin, a module entered or left, or the call of a function.
+    """An event of a pass: its begin, a module entered or left, or the call of a function."""
 
-    Attributes:
-        what: one of `BEGUN`, `ENTERED`, `LEFT`, `CALLED`.
-        who: a reference to the module, or the name and call of the function; None for the pass.
-        ranges: of its input or output tensors, except those of the previous entry.
-    """
-
-    what: str
-    who: Any
-    ranges: list[Range]
+    what: str  # one of `BEGUN`, `ENTERED`, `LEFT`, `CALLED`
+    who: Any  # a reference to the module, or the name and call of the function; None for the pass
+    ranges: list[Range]  # of its input or output tensors, except those of the previous entry
 
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """The check of a step with non-finite values, before its weights change.
+    """The check of a step with non-finite values, before its weights change."""
 
-    Attributes:
-        first: the first non-finite value: its role, layer and call; None if all are finite.
-        order: the layers that ran, in the order in which they ended.
-    """
-
+    # The first non-finite value: its role, layer and call; None if all are finite
     first: tuple[str, str, int] | None
-    order: dict[str, int]
+    order: dict[str, int]  # the layers that ran, in the order in which they ended
 
 
 @dataclass(slots=True)
 class FiniteFlags:
-    """The trace of one model since its last step.
-
-    Attributes:
-        spoilt: parameters whose gradient was not finite after the last backward pass.
-    """
+    """The trace of one model since its last step."""
 
     trace: list[Entry] = field(default_factory=list)
+    # Parameters whose gradient was not finite after the last backward pass
     spoilt: list[str] = field(default_factory=list)
     _last: tuple[Tensor, int] | None = None
 

@@ -26,21 +26,15 @@ from modelscope_cli.watching.steps import is_running
 
 @dataclass(slots=True)
 class OpenCall:
-    """A module that is running.
-
-    Attributes:
-        is_innermost: whether no other module was called inside.
-        name, index: in the model, and the number of the call; the name is None if it is not part of the model.
-        has_functions: whether the functions that it calls directly are recorded.
-        functions: number of calls of each.
-    """
+    """A module that is running."""
 
     module: nn.Module
-    is_innermost: bool = True
+    is_innermost: bool = True  # whether no other module was called inside
+    # name, index: in the model, and the number of the call; the name is None if it is not part of the model
     name: str | None = None
     index: int = 0
-    has_functions: bool = False
-    functions: Counter[str] = field(default_factory=Counter)
+    has_functions: bool = False  # whether the functions that it calls directly are recorded
+    functions: Counter[str] = field(default_factory=Counter)  # number of calls of each
 
 
 class ForwardPass(threading.local):
@@ -177,17 +171,11 @@ _SAME = {
 
 @dataclass(frozen=True, slots=True)
 class FunctionOperation:
-    """The layer or function that returned an output.
+    """The layer or function that returned an output."""
 
-    Attributes:
-        type: the class of a layer, or `type_of` a function.
-        channel_dim: dimension of the channels in the output.
-        dim: dimension of a softmax.
-    """
-
-    type: str
-    channel_dim: int | None
-    dim: int | None
+    type: str  # the class of a layer, or `type_of` a function
+    channel_dim: int | None  # dimension of the channels in the output
+    dim: int | None  # dimension of a softmax
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,45 +1,70 @@
 """Faults in the autograd graph of a hand-written loss: a sum over many values, shapes that were broadcast."""
 
+import contextlib
 import math
+import re
+import statistics
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from modelscope_cli.hooks.torch_private import factor_of, output_shape_of
-from modelscope_cli.records.watch import BROADCAST, NEGATED, SUMMED, WRONG_SIGN
+from modelscope_cli.hooks.torch_private import factor_of, output_shape_of, saved_in
+from modelscope_cli.records.watch import (
+    BROADCAST,
+    COLLAPSED,
+    NEGATED,
+    RETURN_FALLS,
+    SUMMED,
+    UNRELATED,
+    WRONG_SIGN,
+)
+from modelscope_cli.watching.exchanged_rows import unrelated_outputs
+from modelscope_cli.watching.model_registry import WatchedModel
+from modelscope_cli.watching.source_location import frame_of_caller, walk_named
 
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
+_MOST = 2048  # nodes searched for terms
+_FEWEST = 8  # actions; losses
+_RECORDS, _NEARLY_ALL, _SURE = 12, 0.9, 3.0  # losses; of them; standard errors
+_RELATED = 0.3  # correlation of rewards and slopes
+_NO_INFORMATION = 0.01  # nats
+_REWARD = re.compile(r"(?i)^(?!.*(cost|neg)).*(?<![a-z])(rewards?|rews?|returns?|rets?|payoffs?)(?![a-z\[])")
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
 _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
-_TO_BE_SMALL = {
-    "NllLoss",
-    "NllLoss2D",
-    "MseLoss",
-    "SmoothL1Loss",
-    "HuberLoss",
-    "BinaryCrossEntropy",
-    "BinaryCrossEntropyWithLogits",
-}
+_TO_BE_SMALL = {"NllLoss", "NllLoss2D", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy"}
+_TO_BE_SMALL |= {"BinaryCrossEntropyWithLogits"}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
-_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _TO_BE_LARGE}
+_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in (*_TO_BE_LARGE, "Overlap")}
+# Sign of a log-probability in it: logits minus their logsumexp are one.
+_OF_LIKELIHOODS = {"LogSoftmax": 1, "Logsumexp": -1, "NllLoss": -1, "BinaryCrossEntropyWithLogits": -1}
+_GROWING = ("Mul", "Pow", "Exp")
+_BOUNDS, _SCALED_RATIO = ("Minimum", "Maximum"), ("Mul", "Neg", "Clamp")
+_PROBABILITIES = ("Sigmoid", "Softmax")
 _PLAIN = {
+    "Add",
+    "Sub",
     "Mean",
     "Sum",
     "View",
     "UnsafeView",
     "Squeeze",
     "Unsqueeze",
-    "Gather",
-    "Index",
     "ToCopy",
     "Clone",
     "Alias",
 }
+_PLAIN |= {"Cat", "Stack"}
+_PICKS = ("Gather", "Index", "Select")
+_ADDED = {"Add", "Sub", "Rsub", "Mul", "Sum", "Mean", "Pow"}
+_MOVED = {"View", "UnsafeView", "Slice", "Select", "Squeeze", "Transpose", "Permute", "Clone"}
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
 _MANY_TERMS = 8  # fewer may be the parts of one loss, such as those of boxes and classes
 
@@ -48,8 +73,6 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
     """Yield `(kind, message)` of likely faults in a hand-written scalar loss."""
     if (n := summed_over(loss)) > 1:
         yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
-    if has_wrong_sign(loss):
-        yield WRONG_SIGN, "each step increases the value that it should decrease"
     if has_negative_part(loss):
         yield NEGATED, "a criterion is subtracted from the loss"
     if (shapes := broadcast_in(loss)) is not None:
@@ -59,6 +82,103 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
             f"and broadcast: the difference has {difference}"
         )
         yield BROADCAST, message
+
+
+@dataclass(slots=True)
+class LossHistory:
+    """What the graphs of the losses show over the steps of a run.
+
+    Attributes:
+        n: number of losses.
+        factors: of losses with the wrong sign; that of a reward differs between steps.
+        divergences: of the posterior of a variational autoencoder from its prior, in nats.
+        rewards: by name: sums over variables of the script, one a policy gradient; `are_lowered`: whether the loss
+            lowers the probabilities of actions with higher rewards.
+    """
+
+    n: int = 0
+    factors: set[float] = field(default_factory=set)
+    divergences: list[Tensor] = field(default_factory=list)
+    rewards: dict[str, list[float]] = field(default_factory=dict)
+    are_lowered: list[bool] = field(default_factory=list)
+
+    def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
+        """Take the loss of a step, and yield what is certain of it; see `faults_of`."""
+        if (factor := has_wrong_sign(loss)) is not None:
+            if factor in self.factors:
+                yield WRONG_SIGN, "each step increases the value that it should decrease"
+            self.factors.add(factor)
+        self.n += 1
+        if self.n <= _FEWEST and has_no_bound(loss):
+            words = (
+                "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign in the loss"
+            )
+            yield WRONG_SIGN, f"{words}, which has no lower bound"
+        if (divergence := divergence_of(loss)) is not None:
+            self.divergences.append(divergence)
+        slopes = slopes_by_log_probability(loss)
+        if slopes is not None and (frame := frame_of_caller()) is not None:
+            rewards = dict(_rewards_in(frame))
+            signs = [
+                _correlation(slopes, values) for values in rewards.values() if len(values) == len(slopes)
+            ]
+            if any(abs(sign) > _RELATED for sign in signs):
+                self.are_lowered.append(max(signs, key=abs) > 0)
+                for name, values in rewards.items():
+                    self.rewards.setdefault(name, []).append(float(values.sum()))
+
+    def at_end(self, models: Sequence[WatchedModel]) -> Iterator[tuple[str, str]]:
+        """Yield what the run shows as a whole."""
+        if (unrelated := unrelated_outputs(models)) is not None:
+            yield UNRELATED, unrelated
+        half = [float(one) for one in self.divergences[len(self.divergences) // 2 :]]
+        if len(half) >= _RECORDS and max(half) < _NO_INFORMATION and half[-1] <= 2 * half[0]:
+            words = (
+                f"the posterior equals the prior for every sample: their KL divergence is {half[-1]:.2g} nats"
+            )
+            yield COLLAPSED, f"{words}, so the latent tells nothing about the input"
+        n = len(self.are_lowered)
+        changes = {name: _change(sums) for name, sums in self.rewards.items() if len(sums) == n >= _RECORDS}
+        lowest = min(changes, key=lambda name: changes[name], default="")
+        is_certain = changes and sum(self.are_lowered) >= _NEARLY_ALL * n
+        if is_certain and max(changes.values()) < _SURE and changes[lowest] < -_SURE:
+            sums = self.rewards[lowest]
+            words = (
+                f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls from"
+            )
+            yield RETURN_FALLS, f"{words} {_mean(sums[: n // 2]):.3g} to {_mean(sums[-3:]):.3g}"
+
+
+_mean = statistics.fmean
+
+
+def _rewards_in(frame: FrameType) -> Iterator[tuple[str, Tensor]]:
+    """Yield the variables of a function, and of the one that called it, that are named as rewards."""
+    for one in (frame, frame.f_back):
+        for _, name, value in walk_named(list(one.f_locals.items()) if one is not None else (), 1):
+            if _REWARD.search(name) and not callable(value):
+                with contextlib.suppress(Exception):
+                    if len(values := _flat(value)) >= _FEWEST:
+                        yield name, values
+
+
+def _flat(value: Any) -> Tensor:
+    if isinstance(value, list | tuple | deque):
+        return torch.cat([_flat(one) for one in value])
+    return torch.as_tensor(value).detach().float().cpu().flatten()
+
+
+def _correlation(one: Tensor, other: Tensor) -> float:
+    value = float(torch.corrcoef(torch.stack([one, other]))[0, 1])
+    return value if math.isfinite(value) else 0.0
+
+
+def _change(values: Sequence[float]) -> float:
+    """Return the difference of the last values from the first half, in standard errors; records get rarer."""
+    first, last = values[: len(values) // 2], values[-max(len(values) // 8, 3) :]
+    deviation = max(statistics.stdev(first), statistics.stdev(last))
+    error = deviation * math.sqrt(1 / len(first) + 1 / len(last))
+    return (_mean(last) - _mean(first)) / error if error else 0.0
 
 
 def summed_over(loss: Tensor) -> int:
@@ -156,48 +276,208 @@ def _kind_of(node: Any) -> str:
     return node.name().lstrip("_").partition("Backward")[0]
 
 
-def has_wrong_sign(loss: Tensor) -> bool:
-    """Tell whether a loss is the negative of a criterion, or a log-probability without a minus sign."""
+def has_wrong_sign(loss: Tensor) -> float | None:
+    """Return the factor of a loss that its steps make worse, such as -1 of a criterion; None for any other.
+
+    All terms are the negative of a criterion or of a divergence, or a log-probability or an overlap without a minus
+    sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
+    """
     terms = _terms_of(loss)
-    return len(terms) == 1 and terms[0] in _WRONG
+    for term in terms:
+        is_clipped = term.kind in _BOUNDS and _is_clipped(term.node)
+        if is_clipped and (term.kind == "Minimum") == (term.factor > 0):
+            return term.factor
+    if (divergence := _divergence_in(terms)) is not None and divergence[0] < 0:
+        return divergence[0]
+    kinds = {("Overlap" if _is_overlap(term.node) else term.kind, term.factor < 0) for term in terms}
+    is_weighted = len({term.factor for term in terms}) > 1 and terms[0].kind in _TO_BE_LARGE  # by rewards
+    return terms[0].factor if len(kinds) == 1 and kinds <= _WRONG and not is_weighted else None
 
 
 def has_negative_part(loss: Tensor) -> bool:
     """Tell whether one of several terms of a loss is the negative of a criterion."""
     terms = _terms_of(loss)
-    return len(terms) > 1 and any(kind in _TO_BE_SMALL and is_negated for kind, is_negated in terms)
+    return len(terms) > 1 and any(term.kind in _TO_BE_SMALL and term.factor < 0 for term in terms)
 
 
-def _terms_of(loss: Tensor) -> list[tuple[str, bool]]:
-    """Return the terms of a loss, `(kind of operation, is_negated)`; empty if there are too many.
+class Term(NamedTuple):
+    """A term of a sum: a node of the graph, the number of its output, and the product of its scalar factors."""
 
-    Means, sums, views, constant factors, minus signs, additions and subtractions are followed.
+    node: Any
+    number: int
+    kind: str
+    factor: float
+
+    @property
+    def edge(self) -> tuple[Any, int]:
+        return self.node, self.number
+
+
+def _terms_of(loss: Tensor) -> list[Term]:
+    return _terms_from(loss.grad_fn)
+
+
+def _terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
+    """Return the terms of a sum; empty if there are too many.
+
+    Means, sums, views, constant factors, minus signs, additions and subtractions are followed, and `picks`.
     """
-    nodes: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
-    terms: list[tuple[str, bool]] = []
-    for _ in range(_NEAR):
-        if not nodes:
+    edges: deque[tuple[Any, int, float]] = deque([(node, number, 1.0)] if node is not None else [])
+    terms: list[Term] = []
+    for _ in range(_MOST):
+        if not edges:
             return terms
-        node, is_negated = nodes.popleft()
+        node, number, factor = edges.popleft()
         kind = _kind_of(node)
-        sign = None if kind in _TO_BE_SMALL | _TO_BE_LARGE else _sign_of(node, kind)
-        if sign is None:
-            terms.append((kind, is_negated))
+        own = None if kind in _TO_BE_SMALL | _TO_BE_LARGE else _factor_of(node, kind, picks)
+        if own is None:
+            terms.append(Term(node, number, kind, factor))
             continue
-        for n, (other, _) in enumerate(node.next_functions):
+        for n, (other, number) in enumerate(node.next_functions):
             if other is not None:
-                nodes.append((other, is_negated ^ (sign < 0 or (kind == "Sub" and n == 1))))
+                edges.append((other, number, factor * (-own if kind == "Sub" and n == 1 else own)))
     return []
 
 
-def _sign_of(node: Any, kind: str) -> int | None:
-    """Return 1 or -1 for an operation that keeps or changes the sign, None for any other."""
+def _factor_of(node: Any, kind: str, picks: Collection[str]) -> float | None:
+    """Return the factor of a linear operation, None for any other; of a mean and a quotient only its sign."""
     if kind in ("Neg", "Rsub"):
-        return -1
-    if kind in _PLAIN or kind in ("Add", "Sub"):
-        return 1
+        return -1.0
+    if kind in _PLAIN or kind in picks:
+        return 1.0
     factor = factor_of(node) if kind in ("Mul", "Div") else None
-    return None if factor is None else (-1 if factor < 0 else 1)
+    return math.copysign(1.0, factor) if factor and kind == "Div" else factor
+
+
+def _inputs(node: Any) -> list[tuple[Any, int]]:
+    return [edge for edge in node.next_functions if edge[0] is not None]
+
+
+def _nodes_behind(node: Any, among: Collection[str] = ()) -> list[Any]:
+    """Return a node and those behind it, through operations of some kinds, or of any."""
+    nodes = {node: None}
+    waiting = deque(nodes)
+    while waiting and len(nodes) < (_MANY if among else _MOST):
+        node = waiting.popleft()
+        if not among or _kind_of(node) in among:
+            others = [other for other, _ in _inputs(node) if other not in nodes]
+            nodes |= dict.fromkeys(others)
+            waiting += others
+    return list(nodes)
+
+
+def has_no_bound(loss: Tensor) -> bool:
+    """Tell whether a loss falls without limit as a logarithm of a scale does: `exp(s) x + s`, `(exp(s) x)^2 + s`.
+
+    In a likelihood the signs of `s` differ, as in `exp(-s) x + s`.
+    """
+    terms = _terms_from(loss.grad_fn, picks=())
+    behind = [_nodes_behind(term.node) for term in terms if term.kind in _GROWING and term.factor > 0]
+    exponents = [_inputs(one)[0] for nodes in behind for one in nodes if _kind_of(one) == "Exp"]
+    inner = [one for edge in exponents for one in _terms_from(*edge, picks=())] if len(terms) > 1 else []
+    return any(
+        {one.factor > 0 for one in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
+    )
+
+
+def _is_clipped(node: Any) -> bool:
+    """Tell whether a minimum or maximum compares products of one ratio, exp(...), and of the same ratio clamped."""
+    sides = [set(_nodes_behind(other, _SCALED_RATIO)) for other, _ in _inputs(node)]
+    ratios = [{one for one in side if _kind_of(one) == "Exp"} for side in sides]
+    n_clamped = [any(_kind_of(one) == "Clamp" for one in side) for side in sides]
+    return len(sides) == 2 and sorted(n_clamped) == [False, True] and bool(ratios[0] & ratios[1])
+
+
+def _is_overlap(node: Any) -> bool:
+    """Tell whether a node is a Dice, Jaccard or Tversky score of probabilities: `2 (p t) / (p + t)`."""
+    if _kind_of(node) != "Div" or len(_inputs(node)) != 2:
+        return False
+    above, below = (_nodes_behind(other, _ADDED) for other, _ in _inputs(node))
+    products = [one for one in above if _kind_of(one) == "Mul" and len(_inputs(one)) == 1]
+    is_doubled = any(factor_of(one) == 2 for one in products)
+    for one in products:
+        ((probability, _),) = _inputs(one)
+        is_of_both = one in below or (is_doubled and probability in below)
+        kinds = map(_kind_of, _nodes_behind(probability, _MOVED))
+        if is_of_both and factor_of(one) is None and any(kind in _PROBABILITIES for kind in kinds):
+            return True
+    return False
+
+
+def divergence_of(loss: Tensor) -> Tensor | None:
+    """Return KL(N(mean, std) || N(0, 1)) of a sample in nats, if it is a term of the loss; None without one."""
+    divergence = _divergence_in(_terms_of(loss))
+    return None if divergence is None else divergence[1]
+
+
+def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
+    """Return the factor of a divergence from the standard normal distribution, and its value.
+
+    It is a sum over mean^2 + variance - log(variance), where the variance is exp(log-variance) or a square.
+    """
+    squares = [term for term in terms if term.kind == "Pow"]
+    for term in terms:
+        if term.kind == "Exp":  # of the log-variance, a term of its own
+            variance = saved_in(term.node, "result")
+            behind = {one.edge for one in _terms_from(*_inputs(term.node)[0])}
+            logarithms = [one for one in terms if one.edge in behind]
+        elif term.kind == "Pow":  # of the standard deviation, whose logarithm is a term
+            variance = None if (x := saved_in(term.node, "self")) is None else x.square()
+            inner = _inputs(term.node)[0]
+            logarithms = [
+                one for one in terms if one.kind == "Log" and _inputs(one.node)[0] in (inner, term.edge)
+            ]
+            if _kind_of(inner[0]) == "Div" and not _is_by_one(inner[0]):
+                continue  # from another distribution
+        else:
+            continue
+        if variance is None or not any(one.factor * term.factor < 0 for one in logarithms):
+            continue
+        for square in squares:
+            mean = saved_in(square.node, "self")
+            is_pair = square is not term and math.isclose(square.factor, term.factor)
+            if is_pair and mean is not None and mean.ndim and mean.shape == variance.shape:
+                with torch.no_grad():
+                    return term.factor, (mean**2 + variance - 1 - variance.log()).sum() / 2 / len(mean)
+    return None
+
+
+def _is_by_one(node: Any) -> bool:
+    other = saved_in(node, "other")
+    return other is not None and bool((other == 1).all())
+
+
+def slopes_by_log_probability(loss: Tensor) -> Tensor | None:
+    """Return the derivative of a loss by each log-probability that it contains; None if there are too few.
+
+    That is minus an advantage for each action in a policy gradient.
+    """
+    slopes = list[Tensor]()
+    for term in _terms_of(loss):
+        if term.kind in _OF_LIKELIHOODS:
+            slopes.append(torch.tensor([term.factor * _OF_LIKELIHOODS[term.kind]]))
+        elif term.kind == "Mul" and len(_inputs(term.node)) == 1:
+            saved = [x for name in ("self", "other") if (x := saved_in(term.node, name)) is not None]
+            sign = _sign_of_likelihood(_inputs(term.node)[0][0])
+            slopes += [x.detach().float().cpu().flatten() * term.factor * sign for x in saved[:1] if sign]
+    together = torch.cat(slopes) if slopes else torch.empty(0)
+    return together if len(together) >= _FEWEST else None
+
+
+def _sign_of_likelihood(node: Any) -> int:
+    """Return 1 for a log-probability, of labels or of a normal distribution, -1 for minus that, 0 for neither."""
+    for term in _terms_from(node):
+        sign = _OF_LIKELIHOODS.get(term.kind, 0)
+        if term.kind == "Div":  # -(x - mean)^2 / (2 std^2)
+            inner = _terms_from(_inputs(term.node)[0][0])
+            sign = next((-1 if one.factor > 0 else 1 for one in inner if one.kind == "Pow"), 0)
+        elif term.kind == "Exp":  # the ratio of a probability to an earlier one
+            sign = _sign_of_likelihood(_inputs(term.node)[0][0])
+        elif term.kind == "Pow":
+            sign = -1
+        if sign:
+            return sign if term.factor > 0 else -sign
+    return 0
 
 
 def _is_square(prediction: tuple[int, ...], difference: tuple[int, ...]) -> bool:

@@ -13,19 +13,13 @@ from modelscope_cli.watching.first_images import FirstImages
 
 @dataclass(frozen=True, slots=True)
 class EnteringKey:
-    """An input: an argument of the model (`input`, `input#1`), or of its first layer with weights (its name).
-
-    Attributes:
-        type: the class of the first layer with weights; empty for an argument of the model.
-        shape: of the first such tensor; batches may differ.
-        is_computed: whether gradients flow through it to another model.
-    """
+    """An input: an argument of the model (`input`, `input#1`), or of its first layer with weights (its name)."""
 
     name: str
-    type: str
-    shape: tuple[int, ...]
+    type: str  # the class of the first layer with weights; empty for an argument of the model
+    shape: tuple[int, ...]  # of the first such tensor; batches may differ
     dtype: str
-    is_computed: bool
+    is_computed: bool  # whether gradients flow through it to another model
 
 
 @dataclass(slots=True)
@@ -64,18 +58,12 @@ class EnteringSums:
 
 @dataclass(frozen=True, slots=True)
 class Entering:
-    """The inputs between two steps.
-
-    Attributes:
-        batch: largest number of samples in one pass.
-        is_alike: whether every sample of a pass was the same as its first.
-        images: the first of them, in the first step.
-    """
+    """The inputs between two steps."""
 
     moments: Moments
-    batch: int
-    is_alike: bool
-    images: FirstImages | None = None
+    batch: int  # largest number of samples in one pass
+    is_alike: bool  # whether every sample of a pass was the same as its first
+    images: FirstImages | None = None  # the first of them, in the first step
 
     def to_list(self) -> list[float | int | bool]:
         m = self.moments

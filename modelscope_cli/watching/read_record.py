@@ -8,13 +8,7 @@ from pathlib import Path
 
 from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import (
-    JUDGED,
-    NEVER_TRAINED,
-    RUNNING,
-    SPARSE,
-    WatchRecord,
-)
+from modelscope_cli.records.watch import JUDGED, NEVER_TRAINED, RUNNING, SPARSE, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.rules.training.reference import compare_with
 from modelscope_cli.watching.log import Entry

@@ -54,18 +54,15 @@ class Described:
 
 @dataclass(slots=True)
 class FactsLog:
-    """The facts in the log of one process.
-
-    Attributes:
-        idle: class and line of every optimizer that had not stepped when facts were written; it may have since.
-        stated: shape and facts of every parameter of every model that ran.
-    """
+    """The facts in the log of one process."""
 
     inputs: list[Described] = field(default_factory=list)
     criteria: list[Described] = field(default_factory=list)
     optimizers: dict[str, OptimizerFacts] = field(default_factory=dict)
     models: dict[str, ModelFacts] = field(default_factory=dict)
+    # Class and line of every optimizer that had not stepped when facts were written; it may have since
     idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
+    # Shape and facts of every parameter of every model that ran
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
     time: TimeFacts | None = None

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
-from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD, UNRELATED
+from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.custom_optimizers import (
@@ -29,8 +29,7 @@ from modelscope_cli.watching.custom_optimizers import (
     unheld_models,
 )
 from modelscope_cli.watching.error_isolation import Guard
-from modelscope_cli.watching.exchanged_rows import unrelated_outputs
-from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
+from modelscope_cli.watching.loss_graph import LossHistory, faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
@@ -102,6 +101,7 @@ class Recorder:
         self._inferred = InferredSteps()
         self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
         self._workers = WorkerWatch()
+        self._history = LossHistory()
         self._is_told = False  # whether an optimizer of torch has stepped
 
     @contextmanager
@@ -203,8 +203,8 @@ class Recorder:
     def _look_at_workers(self, is_end: bool = False) -> None:
         if (repeated := self._workers.take()) is not None:
             self._guard.tell_once(REPEATS, repeated)
-        if is_end and (unrelated := unrelated_outputs(self.registry.models)) is not None:
-            self._guard.tell_once(UNRELATED, unrelated)
+        for told in self._history.at_end(self.registry.models) if is_end else ():
+            self._guard.tell_once(*told)
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded, which is decided once."""
@@ -420,7 +420,7 @@ class Recorder:
         if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
             return
         place = place_of_caller()
-        for kind, message in faults_of(tensors):
+        for kind, message in (*faults_of(tensors), *self._history.see(tensors)):
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:

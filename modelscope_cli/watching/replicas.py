@@ -35,18 +35,14 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by b
 
 @dataclass(slots=True)
 class ReplicaReport:
-    """Checksums of one step, to compare ranks.
+    """Checksums of one step, to compare ranks."""
 
-    Attributes:
-        state: checksums of a few values of each parameter, before and after the step.
-        passes: forward passes through DistributedDataParallel since the start: with averaged gradients, and inside
-            `no_sync()`; and whether its hooks were lost.
-        weights: a checksum, a sum with random signs, and a norm of each parameter before the step; empty if the
-            step is not recorded.
-    """
-
-    state: tuple[int, int]
+    state: tuple[int, int]  # checksums of a few values of each parameter, before and after the step
+    # Forward passes through DistributedDataParallel since the start: with averaged gradients, and inside
+    # `no_sync()`; and whether its hooks were lost
     passes: tuple[int, int, bool]
+    # A checksum, a sum with random signs, and a norm of each parameter before the step; empty if the step is
+    # not recorded
     weights: list[tuple[int, float, float]]
 
 

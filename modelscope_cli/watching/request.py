@@ -10,25 +10,16 @@ from modelscope_cli.records.watch import WatchRecord
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """How to watch, and where to write.
+    """How to watch, and where to write."""
 
-    Attributes:
-        every: interval of recorded steps; None for the schedule of `is_recorded`.
-        steps: number of steps after which to stop; None for no limit.
-        abort_on: stop at the first non-finite value (`nan`) or finding (`findings`); None at neither.
-        patterns: the layers to record; empty for every innermost call.
-        folder: for the log, the report and the figures; None to write nothing.
-        force: the folder need not be empty.
-        like: a reference run, as typed and as read; None without one.
-        tracker: writes the record to a tracker, and returns where; None for none.
-    """
-
-    every: int | None = None
-    steps: int | None = None
+    every: int | None = None  # interval of recorded steps; None for the schedule of `is_recorded`
+    steps: int | None = None  # number of steps after which to stop; None for no limit
+    # Stop at the first non-finite value (`nan`) or finding (`findings`); None at neither
     abort_on: str | None = None
-    patterns: tuple[str, ...] = ()
-    folder: Path | None = None
-    force: bool = False
+    patterns: tuple[str, ...] = ()  # the layers to record; empty for every innermost call
+    folder: Path | None = None  # for the log, the report and the figures; None to write nothing
+    force: bool = False  # the folder need not be empty
     progress: Progress = SILENT
-    like: tuple[str, WatchRecord] | None = None
+    like: tuple[str, WatchRecord] | None = None  # a reference run, as typed and as read; None without one
+    # Writes the record to a tracker, and returns where; None for none
     tracker: Callable[[WatchRecord], str] | None = None

@@ -61,19 +61,15 @@ class Budget:
 
     What hooks cost outside of their own functions is seen only in the length of a step. It counts as far as the
     step took longer than a plain one usually does, up to as much again as was measured.
-
-    Attributes:
-        clock: returns CPU seconds of this process, which depend little on the load of the machine.
-        n: steps of all optimizers so far.
-        was_plain: whether the last step was neither recorded nor followed.
     """
 
     NOTE: ClassVar[str] = (
         "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
     )
+    # Returns CPU seconds of this process, which depend little on the load of the machine
     clock: Callable[[], float] = time.process_time
-    n: int = 0
-    was_plain: bool = False
+    n: int = 0  # steps of all optimizers so far
+    was_plain: bool = False  # whether the last step was neither recorded nor followed
     _begun: float = 0.0
     _ended: float = 0.0  # the last step
     _spent: float = 0.0
@@ -112,17 +108,12 @@ class Stretches:
 
     A stretch begins and ends with a step of the same optimizer, when each optimizer has stepped at least once since
     the last one: it leaves out whole rounds of their steps. Rounds with and without hooks are timed.
-
-    Attributes:
-        is_open: whether steps run without hooks.
-        is_barred: whether none may begin, as a step would be misread.
-        clock: returns CPU seconds of this process.
     """
 
     NOTE: ClassVar[str] = "the steps are so short that some are only counted; --every 1 records all"
-    clock: Callable[[], float] = time.process_time
-    is_open: bool = False
-    is_barred: bool = False
+    clock: Callable[[], float] = time.process_time  # returns CPU seconds of this process
+    is_open: bool = False  # whether steps run without hooks
+    is_barred: bool = False  # whether none may begin, as a step would be misread
     _last: int = 0  # the optimizer that ended the last round
     _left: int = 0  # rounds
     _length: int = 0

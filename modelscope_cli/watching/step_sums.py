@@ -32,7 +32,7 @@ def count_magnitudes(x: Tensor) -> Tensor:
     """Return `N_BINS + 2` counts, first those below the lowest edge, last those above the highest.
 
     The first ten bits of a float32 are its sign, its exponent and whether it lies in the upper half of its power
-    of two: shifting them down is the bin. What is not finite counts nowhere. Nothing here waits for a device.
+    of two: shifting them down is the bin. Non-finite values are not counted. The device is never synchronised.
     """
     values, step = even_sample(in_memory_order(x.detach()), _SAMPLE)
     bits = values.to(torch.float32).contiguous().view(torch.int32)
@@ -62,7 +62,7 @@ def pack(alive: Alive) -> list[int | str] | None:
 
 
 def unpack(packed: Any) -> Alive:
-    """Return what `pack` was given."""
+    """Return the value that `pack` packed; raise ValueError for anything else."""
     if packed is None:
         return None
     n_channels, digits = packed
@@ -73,7 +73,7 @@ def unpack(packed: Any) -> Alive:
 
 
 def alive_within(alive: Sequence[Alive]) -> Iterator[Alive]:
-    """Give, for each record, the channels that were alive in it or in one of those before it.
+    """Yield, for each record, the channels that were alive in it or in one of the records before it.
 
     A channel that stays silent in one batch is not dead: half of a healthy layer's may be.
     """
@@ -149,16 +149,12 @@ class StepSums:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Mergeable statistics of one call at one step.
-
-    Attributes:
-        grad_squares: squared norm of the gradient at the output; None without one.
-        saturated: number of saturated values, or rows, and of all; None for layers that do not saturate.
-    """
+    """Mergeable statistics of one call at one step."""
 
     moments: Moments
     counts: tuple[int, ...]
-    grad_squares: float | None
+    grad_squares: float | None  # squared norm of the gradient at the output; None without one
+    # Number of saturated values, or rows, and of all; None for layers that do not saturate
     saturated: tuple[int, int] | None = None
 
     def to_list(self) -> list[Any]:

@@ -128,11 +128,7 @@ class Clock:
         names = registry.parameter_names()
         rows = iter(figures)
         return [
-            (
-                *names.get(id(parameter), (self.label, f"group{number}.{place}")),
-                parameter,
-                next(rows),
-            )
+            (*names.get(id(parameter), (self.label, f"group{number}.{place}")), parameter, next(rows))
             for number, group in enumerate(optimizer.param_groups)
             for place, parameter in enumerate(group["params"])
         ]

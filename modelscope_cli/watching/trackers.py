@@ -29,16 +29,13 @@ _UNTIL = 16.0  # the upper edge of the last bin, as a multiple of the edge below
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A run as trackers take it.
-
-    Attributes:
-        numbers: by step, those that it has; `histograms`: of |x|, counts and their upper edges.
-    """
+    """A run as trackers take it."""
 
     name: str
     verdict: str
     page: str
-    numbers: dict[int, dict[str, float]]
+    numbers: dict[int, dict[str, float]]  # by step, those that it has
+    # Of |x|, counts and their upper edges
     histograms: dict[int, dict[str, tuple[tuple[int, ...], tuple[float, ...]]]]
 
 

@@ -124,8 +124,7 @@ def watch(
     if report is not None:
         if what is not None:
             raise UsageError(
-                f"--report '{report}' runs no script, so '{what}' is not needed",
-                f"leave out {what}",
+                f"--report '{report}' runs no script, so '{what}' is not needed", f"leave out {what}"
             )
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record

@@ -79,33 +79,22 @@ _NEXT_PHASE = 8  # steps of another optimizer before its facts are written, whic
 
 
 class StopScript(SystemExit):
-    """Raised inside the script's own `optimizer.step()`; its `finally` blocks run, its `except Exception` do not.
-
-    Attributes:
-        exit_code: of the command.
-        reason: in words.
-        refusal: an error in the command line that is only known now.
-    """
+    """Raised inside the script's `optimizer.step()`; its `finally` blocks run, its `except Exception` do not."""
 
     def __init__(self, code: int, reason: str, refusal: UsageError | None = None) -> None:
         super().__init__(code)
-        self.exit_code = code
-        self.reason = reason
-        self.refusal = refusal
+        self.exit_code = code  # of the command
+        self.reason = reason  # in words
+        self.refusal = refusal  # an error in the command line that is only known now
 
 
 @dataclass(slots=True)
 class Redraw:
-    """Shows the record of a run that goes on, in a twentieth of its time at most.
+    """Shows the record of a run that goes on, in a twentieth of its time at most."""
 
-    Attributes:
-        draw: is given the record; after an error it is not called again.
-        every_s: seconds between two at least; `due`: when the next one is.
-    """
-
-    draw: Callable[[WatchRecord], object]
-    every_s: float
-    due: float
+    draw: Callable[[WatchRecord], object]  # is given the record; after an error it is not called again
+    every_s: float  # seconds between two at least
+    due: float  # when the next one is
 
     @classmethod
     def every(cls, seconds: float, draw: Callable[[WatchRecord], object] | None) -> "Redraw | None":

@@ -62,7 +62,12 @@ TABLE = [
     ("ablate", "<tiny> -w none -q --target 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
     ("ablate", "<tiny> -w none -q --target=-1", 2, "target -1 is out of range", "--target 9"),
     ("ablate", "<tiny> -w none -q --target star", 2, "'star' is not a class index", "--target 0"),
-    ("ablate", "<tiny> -q -c {bad}/nan.safetensors", 4, "logits are NaN or infinite", "modelscope stats"),
+    ("ablate|prune|attack|explain", "{dot} <tiny> -q -c {nan}", 4, "output is NaN or infinite", "modelscope stats"),
+    ("predict|stats", "--input {dot} <tiny>", 2, "'--input {dot}' is not NAME=SPEC", "--input x={dot}"),
+    ("stats|check|weights", "-dot.png <tiny>", 2, "'-dot.png' is a file", "./-dot.png --model"),
+    ("prune", "{dot} <tiny> --amount nan", 2, "'--amount nan' is not a finite number", "--amount 0.1"),
+    ("summary", "https://x.y/z.pth", 2, "'https://x.y/z.pth' is a URL", "curl -LO https://x.y/z.pth"),
+    ("check", "broken.py:Net", 4, "raised SyntaxError", "hint: python "),
     ("ablate", "<tiny> -w none -q --target box:x", 2, "'--target box:x': the number of a box", "--target box:0"),
     ("ablate", "<tiny> -w none -q --target box:0", 2, "outputs scores of 10 classes", "--target predicted"),
     ("ablate", "<tiny> -w none -q --target logit:3", 2, "needs a path and indices", "--target 'logit:[3]'"),
@@ -234,7 +239,6 @@ TABLE = [
     ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "but an attack needs a class", "--target CLASS"),
     ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "there is nothing to", "--output-kind"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "no gradient flows from the", "modelscope stats"),
-    ("attack", "{dot} <tiny> -c {bad}/nan.safetensors", 4, "scores of this image are NaN", "modelscope stats"),
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "did you mean sgd"),
     (LEARN, "<tiny> --init he", 2, "'he' is not a value of --init", "try default, kaiming-normal"),
@@ -434,6 +438,8 @@ def test_bad_input(refused, bad, cwd, samples, command, arguments, code, quoted,
     words = {"bad": bad, "dot": bad / "dot.png", "shapes": samples / "shapes_squeezenet1_1.safetensors"}
     words |= {"trained": samples / "tiny_resnet.safetensors", "nan": bad / "nan.safetensors"}
     words |= {"a": samples / "tiny_resnet.safetensors", "b": samples / "sick.safetensors"}
+    for name in re.findall(r"-dot\.png|broken\.py", arguments):
+        (cwd / name).write_text("class Net(:")
     before = files_below(bad, cwd)
     message, suggested = refused(as_typed(command, arguments, bad, samples), code, **words)
     assert quoted.format(**words) in message
@@ -453,6 +459,7 @@ def test_odd_pictures_are_pictures(run, bad, command, name):
     (MemoryError(), 4, "error: out of memory\n"),
     (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),
     (BrokenPipeError(), 0, ""),
+    (SystemExit(0), 4, "error: the code of the model called sys.exit(0)\n"),
 ])  # fmt: skip
 @pytest.mark.parametrize("debug", ["", "--debug"])
 def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said, debug):
@@ -467,7 +474,7 @@ def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said,
     assert out == ""
     assert said in err
     assert bool(said) == bool(err)
-    assert ("Traceback" in err) == (bool(debug) and code == 3)
+    assert ("Traceback" in err) == (bool(debug) and (code == 3 or isinstance(raised, SystemExit)))
 
 
 def test_what_fails_while_an_error_is_explained_is_a_bug_and_no_traceback(monkeypatch, capfd):

@@ -9,7 +9,7 @@ from queue import Queue
 
 import pytest
 
-from modelscope_cli.shell import live
+from modelscope_cli.shell import console, live
 
 SCRIPT = """
 import sys
@@ -133,6 +133,21 @@ def test_lines_come_from_another_thread_while_one_item_takes_long():
     clock.now += 3
     with live.in_log(pace, written.put):
         assert written.get(timeout=60) == "passes: 0 of 4"
+
+
+@pytest.mark.parametrize(("option", "expected"), [("", "schema: loading\n"), ("-q", ""), ("at once", "")])
+def test_a_log_says_once_what_a_command_does_that_has_no_loop(monkeypatch, capsys, option, expected):
+    monkeypatch.setattr(live.Pace, "FIRST_S", 60 if option == "at once" else 0.2)
+    console.begin(("schema",))
+    console.settings.is_quiet = option == "-q"
+    console.begin_work()
+    if not expected:
+        console.write("the result\n")
+    busy = console._BUSY._thread
+    if expected:
+        busy.join(timeout=60)
+    console.end()
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h")])

@@ -164,7 +164,7 @@ def test_what_is_not_an_image_but_can_be_made_one(refused):
     assert refused("stats net.py:Net phone.heic", 4)[1] == "hint: magick phone.heic phone.png"
     message, hint = refused("stats net.py:Net https://example.org/a.jpg", 4)
     assert message.endswith("is a URL, but images are read from files")
-    assert hint == "hint: curl -O https://example.org/a.jpg"
+    assert hint == "hint: curl -LO https://example.org/a.jpg"
 
 
 def test_shapes_as_tables_and_python_write_them(run):

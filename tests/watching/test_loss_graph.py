@@ -1,13 +1,22 @@
-"""What the graph of a hand-made loss shows: sums and shapes that were broadcast, and nothing else."""
+"""What the graph of a hand-made loss shows: sums, shapes that were broadcast, signs, and nothing else."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributions import Bernoulli, Categorical, Independent, Normal, kl_divergence
 from torch.nn import functional as F
 
 from modelscope_cli.hooks.torch_private import output_shape_of
-from modelscope_cli.watching.loss_graph import broadcast_in, has_negative_part, has_wrong_sign, summed_over
+from modelscope_cli.watching.loss_graph import (
+    broadcast_in,
+    divergence_of,
+    has_negative_part,
+    has_no_bound,
+    has_wrong_sign,
+    slopes_by_log_probability,
+    summed_over,
+)
 
 N = 12
 
@@ -93,6 +102,40 @@ def zeros(x):
     return F.mse_loss(x, torch.zeros(N, 4))
 
 
+MASK = (torch.arange(4 * N).reshape(N, 4) % 3 == 0).float()
+GAIN = torch.linspace(-1, 1, N)
+
+
+def dice(p, mask=MASK):
+    return ((2 * (p * mask).sum(1) + 1) / (p.sum(1) + mask.sum(1) + 1)).mean()
+
+
+def jaccard(p):
+    both = (p.view(-1) * MASK.view(-1)).sum()
+    return both / (p.view(-1).sum() + MASK.sum() - both)
+
+
+def surrogates(x, gain=GAIN):
+    ratio = (picked(x) + 1.4).exp()
+    return ratio * gain, ratio.clamp(0.8, 1.2) * gain
+
+
+def normal(x, prior=1.0):
+    mean, log_variance = x.chunk(2, 1)
+    prior = Normal(torch.zeros(2), torch.full((2,), prior))
+    return kl_divergence(Normal(mean, (0.5 * log_variance).exp()), prior).sum(1).mean()
+
+
+def by_log_variance(x):
+    mean, log_variance = x.chunk(2, 1)
+    return -0.5 * torch.mean(torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp(), 1))
+
+
+def by_deviation(x):
+    mean, deviation = x[:, :2], (0.5 * x[:, 2:]).exp()
+    return 0.5 * (mean**2 + deviation**2 - 2 * deviation.log() - 1).sum(1).mean()
+
+
 # name: (a loss of logits (n, 4), whether its steps make worse what they are to make better)
 SIGNS = {
     "cross-entropy": (lambda x: F.cross_entropy(x, LABELS), False),
@@ -108,6 +151,27 @@ SIGNS = {
     "a likelihood without its minus": (lambda x: picked(x).mean(), True),
     "a reward": (lambda x: (picked(x) * torch.linspace(-1, 1, N)).mean(), False),
     "a critic": (lambda x: -x.mean(), False),
+    "a Dice score": (lambda x: dice(x.sigmoid()), True),
+    "one minus a Dice score": (lambda x: 1 - dice(x.sigmoid()), False),
+    "its logarithm": (lambda x: -dice(x.sigmoid()).log(), False),
+    "two Dice scores": (lambda x: dice(x.sigmoid()) + 0.5 * dice(x.softmax(1)), True),
+    "two of them, subtracted": (lambda x: 1.5 - (dice(x.sigmoid()) + 0.5 * dice(x.softmax(1))), False),
+    "a Jaccard score": (lambda x: jaccard(x.sigmoid()), True),
+    "one minus a Jaccard score": (lambda x: 1 - jaccard(x.sigmoid()), False),
+    "a weighted mean of costs": (lambda x: (x.sigmoid() * MASK).sum() / x.sigmoid().sum(), False),
+    "costs by attention": (lambda x: (x.softmax(1) * MASK).sum(1).mean(), False),
+    "PPO": (lambda x: -torch.min(*surrogates(x)).mean() + 0.5 * zeros(x), False),
+    "PPO without its minus": (lambda x: torch.min(*surrogates(x)).mean() + 0.5 * zeros(x), True),
+    "PPO of costs": (lambda x: torch.max(*surrogates(x, -GAIN)).mean(), False),
+    "PPO of costs with a minus": (lambda x: -torch.max(*surrogates(x, -GAIN)).mean(), True),
+    "PPO with a bound below": (lambda x: -torch.max(torch.min(*surrogates(x)), 3 * GAIN).mean(), False),
+    "clipped values": (lambda x: torch.max(x**2, (x.clamp(-1, 1) - 1) ** 2).mean(), False),
+    "KL": (lambda x: zeros(x) + 0.1 * by_log_variance(x), False),
+    "KL subtracted": (lambda x: zeros(x) - 0.1 * by_log_variance(x), True),
+    "KL by the deviation subtracted": (lambda x: zeros(x) - by_deviation(x), True),
+    "KL of torch subtracted": (lambda x: zeros(x) - normal(x), True),
+    "KL from another policy subtracted": (lambda x: zeros(x) - normal(x, 2.0), False),
+    "two returns, both negative": (lambda x: torch.stack([5 * picked(x)[0], 4 * picked(x)[1]]).sum(), False),
     "two terms": (lambda x: F.cross_entropy(x, LABELS) - 0.1 * F.mse_loss(x, torch.zeros(N, 4)), False),
     "without a graph": (lambda x: -F.cross_entropy(x, LABELS).detach(), False),
 }
@@ -117,7 +181,89 @@ SIGNS = {
 def test_the_sign_of_what_is_to_be_small(what):
     torch.manual_seed(0)
     make, is_wrong = SIGNS[what]
-    assert has_wrong_sign(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) == is_wrong
+    assert (has_wrong_sign(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) is not None) == is_wrong
+
+
+@pytest.mark.parametrize("divergence", [normal, by_log_variance, by_deviation])
+def test_the_divergence_is_that_of_torch(divergence):
+    x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
+    assert float(divergence_of(zeros(x) + 3 * divergence(x))) == pytest.approx(
+        float(normal(x).detach()), rel=1e-5
+    )
+    assert divergence_of(zeros(x)) is None
+
+
+def gaussian(x):
+    return Normal(x[:, :2], x[:, 2:].exp()).log_prob(torch.ones(N, 2)).sum(1)
+
+
+LIKELIHOODS = {
+    "softmax": picked,
+    "a distribution": lambda x: Categorical(logits=x).log_prob(LABELS),
+    "minus cross-entropy": lambda x: -F.cross_entropy(x, LABELS, reduction="none"),
+    "Gaussian": gaussian,
+    "Gaussian of a constant deviation": lambda x: Normal(x[:, :2], 0.5).log_prob(torch.ones(N, 2)).sum(1),
+    "independent": lambda x: Independent(Normal(x[:, :2], x[:, 2:].exp()), 1).log_prob(torch.ones(N, 2)),
+    "of two": lambda x: Bernoulli(logits=x[:, 0]).log_prob((GAIN > 0).float()),
+    "a ratio": lambda x: (picked(x) + 1).exp(),
+}
+
+
+@pytest.mark.parametrize("what", LIKELIHOODS)
+def test_the_slope_by_a_log_probability_is_minus_the_advantage(what):
+    x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
+    loss = (
+        -(LIKELIHOODS[what](x) * GAIN).mean() + 0.5 * zeros(x) - 0.01 * Categorical(logits=x).entropy().mean()
+    )
+    slopes = slopes_by_log_probability(loss)
+    assert torch.equal(slopes, -GAIN)
+
+
+def test_the_slopes_of_single_log_probabilities():
+    x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
+    each = [
+        -Categorical(logits=row).log_prob(label) * float(gain)
+        for row, label, gain in zip(x, LABELS, GAIN, strict=True)
+    ]
+    assert torch.allclose(slopes_by_log_probability(torch.stack(each).sum()), -GAIN)
+    assert slopes_by_log_probability(zeros(x)) is None
+
+
+def likelihood(x, sign):
+    mean, scale, *_ = x.unbind(1)
+    return 0.5 * ((mean - GAIN) ** 2 * (-scale).exp() + sign * scale).mean()
+
+
+def flow(x, sign):
+    scale = x[:, 1].tanh()
+    return (0.5 * (x[:, 0] * scale.exp() + x[:, 2]).square() + sign * scale).mean()
+
+
+def weighted(x, sign):
+    scale = torch.zeros((), requires_grad=True)
+    return (-scale).exp() * zeros(x) + sign * scale
+
+
+def explored(x, sign):
+    mean, scale, *_ = x.unbind(1)
+    return (mean + scale.exp() * GAIN).square().mean() + sign * 0.1 * scale.mean()
+
+
+# name: (a loss that falls without limit, the healthy form of it)
+UNBOUND = {
+    "a likelihood": (lambda x: likelihood(x, -1), lambda x: likelihood(x, 1)),
+    "a flow": (lambda x: flow(x, 1), lambda x: flow(x, -1)),
+    "a learnt weight": (lambda x: weighted(x, -1), lambda x: weighted(x, 1)),
+    "a policy": (lambda x: explored(x, 1), lambda x: explored(x, -1)),
+    "other columns": (lambda x: flow(x, 1), lambda x: (x[:, 0] ** 2 * x[:, 1].exp() + x[:, 2]).mean()),
+}
+
+
+@pytest.mark.parametrize("what", UNBOUND)
+def test_a_logarithm_of_a_scale_with_the_wrong_sign(what):
+    x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
+    wrong, healthy = UNBOUND[what]
+    assert (has_no_bound(wrong(x)), has_no_bound(healthy(x))) == (True, False)
 
 
 # name: (a loss of logits of several terms, whether one of them is subtracted)
@@ -143,8 +289,8 @@ def test_a_criterion_that_is_subtracted(what):
 
 def test_the_sign_of_a_number_minus_a_criterion():
     x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
-    assert has_wrong_sign(1 - zeros(x))
-    assert not has_wrong_sign(zeros(x) - 1)
+    assert has_wrong_sign(1 - zeros(x)) == -1
+    assert has_wrong_sign(zeros(x) - 1) is None
 
 
 # The private door: what a node of the graph knows of its output.
@@ -172,7 +318,7 @@ def test_without_shapes_nothing_is_claimed(prediction, monkeypatch):
 
 def test_without_the_factor_of_a_product_no_sign_is_claimed():
     node = SimpleNamespace(name=lambda: "MulBackward0", next_functions=[(SimpleNamespace(), 0)])
-    assert not has_wrong_sign(SimpleNamespace(grad_fn=node))
+    assert has_wrong_sign(SimpleNamespace(grad_fn=node)) is None
 
 
 # In a training
@@ -226,3 +372,71 @@ def test_a_sum_is_noted_and_is_not_a_fault_by_itself(recorded):
     record = recorded(lambda: train(SUMS["of all"][0]))
     assert [event.kind for event in record.events] == ["summed"]
     assert record.findings == ()
+
+
+def play(sign, is_cost) -> None:
+    """A policy of one step; `cost` is what is minimised."""
+    policy = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.05)
+    for _ in range(60):
+        state = torch.randn(64, 4)
+        chances = torch.distributions.Categorical(logits=policy(state))
+        action = chances.sample()
+        gain = (state[:, :3].argmax(1) == action).float()
+        if is_cost:
+            cost = -gain
+            loss = sign * (chances.log_prob(action) * (cost - cost.mean())).mean()
+        else:
+            reward = gain
+            loss = sign * (chances.log_prob(action) * (reward - reward.mean())).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(("sign", "is_cost"), [(1, False), (-1, False), (1, True)])
+def test_a_policy_that_avoids_its_reward(recorded, sign, is_cost) -> None:
+    record = recorded(lambda: play(sign, is_cost))
+    assert ("MS722" in [one.code for one in record.findings]) == (sign == 1 and not is_cost)
+    if sign == 1 and not is_cost:
+        assert "actions with a higher `reward`, whose sum falls from" in record.findings[0].message
+
+
+@pytest.mark.parametrize(("weight", "is_collapsed"), [(50.0, True), (1e-3, False)])
+def test_a_latent_that_tells_nothing(recorded, weight, is_collapsed) -> None:
+    def script() -> None:
+        encoder, decoder = torch.nn.Linear(6, 4), torch.nn.Linear(2, 6)
+        optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=0.02)
+        for _ in range(200):
+            x = torch.randn(32, 2) @ torch.ones(2, 6).triu()
+            mean, log_variance = encoder(x).chunk(2, 1)
+            z = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
+            divergence = -0.5 * (1 + log_variance - mean.pow(2) - log_variance.exp()).sum(1).mean()
+            loss = (decoder(z) - x).square().sum(1).mean() + weight * divergence
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    record = recorded(script)
+    assert ("MS757" in [one.code for one in record.findings]) == is_collapsed
+    if is_collapsed:
+        assert any(
+            "the posterior equals the prior for every sample" in one.message for one in record.findings
+        )
+
+
+@pytest.mark.parametrize(("weight", "is_too_large"), [(30.0, True), (1e-4, False)])
+def test_a_penalty_that_outweighs_the_data(recorded, weight, is_too_large) -> None:
+    def script() -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(300):
+            x = torch.randn(32, 4)
+            penalty = sum(p.square().sum() for p in model.parameters())
+            loss = F.mse_loss(model(x), x[:, :1]) + weight * penalty
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    record = recorded(script)
+    assert [one.code for one in record.findings][:1] == (["MS723"] if is_too_large else [])

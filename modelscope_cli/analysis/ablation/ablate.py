@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -13,13 +13,11 @@ from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 
 @spelled_out

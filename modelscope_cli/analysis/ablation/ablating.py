@@ -22,7 +22,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -40,16 +40,11 @@ from modelscope_cli.records.run import Notice
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A call whose output can be replaced.
-
-    Attributes:
-        channel_dims: the channel dimension of each replaceable tensor of its output.
-        n_channels: number of channels of the first of these tensors.
-    """
+    """A call whose output can be replaced."""
 
     call: Call
-    channel_dims: tuple[int, ...]
-    n_channels: int
+    channel_dims: tuple[int, ...]  # the channel dimension of each replaceable tensor of its output
+    n_channels: int  # number of channels of the first of these tensors
 
 
 class CandidateFinder(Observer):
@@ -85,16 +80,11 @@ class CandidateFinder(Observer):
 
 @dataclass(slots=True)
 class Effect:
-    """The effect of one ablation, summed over images.
-
-    Attributes:
-        channel: the replaced channel; None for all of them.
-        n_images: number of images compared.
-    """
+    """The effect of one ablation, summed over images."""
 
     candidate: Candidate
-    channel: int | None
-    n_images: int = 0
+    channel: int | None  # the replaced channel; None for all of them
+    n_images: int = 0  # number of images compared
     _sums: dict[str, float] = field(default_factory=dict)
     _answers: Counter[int] = field(default_factory=Counter)
     _has_changed: bool = False
@@ -158,40 +148,27 @@ _LONG = 10  # seconds from which the cost is announced
 
 @dataclass(frozen=True, slots=True)
 class AblationRequest:
-    """Options of an ablation.
+    """Options of an ablation."""
 
-    Attributes:
-        how: `zero`, `mean` or `shuffle`; see `replaced`.
-        is_by_channel: whether to replace one channel at a time instead of whole outputs.
-        target: the output number to follow.
-        seed: the seed of the shuffling.
-    """
-
-    how: str = "zero"
-    is_by_channel: bool = False
-    target: TargetSpec = THE_PREDICTED
-    seed: int = 0
+    how: str = "zero"  # `zero`, `mean` or `shuffle`; see `replaced`
+    is_by_channel: bool = False  # whether to replace one channel at a time instead of whole outputs
+    target: TargetSpec = THE_PREDICTED  # the output number to follow
+    seed: int = 0  # the seed of the shuffling
 
 
 @dataclass(frozen=True, slots=True)
 class Ablations:
-    """Results of `ablate`; `rows` are sorted by effect.
-
-    Attributes:
-        output, score_name: the kind of output, and the name of the followed number.
-        output_note: how the output was interpreted, where that is ambiguous.
-        why_whole: why every pass runs the whole model; None if passes start at the changed layer.
-        called: the names of all layers that ran.
-    """
+    """Results of `ablate`; `rows` are sorted by effect."""
 
     baseline: Baseline
     rows: tuple[Ablation, ...]
     classes: int
+    # output, score_name: the kind of output, and the name of the followed number
     output: str
     score_name: str
-    output_note: str | None
-    why_whole: str | None
-    called: frozenset[str]
+    output_note: str | None  # how the output was interpreted, where that is ambiguous
+    why_whole: str | None  # why every pass runs the whole model; None if passes start at the changed layer
+    called: frozenset[str]  # the names of all layers that ran
     images: int
     warnings: tuple[Notice, ...]
 
@@ -308,10 +285,7 @@ class _Ablating:
         self._finder.look()
         answer = self._read(self.session.run(cloned(batch.args)), batch)
         self._finder.is_looking = False
-        if not answer.is_finite():
-            message = "the model's logits are NaN or infinite, so there is nothing to compare with"
-            raise CannotRunError(message, "modelscope stats ...   shows where they begin")
-        return answer
+        return answer.checked()
 
     def _read(self, output: Any, batch: Batch) -> ModelOutput:
         return self._reader.read(output, batch.args, batch.n_images).as_vectors().settled()

@@ -14,7 +14,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import cloned
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.hooks.torch_private import leaves_of, version_of
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, CallInputs, Kwargs
 
 Change = Callable[[Any], Any]
 
@@ -43,13 +43,10 @@ class Replay(Intervention):
     Args:
         skips_blocks: whether to skip whole blocks. Otherwise every layer is still called, because other
             interventions count calls.
-
-    Attributes:
-        is_whole: whether every rerun computes everything.
     """
 
     def __init__(self, *, skips_blocks: bool = True) -> None:
-        self.is_whole = False
+        self.is_whole = False  # whether every rerun computes everything
         self._skips_blocks = skips_blocks
         self.forget()
 
@@ -92,9 +89,7 @@ class Replay(Intervention):
         module.__dict__["forward"] = forward  # removed by the session's snapshot
         return ()
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         self._is_called = True
         if self._is_before_goal:
             finished = self._finished.get(self._place)
@@ -102,18 +97,14 @@ class Replay(Intervention):
                 raise took_another_way()
         return args, kwargs
 
-    def change_output(
-        self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
-    ) -> Any:
+    def change_output(self, call: Call, module: nn.Module, inputs: CallInputs, output: Any) -> Any:
         if not self._is_due:
             return output
         self._is_due = False
         assert self._change is not None
         return self._change(output)
 
-    def _forward(
-        self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _forward(self, name: str, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         is_called, self._is_called = self._is_called, False
         # A direct `layer.forward(x)` fires no hooks.
         if not is_called or not self._is_before_goal:
@@ -149,7 +140,7 @@ class _Witness:
     calls are cheap and run again.
     """
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, args: Args, kwargs: Kwargs) -> None:
         self._inputs = (args, kwargs)
         self._leaves = leaves_of(self._inputs)
         self._versions = _versions(self._leaves)

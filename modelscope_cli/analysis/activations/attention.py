@@ -27,20 +27,15 @@ NO_ATTENTION = (
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The weights of one softmax, split into heads.
+    """The weights of one softmax, split into heads."""
 
-    Attributes:
-        weights: `(groups, heads, queries, keys)`, each row summing to 1; a group is an image, or a window of one.
-        queries, keys: `(groups, queries)` and `(groups, keys)` cells.
-        key_grid: the grid of the keys' cells; None if they have no position.
-        n_images: batch size.
-    """
-
+    # `(groups, heads, queries, keys)`, each row summing to 1; a group is an image, or a window of one
     weights: Tensor
+    # queries, keys: `(groups, queries)` and `(groups, keys)` cells
     queries: Tensor
     keys: Tensor
-    key_grid: tuple[int, ...] | None
-    n_images: int
+    key_grid: tuple[int, ...] | None  # the grid of the keys' cells; None if they have no position
+    n_images: int  # batch size
 
     @property
     def is_windowed(self) -> bool:
@@ -49,17 +44,11 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """One attention of a pass.
+    """One attention of a pass."""
 
-    Attributes:
-        call: the innermost running layer that is not a softmax itself.
-        index: 0 for the first attention in this call.
-        kept: the value computed from its heads.
-    """
-
-    call: Call
-    index: int
-    kept: Any
+    call: Call  # the innermost running layer that is not a softmax itself
+    index: int  # 0 for the first attention in this call
+    kept: Any  # the value computed from its heads
 
     @property
     def output(self) -> str:

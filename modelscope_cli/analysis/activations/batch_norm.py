@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Args, Kwargs, Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
 _N_NAMED = 5
@@ -34,7 +33,7 @@ class BatchNormObserver(Observer):
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _Entry] = {}
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if not isinstance(module, _BatchNorm) or not module.training:
             return
         if module.running_mean is None or module.running_var is None:

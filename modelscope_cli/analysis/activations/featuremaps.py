@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
@@ -37,10 +38,6 @@ from modelscope_cli.report import gallery
 from modelscope_cli.report.image_tiles import make_palette
 from modelscope_cli.report.layer_axis import block_of
 from modelscope_cli.report.page.results import save_result
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 KIND = "attention"
 

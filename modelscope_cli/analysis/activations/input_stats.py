@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,21 +11,16 @@ from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.records.naming import dtype_name
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.stats import InputStats
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentStats:
-    """Statistics of one argument of the model, over one batch or several.
+    """Statistics of one argument of the model, over one batch or several."""
 
-    Attributes:
-        name: a keyword, or a position from 0.
-        shape: in the first batch.
-    """
-
-    name: str | int
-    shape: tuple[int, ...]
+    name: str | int  # a keyword, or a position from 0
+    shape: tuple[int, ...]  # in the first batch
     dtype: str
     moments: Moments
 
@@ -82,7 +76,7 @@ class _FirstWeights(Observer):
         self.rms: float | None = None
         self._is_seen = False
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         is_leaf = next(module.children(), None) is None
         if self._is_seen or not is_leaf or next(module.parameters(recurse=False), None) is None:
             return

@@ -22,17 +22,11 @@ from modelscope_cli.records.run import Arguments
 
 @dataclass(frozen=True, slots=True)
 class ChannelChoice:
-    """Which channels to show.
+    """Which channels to show."""
 
-    Attributes:
-        most: the maximum number of channels, evenly spread.
-        is_strongest: whether to choose those with the largest mean |activation| instead.
-        ranges: exactly these channels, as inclusive ranges; empty for any.
-    """
-
-    most: int = 64
-    is_strongest: bool = False
-    ranges: tuple[Range, ...] = ()
+    most: int = 64  # the maximum number of channels, evenly spread
+    is_strongest: bool = False  # whether to choose those with the largest mean |activation| instead
+    ranges: tuple[Range, ...] = ()  # exactly these channels, as inclusive ranges; empty for any
 
     def of(self, maps: Tensor) -> tuple[int, ...]:
         """Return the channels of `(C, H, W)` maps or a `(C,)` vector to show, in order."""
@@ -83,40 +77,27 @@ def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool
 
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
-    """One output of one call for the first image.
+    """One output of one call for the first image."""
 
-    Attributes:
-        record: the row, without a file until it is drawn.
-        maps: a copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
-            `record.problem`.
-        has_channels: whether the maps are the channels that hooks and masks count.
-        frames: all frames of which the maps are sheets, see `Arranged`.
-    """
-
-    record: FeatureMap
+    record: FeatureMap  # the row, without a file until it is drawn
+    # A copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
+    # `record.problem`
     maps: Tensor | None
-    has_channels: bool = True
-    frames: Tensor | None = None
+    has_channels: bool = True  # whether the maps are the channels that hooks and masks count
+    frames: Tensor | None = None  # all frames of which the maps are sheets, see `Arranged`
 
 
 @dataclass(frozen=True, slots=True)
 class _Caught:
-    """A copied output, arranged into maps after the run.
-
-    Attributes:
-        cells: the positions of its elements; None if unknown.
-        grids: the grids of the image known at this call.
-        n_images: number of images in `tensor`.
-        is_of_images: whether the first dimension of `tensor` is that of the images.
-    """
+    """A copied output, arranged into maps after the run."""
 
     record: FeatureMap
     tensor: Tensor
     channel_dim: int | None
-    cells: Cells | None
-    grids: tuple[tuple[int, ...], ...]
-    n_images: int
-    is_of_images: bool
+    cells: Cells | None  # the positions of its elements; None if unknown
+    grids: tuple[tuple[int, ...], ...]  # the grids of the image known at this call
+    n_images: int  # number of images in `tensor`
+    is_of_images: bool  # whether the first dimension of `tensor` is that of the images
 
     def exhibit(self, image_size: tuple[int, int] | None) -> CapturedOutput:
         """Arrange it for the first image."""

@@ -25,6 +25,7 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import dtype_name
+from modelscope_cli.records.run import Args, Kwargs
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
 
 Key = tuple[str, int, str]  # layer name, call, path of the output
@@ -92,15 +93,10 @@ def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> No
 
 @dataclass(frozen=True, slots=True)
 class SecondPassSums:
-    """Sums of the second pass for one output; merged in the order of the batches.
+    """Sums of the second pass for one output; merged in the order of the batches."""
 
-    Attributes:
-        abs_deviation: sum of |x - mean|; 0 if not needed.
-        trailing: trailing digits of the values, by bucket.
-    """
-
-    abs_deviation: float
-    trailing: dict[int, ValueCounts]
+    abs_deviation: float  # sum of |x - mean|; 0 if not needed
+    trailing: dict[int, ValueCounts]  # trailing digits of the values, by bucket
 
     def merge(self, later: "SecondPassSums") -> "SecondPassSums":
         return SecondPassSums(
@@ -128,11 +124,7 @@ class _Missing:
 
 
 class SecondPass(Observer):
-    """Gathers what needs the results of the first pass.
-
-    Args:
-        first: these results, merged over all batches.
-    """
+    """Gathers what needs the results of the first pass. `first`: these results, merged over all batches."""
 
     def __init__(
         self, first: Mapping[Key, Activation], wanted: Wanted, frames: FrameSplitter | None = None
@@ -231,7 +223,7 @@ class ActivationObserver(Observer):
         self._channels = ChannelFinder()
         self._lineage = Lineage()
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if self._wanted.channels:
             self._lineage.enter(call, module, (args, kwargs))
 

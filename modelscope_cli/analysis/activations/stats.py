@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from modelscope_cli.inputs.batch import Batch, shapes_of
 from modelscope_cli.inputs.decoding import frames_in
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
@@ -42,9 +43,6 @@ from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.reading import write_fingerprint
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 
 class Observation:
@@ -105,18 +103,13 @@ def observe(
 
 @dataclass(frozen=True, slots=True)
 class _Entropies:
-    """Entropies of one attention: `(heads,)` sums and extremes over queries, images and windows, on its device.
-
-    Attributes:
-        n: number of queries per head.
-        shape: windows per image, queries, keys.
-    """
+    """Entropies of one attention: `(heads,)` sums and extremes over queries, images and windows, on its device."""
 
     total: Tensor
     low: Tensor
     high: Tensor
-    n: int
-    shape: tuple[int, int, int]
+    n: int  # number of queries per head
+    shape: tuple[int, int, int]  # windows per image, queries, keys
 
     def merge(self, other: "_Entropies") -> "_Entropies":
         return replace(

@@ -3,20 +3,18 @@
 from collections.abc import Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from modelscope_cli.analysis.attack import on_image
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.subject import Results, Subject, seed_of
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out, texts
 from modelscope_cli.records.progress import Progress, counting
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 _RUNS = 15  # typical number of searches of a bisection over epsilon, for the image and for the file
 

@@ -68,15 +68,10 @@ class ClassGoal:
 
 @dataclass(frozen=True, slots=True)
 class PixelGoal:
-    """Another class, or (targeted) one class, for more than half of some pixels.
+    """Another class, or (targeted) one class, for more than half of some pixels."""
 
-    Attributes:
-        classes: `(1, H, W)`, the class of each pixel, now or (targeted) wanted.
-        pixels: mask of the pixels that count.
-    """
-
-    classes: Tensor
-    pixels: Tensor
+    classes: Tensor  # `(1, H, W)`, the class of each pixel, now or (targeted) wanted
+    pixels: Tensor  # mask of the pixels that count
     is_targeted: bool
     words: str
     index: int | None
@@ -142,15 +137,8 @@ AnswerGoal = ClassGoal | PixelGoal | NumberGoal | LikenessGoal
 
 
 def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> AnswerGoal:
-    """Return the goal for the model's output.
-
-    Args:
-        aim: None for any other output.
-    """
-    if not answer.is_finite():
-        raise CannotRunError(
-            "the model's scores of this image are NaN or infinite", "modelscope stats ...   shows where"
-        )
+    """Return the goal for the model's output. `aim`: None for any other output."""
+    answer.checked()
     if aim is not None and aim.kind == "logit":
         raise UsageError(
             f"'--target {aim.typed}' is an output value, but an attack needs a class",
@@ -230,32 +218,21 @@ _OF_SEVERAL = ("video", "optical_flow")
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """The result of a search.
-
-    Attributes:
-        levels: the image before normalisation, `(C, H, W)` uint8 on the CPU.
-        before: the model's output for it.
-    """
+    """The result of a search."""
 
     goal: AnswerGoal
-    levels: Tensor
-    before: ModelOutput
+    levels: Tensor  # the image before normalisation, `(C, H, W)` uint8 on the CPU
+    before: ModelOutput  # the model's output for it
     found: BestAttempt[ModelOutput]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """The adversarial image, written to a file and read back.
+    """The adversarial image, written to a file and read back."""
 
-    Attributes:
-        levels: pixels of the file, `(C, H, W)` uint8.
-        answer: the model's output for these pixels.
-        prepared: the output for the file after the usual resize and crop.
-    """
-
-    levels: Tensor
-    answer: ModelOutput
-    prepared: ModelOutput
+    levels: Tensor  # pixels of the file, `(C, H, W)` uint8
+    answer: ModelOutput  # the model's output for these pixels
+    prepared: ModelOutput  # the output for the file after the usual resize and crop
 
 
 @contextmanager

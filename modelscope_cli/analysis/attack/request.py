@@ -16,28 +16,19 @@ _EPSILON = {"linf": "8/255", "l2": "3"}
 
 @dataclass(frozen=True, slots=True)
 class AttackRequest:
-    """The options of an attack. Lengths are of pixels in 0..1.
+    """The options of an attack. Lengths are of pixels in 0..1."""
 
-    Attributes:
-        method: `fgsm`, `ifgsm` or `pgd`.
-        norm: `linf`, the largest change of any value, or `l2`, the Euclidean length of the whole change.
-        epsilon: radius in that norm; with `is_smallest`, where the search begins.
-        is_smallest: whether to search for the smallest change instead of any within epsilon.
-        steps, step_size: number and length of the gradient steps of one run.
-        restarts: number of runs, each from another random start.
-        target: a class index or label to be mistaken for; None for any but the predicted class.
-        seed: the seed of the random starts.
-    """
-
-    method: str
-    norm: str
-    epsilon: float
+    method: str  # `fgsm`, `ifgsm` or `pgd`
+    norm: str  # `linf`, the largest change of any value, or `l2`, the Euclidean length of the whole change
+    epsilon: float  # radius in that norm; with `is_smallest`, where the search begins
+    # steps, step_size: number and length of the gradient steps of one run
     steps: int
     step_size: float
-    restarts: int = 1
+    restarts: int = 1  # number of runs, each from another random start
+    # A class index or label to be mistaken for; None for any but the predicted class
     target: str | None = None
-    seed: int = 0
-    is_smallest: bool = False
+    seed: int = 0  # the seed of the random starts
+    is_smallest: bool = False  # whether to search for the smallest change instead of any within epsilon
 
     def within(self, radius: float) -> "AttackRequest":
         """Return the request for another epsilon; the ratio of step size to epsilon stays."""

@@ -168,35 +168,25 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class BestAttempt(Generic[A]):
-    """The best image of a search, and the history of the search.
+    """The best image of a search, and the history of the search."""
 
-    Attributes:
-        pixels: `(1, C, H, W)` float32, inside the ball.
-        answer: the model's output for `pixels`.
-        levels: `pixels` rounded to 8 bits inside the ball, uint8 on the CPU.
-        is_success: whether `pixels` reach the goal.
-        restart, iterations: its run and the number of gradient steps there, from 0.
-        losses: of every run, before the first step and after each; in nats.
-        n_forward, n_backward: number of passes in all runs.
-        n_stuck: number of runs that ended early at a zero gradient.
-        is_final: whether the search succeeded; otherwise this is the best failure.
-        epsilon, step_size: of its run.
-        not_within: for the smallest change, the largest epsilon without success; 0 if none was tried.
-    """
-
-    pixels: Tensor
-    answer: A
-    levels: Tensor
-    is_success: bool
+    pixels: Tensor  # `(1, C, H, W)` float32, inside the ball
+    answer: A  # the model's output for `pixels`
+    levels: Tensor  # `pixels` rounded to 8 bits inside the ball, uint8 on the CPU
+    is_success: bool  # whether `pixels` reach the goal
+    # restart, iterations: its run and the number of gradient steps there, from 0
     restart: int
     iterations: int
-    losses: tuple[tuple[float, ...], ...]
+    losses: tuple[tuple[float, ...], ...]  # of every run, before the first step and after each; in nats
+    # n_forward, n_backward: number of passes in all runs
     n_forward: int
     n_backward: int
-    n_stuck: int
-    is_final: bool
+    n_stuck: int  # number of runs that ended early at a zero gradient
+    is_final: bool  # whether the search succeeded; otherwise this is the best failure
+    # epsilon, step_size: of its run
     epsilon: float
     step_size: float
+    # For the smallest change, the largest epsilon without success; 0 if none was tried
     not_within: float | None = None
 
 

@@ -50,14 +50,7 @@ _ONE_THREAD = (
 
 
 class Blocks:
-    """The batches of one call of a public function.
-
-    Attributes:
-        out: the folder of the result; None without one.
-        has_folder: whether the result has a folder, written here, by another process or earlier.
-        is_shared: whether other processes make the same call.
-        is_first: whether this process writes the results.
-    """
+    """The batches of one call of a public function."""
 
     def __init__(
         self,
@@ -76,10 +69,13 @@ class Blocks:
             share: whether the other processes that torchrun has started make the same call.
         """
         self._verified = _CURRENT.get()
+        # Whether other processes make the same call
         self.is_shared = share and is_started_by_torchrun() and self._verified is None
         self._ranks = find_ranks() if self.is_shared else Ranks()
+        # Whether this process writes the results
         self.is_first = self._ranks.is_first and self._verified is None
-        self.out = os.fspath(out) if out is not None else None
+        self.out = os.fspath(out) if out is not None else None  # the folder of the result; None without one
+        # Whether the result has a folder, written here, by another process or earlier
         self.has_folder = self.out is not None or self.is_shared or self._verified is not None
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
         self._is_again = resume or (self._ranks.attempt > 0 and self._has_begun())
@@ -145,7 +141,8 @@ class Blocks:
             )
         if alone and self._is_again:
             raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
-        if alone or not (self.is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
+        has_parts = self._folder is not None and (subject.inputs.n_batches > 1 or self._is_again)
+        if alone or not (self.is_shared or has_parts):
             if alone and self._folder is not None:
                 subject.progress.note(f"no blocks are stored: {alone}")
             yield SequentialBlocks(subject)
@@ -296,18 +293,13 @@ _CURRENT: ContextVar["Verifying | None"] = ContextVar("verifying", default=None)
 
 
 class Verifying:
-    """Recomputes a sample of the blocks in a folder, and yields the stored partial results of all.
-
-    Attributes:
-        checked: the comparison of each recomputed block, in every phase.
-        differences: descriptions of what has changed since the blocks were computed.
-    """
+    """Recomputes a sample of the blocks in a folder, and yields the stored partial results of all."""
 
     def __init__(self, folder: BlockFolder, sample: int, seed: int) -> None:
         self._folder = folder
         self._n_sampled, self._seed = sample, seed
-        self.checked: list[VerifiedBlock] = []
-        self.differences: list[str] = []
+        self.checked: list[VerifiedBlock] = []  # the comparison of each recomputed block, in every phase
+        self.differences: list[str] = []  # descriptions of what has changed since the blocks were computed
         self.machine: Machine
         self._subject: Subject
         self._kept: StoredBlocks

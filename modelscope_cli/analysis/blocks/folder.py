@@ -80,7 +80,10 @@ def _reader(kind: Any) -> Reader:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         kinds = [argument for argument in arguments if argument is not types.NoneType]
-        return _optional(_reader(kinds[0])) if len(kinds) == 1 else lambda value: value  # words or numbers
+        if len(kinds) > 1:
+            return lambda value: value  # words or numbers
+        read = _reader(kinds[0])
+        return lambda value: None if value is None else read(value)
     if origin is tuple:
         is_any_length = len(arguments) == 2 and arguments[1] is ...
         return _sequence(arguments[0]) if is_any_length else _fixed(tuple(map(_reader, arguments)))
@@ -92,10 +95,6 @@ def _reader(kind: Any) -> Reader:
     if kind is Tensor:
         return _tensor
     return _fields(kind) if dataclasses.is_dataclass(kind) else lambda value: value
-
-
-def _optional(read: Reader) -> Reader:
-    return lambda value: None if value is None else read(value)
 
 
 def _sequence(kind: Any) -> Reader:
@@ -296,20 +295,13 @@ _TIMES = re.compile(rb'"seconds":[^,}]*')
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block.
-
-    Attributes:
-        images: names of the files that went through the model, in order.
-        broken: the files that cannot be read.
-        machine: the machine that computed it.
-        result: the partial result as plain values; None without images.
-    """
+    """One block."""
 
     number: int
-    images: tuple[str, ...]
-    broken: tuple[UnreadableImage, ...]
-    machine: Machine
-    result: Any = field(default=None, repr=False)
+    images: tuple[str, ...]  # names of the files that went through the model, in order
+    broken: tuple[UnreadableImage, ...]  # the files that cannot be read
+    machine: Machine  # the machine that computed it
+    result: Any = field(default=None, repr=False)  # the partial result as plain values; None without images
 
     @property
     def n_images(self) -> int:

@@ -105,11 +105,7 @@ PATIENCE_S, _POLL_S = 1800.0, 0.02
 
 
 class StoredBlocks:
-    """Iterates over stored blocks.
-
-    Args:
-        meeting: where processes claim blocks; None for a single process.
-    """
+    """Iterates over stored blocks. `meeting`: where processes claim blocks; None for a single process."""
 
     def __init__(
         self, folder: BlockFolder, subject: Subject, machine: Machine, meeting: Rendezvous | None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.analysis.blocks.blocks import TOLERANCE, Verifying, verifying
 from modelscope_cli.analysis.blocks.folder import (
@@ -17,15 +17,13 @@ from modelscope_cli.analysis.blocks.folder import (
     model_request,
 )
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.certificate import VerifyRecord
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Record
 from modelscope_cli.report.formats import DOCUMENT, strict
 from modelscope_cli.report.reading import PAGE
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 SAMPLE = 8
 # Fields of a report that describe the run and not its results.

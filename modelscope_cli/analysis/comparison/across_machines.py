@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +19,7 @@ from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.request import Model, ModelRequest
 from modelscope_cli.records.diff import (
     DiffRecord,
     DiffSide,
@@ -34,9 +34,6 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, WeightsInfo, invocation
 from modelscope_cli.records.stats import Fingerprint, PrintedOutput, PrintedWeight, StatsRecord
 from modelscope_cli.report.reading import is_fingerprint, read_fingerprint
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 # What the kernels of two machines may make of one layer, in units of roundoff: measured between the widest and the
 # plainest of a CPU on 22 architectures with random weights, whose worst layer was at 19.

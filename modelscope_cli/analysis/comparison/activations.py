@@ -26,7 +26,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference, LayerRank, LayerRanking
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Arguments, CallInputs
 
 _N_KEPT = 3  # layers that a ranking keeps together
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
@@ -75,21 +75,14 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models and its settings.
+    """One of the two models and its settings."""
 
-    Attributes:
-        label: `A` or `B`, for messages.
-        seed: the seed of random numbers in the passes (dropout).
-        interventions: the hooks of this side.
-        program: of B, what runs in the place of layers; None for a model with layers.
-    """
-
-    label: str
+    label: str  # `A` or `B`, for messages
     loaded: LoadedModel
     is_training: bool = False
-    seed: int = 0
-    interventions: tuple[Intervention, ...] = ()
-    program: Program | None = None
+    seed: int = 0  # the seed of random numbers in the passes (dropout)
+    interventions: tuple[Intervention, ...] = ()  # the hooks of this side
+    program: Program | None = None  # of B, what runs in the place of layers; None for a model with layers
 
     def place(self, args: Arguments) -> Arguments:
         """Move the arguments of a forward to this side's device and dtype."""
@@ -140,19 +133,14 @@ class _OutputSums:
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What `diff_activations` finds.
+    """What `diff_activations` finds."""
 
-    Attributes:
-        rows: in execution order.
-        examined: the same, with the rows of a B that is a program that the patterns leave out.
-        labels_changed: images whose highest output is another class in B; None for outputs without classes.
-        matching: of a B that is a program, which value is which layer's; else None.
-    """
-
-    rows: tuple[LayerDifference, ...]
+    rows: tuple[LayerDifference, ...]  # in execution order
+    # The same, with the rows of a B that is a program that the patterns leave out
     examined: tuple[LayerDifference, ...]
+    # Images whose highest output is another class in B; None for outputs without classes
     labels_changed: int | None = None
-    matching: Matching | None = None
+    matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 
 
 def diff_activations(
@@ -293,7 +281,7 @@ def _add(
     elif x is not None and y is not None and difference.status == "same":
         try:
             row.pending = sum_up(x.tensor, y.tensor)
-        except (TypeError, RuntimeError, NotImplementedError) as error:
+        except (TypeError, RuntimeError) as error:
             # An output that cannot be compared is reported in its row and does not end the run.
             row.fail(in_one_line(error, 200))
 
@@ -345,9 +333,7 @@ class _Swapped(Intervention):
     def __init__(self, other: Side, names: Set[str]) -> None:
         self._other, self._names = other, names
 
-    def change_output(
-        self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
-    ) -> Any:
+    def change_output(self, call: Call, module: nn.Module, inputs: CallInputs, output: Any) -> Any:
         if call.name not in self._names:
             return output
         loaded = self._other.loaded

@@ -313,7 +313,7 @@ def _variants(b: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause
         try:
             with changed:
                 return _forward(evidence, entering)
-        except (RuntimeError, TypeError, ValueError, NotImplementedError):  # a value it does not take
+        except (RuntimeError, TypeError, ValueError):  # a value it does not take
             return None
 
     entering, ours = evidence.a_in, evidence.a_out

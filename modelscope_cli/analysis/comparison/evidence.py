@@ -20,7 +20,7 @@ from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.diff import LayerDifference
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 _ALIKE = 1e-5  # relative L2 within which a value that enters on both sides is the same
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
@@ -77,7 +77,7 @@ class _Tap(Observer):
         self.leaving: Tensor | None = None
         self.before: deque[tuple[str, str, Tensor]] = deque(maxlen=N_BEFORE)
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if (call.name, call.index) == self._first and not self.entering:
             self.entering = [tensor.detach().clone() for _, tensor in tensors_in((args, kwargs))]
 
@@ -251,15 +251,11 @@ class _Kept(Intervention):
 
 
 class OnValues(Intervention):
-    """Replaces what layers return by the values of B, so that each layer is given what enters it in B.
-
-    Attributes:
-        distances: how far A's value was from that of B.
-    """
+    """Replaces what layers return by the values of B, so that each layer is given what enters it in B."""
 
     def __init__(self, values: Mapping[Key, Tensor], spared: Key | None = None) -> None:
         self._values, self._spared = values, spared
-        self.distances: dict[Key, Distance] = {}
+        self.distances: dict[Key, Distance] = {}  # how far A's value was from that of B
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
         return map_tensors(output, lambda path, one: self._replaced((call.name, call.index, path), one))
@@ -353,7 +349,7 @@ class _Window(_Tap, Intervention):
         if self._changed is not None:
             self._changed.is_on = is_on
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         super().enter(call, module, args, kwargs)
         if call.label == self._skipped and args and isinstance(args[0], Tensor):
             self._given = args[0].clone()  # which a layer may change in place

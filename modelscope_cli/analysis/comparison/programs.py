@@ -40,16 +40,12 @@ class Value:
 
 
 class OnnxProgram:
-    """The graph of an ONNX file, run by onnxruntime.
-
-    Attributes:
-        values: in execution order; `outputs` are the names of some.
-        rule: how layers are matched, for the record.
-    """
+    """The graph of an ONNX file, run by onnxruntime."""
 
     def __init__(self, net: OnnxNet) -> None:
         self.net = net
         nodes = [node for node in net.model.nodes if node.op_type != "Constant"]
+        # Values in execution order; `outputs` are the names of some
         self.values = tuple(
             Value(
                 name,
@@ -62,6 +58,7 @@ class OnnxProgram:
             if name
         )
         self.outputs = tuple(one.name for one in net.model.outputs)
+        # How layers are matched, for the record
         self.rule = "the scopes in the file" if net.model.has_scopes else "the names of its nodes"
         self._nbytes: dict[str, int] = {}
 
@@ -209,19 +206,13 @@ class Seen:
 
 @dataclass(slots=True)
 class Matching:
-    """Which value of B is compared with which output of A.
+    """Which value of B is compared with which output of A."""
 
-    Attributes:
-        calls: the outputs of A, in execution order.
-        values: name of the value of B by output of A.
-        remarks: how an output was matched, or why it was not, where that is not by name alone.
-        by_value: how many layers were matched by shape and value.
-    """
-
-    calls: dict[Key, Call]
-    values: dict[Key, str] = field(default_factory=dict)
+    calls: dict[Key, Call]  # the outputs of A, in execution order
+    values: dict[Key, str] = field(default_factory=dict)  # name of the value of B by output of A
+    # How an output was matched, or why it was not, where that is not by name alone
     remarks: dict[Key, str] = field(default_factory=dict)
-    by_value: int = 0
+    by_value: int = 0  # how many layers were matched by shape and value
 
     def stream(self, program: Program, args: Arguments) -> Iterator[StreamedOutput]:
         """Run B and yield its values under the names of A."""

@@ -74,15 +74,11 @@ class WeightsFile:
 
 @dataclass(frozen=True, slots=True)
 class DiffRequest:
-    """The two sides.
-
-    Attributes:
-        is_left_out: whether B was not named, and is A again.
-    """
+    """The two sides."""
 
     a: Named
     b: Named
-    is_left_out: bool
+    is_left_out: bool  # whether B was not named, and is A again
 
 
 def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> DiffRequest:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -36,16 +36,13 @@ from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton, resolve_device, resolve_dtype
 from modelscope_cli.models.onnx_net import OnnxNet
-from modelscope_cli.models.request import ModelRequest, as_request, is_onnx
+from modelscope_cli.models.request import Model, ModelRequest, as_request, is_onnx
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 # A model to load, a loaded one, or (without a run) a checkpoint whose tensors are compared without a model.
 Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile

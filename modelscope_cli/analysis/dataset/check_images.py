@@ -61,17 +61,12 @@ _POPCOUNT = np.array([bin(n).count("1") for n in range(1 << 16)], dtype=np.uint8
 
 @dataclass(frozen=True, slots=True)
 class ImagePair:
-    """Two similar images, the earlier in the list first.
-
-    Attributes:
-        alike: the share of edges they have in common.
-        how: `BYTES`, `PIXELS` or `ALIKE`.
-    """
+    """Two similar images, the earlier in the list first."""
 
     first: int
     second: int
-    alike: float
-    how: str = ALIKE
+    alike: float  # the share of edges they have in common
+    how: str = ALIKE  # `BYTES`, `PIXELS` or `ALIKE`
 
 
 def equal_rows(rows: NDArray[np.uint8], numbers: Numbers) -> list[list[int]]:
@@ -179,15 +174,11 @@ _PLAIN = 0.02  # contrast below which images are not compared
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The images of both sides, in one list.
-
-    Attributes:
-        n_first: number of images of the first side.
-        roots: for each argument, its folder (None for lists and globs) and the end of its range of images.
-    """
+    """The images of both sides, in one list."""
 
     files: FileList
-    n_first: int
+    n_first: int  # number of images of the first side
+    # For each argument, its folder (None for lists and globs) and the end of its range of images
     roots: tuple[tuple[Path | None, int], ...]
 
     def label(self, number: int) -> str | None:

@@ -23,27 +23,20 @@ _STEP = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """The facts of one image; all but `sha256` and `kind` are valid only if it can be decoded.
+    """The facts of one image; all but `sha256` and `kind` are valid only if it can be decoded."""
 
-    Attributes:
-        sha256: hash of the file; empty if it cannot be read.
-        kind: why it cannot be decoded, in the words of `inputs.image`; empty if it can.
-        width, height: in pixels, after EXIF rotation.
-        coarse, fine: gradient hashes of 128 and 512 bits; see `gradient_hash`.
-        light: the 99th percentile of the brightness, 0..1.
-        contrast: the standard deviation of the brightness, 0..0.5.
-        sharpness: the standard deviation of the Laplacian over the contrast, which does not depend on brightness
-            and contrast; small for blurred images, 0 without contrast.
-    """
-
-    sha256: bytes
-    kind: str = ""
+    sha256: bytes  # hash of the file; empty if it cannot be read
+    kind: str = ""  # why it cannot be decoded, in the words of `inputs.image`; empty if it can
+    # width, height: in pixels, after EXIF rotation
     width: int = 0
     height: int = 0
+    # coarse, fine: gradient hashes of 128 and 512 bits; see `gradient_hash`
     coarse: bytes = bytes(COARSE_BYTES)
     fine: bytes = bytes(FINE_BYTES)
-    light: float = 0.0
-    contrast: float = 0.0
+    light: float = 0.0  # the 99th percentile of the brightness, 0..1
+    contrast: float = 0.0  # the standard deviation of the brightness, 0..0.5
+    # The standard deviation of the Laplacian over the contrast, which does not depend on brightness and
+    # contrast; small for blurred images, 0 without contrast
     sharpness: float = 0.0
 
 
@@ -116,11 +109,7 @@ _BYTES = {"sha256": 32, "coarse": COARSE_BYTES, "fine": FINE_BYTES}
 
 @dataclass(slots=True)
 class ImageTable:
-    """The facts of images in the order of the list, as columns.
-
-    Attributes:
-        kinds: why images cannot be decoded, by number; other columns are not valid for these.
-    """
+    """The facts of images in the order of the list, as columns."""
 
     width: Any = field(default_factory=lambda: array("I"))
     height: Any = field(default_factory=lambda: array("I"))
@@ -130,6 +119,7 @@ class ImageTable:
     sha256: bytearray = field(default_factory=bytearray)
     coarse: bytearray = field(default_factory=bytearray)
     fine: bytearray = field(default_factory=bytearray)
+    # Why images cannot be decoded, by number; other columns are not valid for these
     kinds: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -19,17 +19,11 @@ _HEADS = ("linear", "conv", "matmul", "mm", "einsum", "bilinear")
 
 @dataclass(frozen=True, slots=True)
 class ProducedValue:
-    """A call of a torch function that computed a floating-point tensor from the image.
+    """A call of a torch function that computed a floating-point tensor from the image."""
 
-    Attributes:
-        function: its name without a module, such as `conv2d`.
-        reads: the numbers of its inputs; 0 is the image.
-        is_weighted: whether it multiplies them by a matrix or kernel that does not depend on the image.
-    """
-
-    function: str
-    reads: tuple[int, ...]
-    is_weighted: bool
+    function: str  # its name without a module, such as `conv2d`
+    reads: tuple[int, ...]  # the numbers of its inputs; 0 is the image
+    is_weighted: bool  # whether it multiplies them by a matrix or kernel that does not depend on the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +47,15 @@ class Dataflow(TorchFunctionMode):
     """Numbers the values computed from the image: floating-point tensors, in the order of computation.
 
     No tensor is stored. Detached values do not count.
-
-    Attributes:
-        calls: all calls so far.
-        places, shapes: the position and shape of each value by number.
-        ended: the first function whose outputs pass no gradient to the image; None if there is none.
     """
 
     def __init__(self, images: Any) -> None:
         super().__init__()
-        self.calls: list[ProducedValue] = []
+        self.calls: list[ProducedValue] = []  # all calls so far
+        # places, shapes: the position and shape of each value by number
         self.places: dict[int, ValuePosition] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
+        # The first function whose outputs pass no gradient to the image; None if there is none
         self.ended: str | None = None
         self._numbers: Any = WeakTensorKeyDictionary()
         for _, image in tensors_in(images):
@@ -122,14 +113,11 @@ class Dataflow(TorchFunctionMode):
 
 
 class Cut(Dataflow):
-    """Replaces one value of the pass by a leaf, at which the backward pass ends.
-
-    Attributes:
-        leaf: the value, or zeros, with `requires_grad`; None until the pass reaches it.
-    """
+    """Replaces one value of the pass by a leaf, at which the backward pass ends."""
 
     def __init__(self, images: Any, place: ValuePosition, *, is_blank: bool = False) -> None:
         super().__init__(images)
+        # The value, or zeros, with `requires_grad`; None until the pass reaches it
         self.leaf: Tensor | None = None
         self._place, self._is_blank = place, is_blank
 

@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ from modelscope_cli.inputs.batch import Batch, ModelSide, from_sheet, to_sheet
 from modelscope_cli.inputs.decoding import frames_in
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
     FIGURES,
@@ -55,32 +56,23 @@ from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
-
 _MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
 
 
 @dataclass(slots=True)
 class Totals:
-    """Totals over images; stores a few numbers per method and image, and maps of the first images only.
+    """Totals over images; stores a few numbers per method and image, and maps of the first images only."""
 
-    Attributes:
-        most_kept: the number of images whose maps are stored in `kept`.
-        words, index: the target; None once two images have different targets.
-        winner: the best method of the first image, whose maps are summed in `evidence`.
-    """
-
-    most_kept: int
+    most_kept: int  # the number of images whose maps are stored in `kept`
     images: int = 0
     logit: float = 0.0
     probability: float | None = 0.0
     score_name: str = "logit"
     passes: int = 0
+    # words, index: the target; None once two images have different targets
     words: str | None = None
     index: int | None = None
-    winner: str = ""
+    winner: str = ""  # the best method of the first image, whose maps are summed in `evidence`
     unfit: dict[str, str] = field(default_factory=dict)
     kept: list[ImageResult] = field(default_factory=list)
     evidence: EvidenceOfFolder = field(default_factory=EvidenceOfFolder)
@@ -310,18 +302,13 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Options shared by all images.
-
-    Attributes:
-        calls: label of the layer's call; empty to find the layer.
-        batch: images per pass.
-    """
+    """Options shared by all images."""
 
     aim: TargetSpec
     against: str | None
-    calls: tuple[str, ...]
+    calls: tuple[str, ...]  # label of the layer's call; empty to find the layer
     region: Region | None
-    batch: int
+    batch: int  # images per pass
 
 
 @contextmanager

@@ -25,23 +25,15 @@ from modelscope_cli.hooks.session import Call, Observer
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """The evidence of one image by one method.
+    """The evidence of one image by one method."""
 
-    Attributes:
-        cells: `(rows, columns)` float32, at the resolution of the layer or the image; signed if the method is.
-        why: how it was computed, or why this layer was chosen, as a sentence.
-        layer: the name of the layer; None for methods that explain the pixels.
-        adds_up: the sum of the cells over the logit, for maps in logits.
-        completeness: the relative error of that sum.
-        steps: number of passes, if it varies.
-    """
-
+    # `(rows, columns)` float32, at the resolution of the layer or the image; signed if the method is
     cells: Tensor
-    why: str
-    layer: str | None = None
-    adds_up: float | None = None
-    completeness: float | None = None
-    steps: int | None = None
+    why: str  # how it was computed, or why this layer was chosen, as a sentence
+    layer: str | None = None  # the name of the layer; None for methods that explain the pixels
+    adds_up: float | None = None  # the sum of the cells over the logit, for maps in logits
+    completeness: float | None = None  # the relative error of that sum
+    steps: int | None = None  # number of passes, if it varies
 
     def on(self, size: tuple[int, int]) -> Tensor:
         """Return the map at the size of the image, `(H, W)`, by bilinear interpolation."""
@@ -127,17 +119,12 @@ class ModuleNames(Observer):
 
 @dataclass(frozen=True, slots=True)
 class RecordedPass:
-    """One traced pass over one image.
-
-    Attributes:
-        cuts: the values on every path from the image to the score, in order.
-        size: height and width of the image.
-    """
+    """One traced pass over one image."""
 
     followed: Dataflow
     names: ModuleNames
-    cuts: tuple[int, ...]
-    size: tuple[int, int]
+    cuts: tuple[int, ...]  # the values on every path from the image to the score, in order
+    size: tuple[int, int]  # height and width of the image
 
     def name(self, value: int) -> str:
         """Return the outermost layer that returns a value, or the function that computed it and its input."""

@@ -35,21 +35,14 @@ from modelscope_cli.records.naming import percent
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """A map and its tests.
-
-    Attributes:
-        shown: the map at the size of the image, `(H, W)` on the CPU.
-        seconds: time for the map alone.
-        units: the unit of the map; empty without one.
-        adds_up_to: the sum of a map in logits over its expected value.
-    """
+    """A map and its tests."""
 
     map: Map
-    shown: Tensor
-    seconds: float
-    units: str
+    shown: Tensor  # the map at the size of the image, `(H, W)` on the CPU
+    seconds: float  # time for the map alone
+    units: str  # the unit of the map; empty without one
     receipt: Receipt
-    adds_up_to: float | None = None
+    adds_up_to: float | None = None  # the sum of a map in logits over its expected value
 
     def figures(self) -> "MethodResult":
         """Return a copy without maps and curves, which are large."""
@@ -60,59 +53,40 @@ class MethodResult:
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """The explanation of one image: plain numbers and small maps.
+    """The explanation of one image: plain numbers and small maps."""
 
-    Attributes:
-        name: the file's name, or a number.
-        words, index: the target, and its class if it is one.
-        outcomes: by method; maps are stored for the first images of a run only.
-        lies: the position of the evidence by method.
-        unfit: why methods do not fit, by method.
-        picture: the image before normalisation, `(3, H, W)` uint8; None if not shown.
-        passes: number of images that went through the model.
-        score_name: what `logit` is. `frames`: number of frames of a clip or slices of a volume, see `to_sheet`.
-    """
-
-    name: str
+    name: str  # the file's name, or a number
+    # words, index: the target, and its class if it is one
     words: str
     index: int | None
     logit: float
     probability: float | None
-    outcomes: dict[str, MethodResult]
-    lies: dict[str, EvidencePosition]
-    unfit: dict[str, str]
-    picture: Tensor | None = None
-    passes: int = 0
-    score_name: str = "logit"
-    frames: int = 1
+    outcomes: dict[str, MethodResult]  # by method; maps are stored for the first images of a run only
+    lies: dict[str, EvidencePosition]  # the position of the evidence by method
+    unfit: dict[str, str]  # why methods do not fit, by method
+    picture: Tensor | None = None  # the image before normalisation, `(3, H, W)` uint8; None if not shown
+    passes: int = 0  # number of images that went through the model
+    score_name: str = "logit"  # what `logit` is
+    frames: int = 1  # number of frames of a clip or slices of a volume, see `to_sheet`
 
 
 @dataclass(frozen=True, slots=True)
 class ImageQuery:
-    """One image to explain.
+    """One image to explain."""
 
-    Attributes:
-        name: the file's name, or a number.
-        image: `(1, C, H, W)`, preprocessed; of a clip or a volume the sheet of its `frames`.
-        logit, probability: the model's output for the target.
-        other: another class, whose map should differ.
-        inside: mask of the object, `(H, W)` bool; None if not given.
-        is_normalised: whether zero is the mean colour.
-        picture: the image before normalisation, `(3, H, W)` uint8; None for noise and tensors.
-        layers: returns the layers with parameters, the head first.
-    """
-
-    name: str
+    name: str  # the file's name, or a number
     scored: Scored
-    image: Tensor
+    image: Tensor  # `(1, C, H, W)`, preprocessed; of a clip or a volume the sheet of its `frames`
     target: ClassTarget | OtherTarget
+    # logit, probability: the model's output for the target
     logit: float
     probability: float
-    other: Target | None = None
-    inside: Tensor | None = None
-    is_normalised: bool = True
+    other: Target | None = None  # another class, whose map should differ
+    inside: Tensor | None = None  # mask of the object, `(H, W)` bool; None if not given
+    is_normalised: bool = True  # whether zero is the mean colour
+    # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
-    layers: Callable[[], list[nn.Module]] = list
+    layers: Callable[[], list[nn.Module]] = list  # returns the layers with parameters, the head first
     frames: int = 1
 
     @property

@@ -22,17 +22,12 @@ class ZeroGradientError(UnfitError):
 
 @dataclass(frozen=True, slots=True)
 class ImageLayout:
-    """The positions of the image in a tensor of one image.
+    """The positions of the image in a tensor of one image."""
 
-    Attributes:
-        grid: rows and columns.
-        order: the tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens.
-        prefix: number of tokens before those of the grid.
-    """
-
-    grid: tuple[int, int]
+    grid: tuple[int, int]  # rows and columns
+    # The tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens
     order: tuple[int, ...]
-    prefix: int = 0
+    prefix: int = 0  # number of tokens before those of the grid
 
     def maps(self, tensor: Tensor) -> Tensor:
         """Return a tensor as maps, `(N, C, rows, columns)`."""
@@ -49,17 +44,13 @@ class ImageLayout:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLayer:
-    """The explained tensor: its name, position in the pass, layout, and why it was chosen.
-
-    Attributes:
-        is_behind_token: whether after it the score reads only a class token, and no patch.
-    """
+    """The explained tensor: its name, position in the pass, layout, and why it was chosen."""
 
     name: str
     place: ValuePosition
     layout: ImageLayout
     why: str
-    is_behind_token: bool = False
+    is_behind_token: bool = False  # whether after it the score reads only a class token, and no patch
 
 
 class Target(Protocol):
@@ -103,22 +94,16 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """An open model and its target.
+    """An open model and its target."""
 
-    Attributes:
-        run: from images `(N, C, H, W)` to the model's output; call it with a copy, as a model may work in place.
-        batch: images per pass.
-        find: returns the layer to explain for one image.
-        seed: the seed of random methods.
-        term: planted evidence, added to the score: a function of the explained pixels or of the layer's maps,
-            `(N, C, rows, columns)`.
-    """
-
+    # From images `(N, C, H, W)` to the model's output; call it with a copy, as a model may work in place
     run: Counted
     target: Target
-    batch: int
-    find: Callable[["Scored", Tensor], ExplainedLayer]
-    seed: int = 0
+    batch: int  # images per pass
+    find: Callable[["Scored", Tensor], ExplainedLayer]  # returns the layer to explain for one image
+    seed: int = 0  # the seed of random methods
+    # Planted evidence, added to the score: a function of the explained pixels or of the layer's maps,
+    # `(N, C, rows, columns)`
     term: Callable[[Tensor], Tensor] | None = None
 
     def scores(self, images: Tensor) -> Tensor:

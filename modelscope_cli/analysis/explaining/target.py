@@ -108,7 +108,7 @@ def choose_target(
     reader: OutputReader, aim: TargetSpec, against: str | None, image: Tensor, output: Any
 ) -> ClassTarget | OtherTarget:
     """Return the target for one image, `(1, C, H, W)`, or clip, and its output."""
-    answer, labels = reader.read(output, (image,), 1), reader.categories
+    answer, labels = reader.read(output, (image,), 1).checked(), reader.categories
     said = answer.main
     if not isinstance(said, ClassScores) or not aim.is_class:
         if against is not None:

@@ -156,15 +156,13 @@ class ActivationGradients(Observer):
         is_innermost_only: leave out calls inside which other layers ran, unless they are clipped.
         limit: clamp the gradients at `clipped` outputs into [-limit, limit].
         clipped: the calls that are clamped.
-
-    Attributes:
-        is_clipping: whether the clamp is on; a backward pass with it off gives the figures before clipping.
     """
 
     def __init__(
         self, *, is_innermost_only: bool, limit: float | None = None, clipped: Selection | None = None
     ) -> None:
         self.outputs: dict[tuple[str, int, str], _Output] = {}
+        # Whether the clamp is on; a backward pass with it off gives the figures before clipping
         self.is_clipping = limit is not None
         self._is_innermost_only = is_innermost_only
         self._limit = limit
@@ -271,11 +269,7 @@ def _to_row(entry: _Output, output_norm: float, thresholds: GradThresholds | Non
 
 
 class FullBackwardGradients(ActivationGradients):
-    """The same figures through `register_full_backward_hook`, for comparison.
-
-    Args:
-        names: the layers to hook.
-    """
+    """The same figures through `register_full_backward_hook`, for comparison. `names`: the layers to hook."""
 
     def __init__(self, names: frozenset[str], *, is_innermost_only: bool) -> None:
         super().__init__(is_innermost_only=is_innermost_only)
@@ -407,7 +401,7 @@ class ParameterGradients:
         }
         if entry.after.value is None:
             is_frozen = not entry.value.requires_grad
-            problem = None if is_frozen else "no gradient arrived: the loss does not depend on it"
+            problem = None if is_frozen else _NOTHING
             return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
         try:
             moments = entry.after.moments()

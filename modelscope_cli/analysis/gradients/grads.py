@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import (
     GradsRequest,
@@ -14,12 +14,10 @@ from modelscope_cli.analysis.gradients.request import (
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord, GradThresholds
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 
 @spelled_out

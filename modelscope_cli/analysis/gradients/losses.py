@@ -29,23 +29,22 @@ _GAMMA = 0.8
 _NOTHING, _ZERO, _STILL, _OWN = "none", "zero", "no motion", "the model's own"
 _WITHOUT_CLASS = (_NOTHING, _ZERO, _STILL, _OWN)
 
+NO_GRADIENT = (
+    "the model's output does not depend on anything trainable: its forward runs under no_grad, detaches, or uses "
+    "none of the trainable parameters"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A scalar loss with its graph.
+    """A scalar loss with its graph."""
 
-    Attributes:
-        value: zero-dimensional.
-        name, target: in words, for the report.
-        classes: the target class of each image; empty if there are none.
-        outputs: the output tensors it was computed from: where the gradient starts.
-    """
-
-    value: Tensor
+    value: Tensor  # zero-dimensional
+    # name, target: in words, for the report
     name: str
     target: str
-    outputs: tuple[Tensor, ...]
-    classes: tuple[int, ...] = ()
+    outputs: tuple[Tensor, ...]  # the output tensors it was computed from: where the gradient starts
+    classes: tuple[int, ...] = ()  # the target class of each image; empty if there are none
 
 
 class Criterion:
@@ -251,11 +250,7 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
             f"the model returns {what_is_in(output)}, which cannot be differentiated",
             "modelscope stats ...   needs no gradients",
         )
-    return CannotRunError(
-        "the model's output does not depend on anything trainable: its forward runs under no_grad, "
-        "detaches, or uses none of the trainable parameters",
-        "modelscope stats ...   needs no gradients",
-    )
+    return CannotRunError(NO_GRADIENT, "modelscope stats ...   needs no gradients")
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:

@@ -16,21 +16,13 @@ AUTO, PREDICTED = "auto", "predicted"
 
 @dataclass(frozen=True, slots=True)
 class LossRequest:
-    """Which scalar to differentiate.
+    """Which scalar to differentiate."""
 
-    Attributes:
-        name: one of `LOSSES`, `auto` for what fits the output, or `module:fn` for the user's own.
-        target: a class index, a label, or `predicted`.
-        label_smoothing: share of the target spread over all classes, 0..1; cross-entropy only.
-        weight_decay: precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`.
-        function: the user's own, if it was passed in and not named.
-    """
-
-    name: str = AUTO
-    target: str = PREDICTED
-    label_smoothing: float = 0.0
-    weight_decay: float = 0.0
-    function: Callable[..., Any] | None = None
+    name: str = AUTO  # one of `LOSSES`, `auto` for what fits the output, or `module:fn` for the user's own
+    target: str = PREDICTED  # a class index, a label, or `predicted`
+    label_smoothing: float = 0.0  # share of the target spread over all classes, 0..1; cross-entropy only
+    weight_decay: float = 0.0  # precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`
+    function: Callable[..., Any] | None = None  # the user's own, if it was passed in and not named
 
     @property
     def is_custom(self) -> bool:
@@ -39,23 +31,17 @@ class LossRequest:
 
 @dataclass(frozen=True, slots=True)
 class GradsRequest:
-    """All options of `grads` except the model and its input.
-
-    Attributes:
-        clip: `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global
-            norm, `activations` clamps what flows through the selected layers.
-        freeze: layer patterns whose parameters are not trained.
-        train_only: layer patterns outside of which nothing is trained; empty for everything.
-        is_training: run in train mode.
-        full_backward: read the gradients of activations with `register_full_backward_hook`.
-    """
+    """All options of `grads` except the model and its input."""
 
     loss: LossRequest = field(default_factory=LossRequest)
+    # `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global norm,
+    # `activations` clamps what flows through the selected layers
     clip: ClipInfo | None = None
-    freeze: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()  # layer patterns whose parameters are not trained
+    # Layer patterns outside of which nothing is trained; empty for everything
     train_only: tuple[str, ...] = ()
-    is_training: bool = False
-    full_backward: bool = False
+    is_training: bool = False  # run in train mode
+    full_backward: bool = False  # read the gradients of activations with `register_full_backward_hook`
     thresholds: GradThresholds = field(default_factory=GradThresholds)
 
 

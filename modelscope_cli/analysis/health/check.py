@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from torch import nn
 
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.models.request import ModelRequest, as_request, weights_file
+from modelscope_cli.models.request import Model, ModelRequest, as_request, weights_file
 from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.certificate import Certificate
@@ -40,7 +40,6 @@ from modelscope_cli.rules.settings import read_settings
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.blocks.blocks import Blocks
-    from modelscope_cli.models.request import Model
 
 
 class Sources:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -54,7 +54,7 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.check_evidence import Backward, Evidence, Forward, Structure, TrainMode
 from modelscope_cli.records.grads import ParameterGradient
 from modelscope_cli.records.naming import layer_of
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.stats import InputStats
 
 _NAMES = ("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "exponential_", "uniform_")
@@ -63,23 +63,13 @@ _TORCH = Path(torch.__file__).parent
 
 
 class RandomDraws(TorchFunctionMode):
-    """Records the random functions called while it is active, each once: `torch.rand at net.py:12`.
-
-    Attributes:
-        seen: name and location of each function, in the order of the calls.
-    """
+    """Records the random functions called while it is active, each once: `torch.rand at net.py:12`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: dict[str, None] = {}
+        self.seen: dict[str, None] = {}  # name and location of each function, in the order of the calls
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name = getattr(func, "__name__", "")
         if name.startswith(_NAMES) or name.endswith("dropout"):
             kwargs = kwargs or {}

@@ -18,6 +18,7 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.check_evidence import Backward, BatchNormState, CallFlow, Forward, TensorHealth
 from modelscope_cli.records.grads import mark
 from modelscope_cli.records.naming import layer_of
+from modelscope_cli.records.run import Args, Kwargs
 
 # Share of the usual size that is too small by chance: LayerScale begins at 1e-6 to 1e-4, heads at 0 to 1e-3;
 # weights of standard deviation 0.02, the smallest in use, come to 0.14 in a 7 x 7 depthwise convolution.
@@ -92,15 +93,11 @@ _FLAT = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Flowed:
-    """Finiteness and saturation of one call, in one batch or in several.
-
-    Attributes:
-        produces: whether finite inputs gave a non-finite output in any batch. `is_finite`: every output.
-    """
+    """Finiteness and saturation of one call, in one batch or in several."""
 
     call: Call
-    produces: bool
-    is_finite: bool
+    produces: bool  # whether finite inputs gave a non-finite output in any batch
+    is_finite: bool  # whether every output was finite
     n_saturated: int
     n_values: int
 
@@ -139,7 +136,7 @@ class FlowObserver(Observer):
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _FlowEntry] = {}
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self._entries[call.name, call.index] = _FlowEntry(call, _all_finite(_floats((args, kwargs))))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -223,19 +220,15 @@ def all_finite(tensor: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class ForwardSummary:
-    """The results of one batch, or of several.
-
-    Attributes:
-        answers: the predicted class of every image; None where the model is not a classifier.
-        apart: the largest difference of an output from that for the very first image.
-    """
+    """The results of one batch, or of several."""
 
     n_images: int = 0
     outputs: tuple[Activation, ...] = ()
     flow: tuple[Flowed, ...] = ()
+    # The predicted class of every image; None where the model is not a classifier
     answers: tuple[int, ...] | None = ()
     is_input_finite: bool = True
-    apart: float | None = None
+    apart: float | None = None  # the largest difference of an output from that for the very first image
 
     def add(self, later: "ForwardSummary") -> None:
         self.n_images += later.n_images

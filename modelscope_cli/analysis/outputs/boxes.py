@@ -28,18 +28,13 @@ _SAME = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ImageBoxes:
-    """The boxes of one image, best first.
+    """The boxes of one image, best first."""
 
-    Attributes:
-        corners: `(K, 4)`, x0, y0, x1, y1 in pixels of the input image.
-        scores: `(K,)`, 0..1. labels: `(K,)`, integers.
-        more: what else belongs to the boxes: `masks`, `(K, H, W)` uint8, `points`, `(K, P, 2 or 3)`, x, y and
-            confidence of key points, and `turned`, `(K, 4, 2)`, of rotated boxes, whose `corners` are around them.
-    """
-
-    corners: Tensor
-    scores: Tensor
-    labels: Tensor
+    corners: Tensor  # `(K, 4)`, x0, y0, x1, y1 in pixels of the input image
+    scores: Tensor  # `(K,)`, 0..1
+    labels: Tensor  # `(K,)`, integers
+    # What else belongs to the boxes: `masks`, `(K, H, W)` uint8, `points`, `(K, P, 2 or 3)`, x, y and
+    # confidence of key points, and `turned`, `(K, 4, 2)`, of rotated boxes, whose `corners` are around them
     more: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, which: Tensor) -> "ImageBoxes":

@@ -45,13 +45,9 @@ class _Logits(OutputPart):
 
 @dataclass(frozen=True, slots=True)
 class ClassScores(_Logits):
-    """One row of logits an image, `(N, C)`.
+    """One row of logits an image, `(N, C)`."""
 
-    Attributes:
-        has_several: multi-label: each class is on from a logit above 0.
-    """
-
-    has_several: bool = False
+    has_several: bool = False  # multi-label: each class is on from a logit above 0
     kind: ClassVar[str] = "classes"
     score_name: ClassVar[str] = "logit"
 

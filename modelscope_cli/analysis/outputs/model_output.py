@@ -9,7 +9,7 @@ from torch import Tensor
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, Leaves, OutputPart, settle
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.analysis.outputs.vectors import Vectors, reference_like, similarity
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,12 @@ class ModelOutput:
         """Return the same as `settled`."""
         return self.settled()
 
-    def is_finite(self) -> bool:
-        """Whether there is neither NaN nor infinity in any part."""
-        return all(part.is_finite() for _, part in self.parts)
+    def checked(self) -> "ModelOutput":
+        """Return this output; raise if it has NaN or infinite values."""
+        if all(part.is_finite() for _, part in self.parts):
+            return self
+        message = "the model's output is NaN or infinite, so there is nothing to compare with"
+        raise CannotRunError(message, "modelscope stats ...   shows where it begins")
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedOutput:
         """Return what a target means in this output, which is that of the unchanged model."""

@@ -331,7 +331,10 @@ def _image_in(args: Any) -> Tensor | None:
 
 
 def what_is_in(output: Any) -> str:
-    """Describe an output by the dtypes of its tensors."""
-    kinds = sorted({dtype_name(tensor.dtype) for _, tensor in tensors_in(output)})
+    """Describe an output by the dtypes of its tensors, or by the shapes of those without values."""
+    tensors = [tensor for _, tensor in tensors_in(output)]
+    if tensors and not any(tensor.numel() for tensor in tensors):
+        return f"tensors without values, of shape {list(tensors[0].shape)}"
+    kinds = sorted({dtype_name(tensor.dtype) for tensor in tensors})
     without = f"{with_article(type(output).__name__)} without tensors"
     return f"tensors of {', '.join(kinds)}" if kinds else without

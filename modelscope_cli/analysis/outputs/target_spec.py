@@ -18,20 +18,13 @@ _FEW = 20  # labels to list in an error
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """A parsed target.
+    """A parsed target."""
 
-    Attributes:
-        typed: the whole text.
-        kind: `predicted`, `class`, `box`, `mask`, `logit` or `similar`.
-        name: the class, the path inside the output, or the file; empty for the others.
-        index: the number of the box, or the indices in a tensor.
-        reference: the output for the file of `similar`, one flat row; None until resolved.
-    """
-
-    typed: str
-    kind: str
-    name: str = ""
-    index: tuple[int, ...] = ()
+    typed: str  # the whole text
+    kind: str  # `predicted`, `class`, `box`, `mask`, `logit` or `similar`
+    name: str = ""  # the class, the path inside the output, or the file; empty for the others
+    index: tuple[int, ...] = ()  # the number of the box, or the indices in a tensor
+    # The output for the file of `similar`, one flat row; None until resolved
     reference: "Tensor | None" = None
 
     @property

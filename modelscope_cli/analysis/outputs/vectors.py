@@ -16,14 +16,10 @@ from modelscope_cli.records.predict import ValueRange
 
 @dataclass(frozen=True, slots=True)
 class Vectors(OutputPart):
-    """Numbers of each image, `(N, ...)`, compared by cosine similarity.
-
-    Attributes:
-        called: what they are, in words; empty to say it by the shape.
-    """
+    """Numbers of each image, `(N, ...)`, compared by cosine similarity."""
 
     values: Tensor
-    called: str = ""
+    called: str = ""  # what they are, in words; empty to say it by the shape
     kind: ClassVar[str] = "vectors"
     score_name: ClassVar[str] = "cosine similarity"
 

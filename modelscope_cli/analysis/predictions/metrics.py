@@ -17,40 +17,28 @@ from modelscope_cli.records.predict import BINS, ClassQuality, ConfidenceBin, Co
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedImage:
-    """One image with its true and predicted classes.
+    """One image with its true and predicted classes."""
 
-    Attributes:
-        number: in the list of images.
-        truth: its true classes.
-        predicted: for one class the five likeliest, the best first; for labels those that are on.
-        wrong: the class with the highest score that is predicted and not true, or None.
-        confidence: its score; if nothing is wrong that of the best class, for labels None.
-    """
-
-    number: int
+    number: int  # in the list of images
     image: str
-    truth: tuple[int, ...]
+    truth: tuple[int, ...]  # its true classes
+    # For one class the five likeliest, the best first; for labels those that are on
     predicted: tuple[int, ...]
-    wrong: int | None
-    confidence: float | None
+    wrong: int | None  # the class with the highest score that is predicted and not true, or None
+    confidence: float | None  # its score; if nothing is wrong that of the best class, for labels None
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """The evaluation of a batch.
-
-    Attributes:
-        n_images: those that could be judged.
-        not_numbers: the images whose scores are NaN, and so neither right nor wrong.
-        pixels: number of pixels by classes: (truth, predicted, count).
-        depths: the absolute relative error, RMSE and share within 1.25 of each image.
-    """
+    """The evaluation of a batch."""
 
     n_classes: int
-    n_images: int
+    n_images: int  # those that could be judged
     images: tuple[EvaluatedImage, ...] = ()
+    # Number of pixels by classes: (truth, predicted, count)
     pixels: tuple[tuple[int, int, int], ...] | None = None
-    not_numbers: tuple[str, ...] = ()
+    not_numbers: tuple[str, ...] = ()  # the images whose scores are NaN, and so neither right nor wrong
+    # The absolute relative error, RMSE and share within 1.25 of each image
     depths: tuple[tuple[float, ...], ...] | None = None
 
 

@@ -1,10 +1,11 @@
 """`predict`: the likeliest classes of images, or their best boxes."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -26,14 +27,13 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.named_noise import IMAGES, is_finder, is_open_clip, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import Notice
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 MOST_DRAWN = 16  # images whose maps are drawn in the output folder
 
@@ -134,9 +134,8 @@ def predict(
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
     rerun_options = {**settings, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
+    predictions, maps, is_first, n_nan = list[Prediction](), list[Tensor](), True, 0
     alone = "--hook counts its changes over all batches" if hook else ""
-    predictions, maps = list[Prediction](), list[Tensor]()
-    is_first = True
     with (
         blocks.begin(subject, options, rerun_options, alone),
         HookSession(subject.loaded.module, interventions=interventions) as session,
@@ -145,6 +144,7 @@ def predict(
             if is_first and part.note is not None:
                 subject.progress.note(part.note)
             is_first = False
+            n_nan += sum(math.isnan(one.top[0].score) for one in part.predictions if one.top)
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
             maps += part.maps[: MOST_DRAWN - len(maps)]
             if judge is not None and part.judged is not None:
@@ -154,7 +154,7 @@ def predict(
             if each is None or blocks.out is not None:
                 predictions += part.predictions
     hooks = subject.conclude()
-    subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else ())))
+    subject.warn((*_of_nan(n_nan), *blocks.warnings(), *(judge.warnings() if judge is not None else ())))
     record = replace(
         record,
         run=subject.run(),
@@ -164,6 +164,11 @@ def predict(
         out_dir=blocks.out,
     )
     return _written(record, judge, blocks, maps, subject)
+
+
+def _of_nan(n_images: int) -> tuple[Notice, ...]:
+    message = f"the scores of {counted(n_images, 'image')} are NaN, so the order of the classes means nothing"
+    return (Notice("nonfinite_scores", message),) if n_images else ()
 
 
 def _drawn(answer: ModelOutput, batch: Batch) -> tuple[Tensor, ...]:
@@ -195,19 +200,15 @@ def _written(
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The predictions for a batch, and their evaluation.
+    """The predictions for a batch, and their evaluation."""
 
-    Attributes:
-        output, classes: kind of output and number of classes. `note`: how the output was read.
-        maps: of the first images, see `OutputPart.drawn`.
-    """
-
+    # output, classes: kind of output and number of classes
     output: str
     classes: int
-    note: str | None
+    note: str | None  # how the output was read
     predictions: tuple[Prediction, ...]
     judged: EvaluatedBatch | None
-    maps: tuple[Tensor, ...] = ()
+    maps: tuple[Tensor, ...] = ()  # of the first images, see `OutputPart.drawn`
 
 
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:

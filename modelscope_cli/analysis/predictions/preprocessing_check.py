@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +24,11 @@ from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_prepr
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.truth import class_folder
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.predict import DoctorRecord, PreparationEvidence, Variation
 from modelscope_cli.records.progress import Progress
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
+from modelscope_cli.records.run import Args, Kwargs
 
 # Differences of prepared values below this are ignored: one level of 255 is ten times as much, or more.
 _SAME = 1e-3
@@ -73,24 +71,19 @@ class BatchNormInputs:
 
 
 class FirstBatchNorm(Observer):
-    """Observes the inputs of the batch norm that is called first; fresh ones are ignored.
-
-    Attributes:
-        names: of the layers that may be the first.
-        module: the first, set by the first pass.
-        into: collects its inputs.
-    """
+    """Observes the inputs of the batch norm that is called first; fresh ones are ignored."""
 
     def __init__(self, model: nn.Module) -> None:
+        # Names of the layers that may be the first
         self.names = frozenset(
             name
             for name, module in model.named_modules()
             if isinstance(module, _BatchNorm) and module.running_var is not None and not is_fresh(module)
         )
-        self.module: _BatchNorm | None = None
-        self.into = BatchNormInputs()
+        self.module: _BatchNorm | None = None  # the first, set by the first pass
+        self.into = BatchNormInputs()  # collects its inputs
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if self.module is None and isinstance(module, _BatchNorm):
             self.module = module
         if module is self.module and call.index == 0:
@@ -98,15 +91,11 @@ class FirstBatchNorm(Observer):
 
 
 class PreprocessingSums:
-    """Sums over the images of one preparation.
-
-    Attributes:
-        entering: the inputs of the first batch norm.
-    """
+    """Sums over the images of one preparation."""
 
     def __init__(self, varied: Varied) -> None:
         self.varied = varied
-        self.entering = BatchNormInputs()
+        self.entering = BatchNormInputs()  # the inputs of the first batch norm
         self._n = 0
         self._n_affected = 0
         self._sums = torch.zeros(5, dtype=torch.float64)

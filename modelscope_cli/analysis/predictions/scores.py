@@ -49,7 +49,7 @@ def predictions_of(
 
 
 def in_files(predictions: tuple[Prediction, ...], batch: Batch, inputs: Inputs) -> tuple[Prediction, ...]:
-    """Return boxes in pixels of the image files instead of the model's input; those of tensors as they are."""
+    """Return the predictions with boxes in pixels of the image files; without files they stay as they are."""
     plan = inputs.preprocessing
     sizes = [t.shape[-2:] for _, t in tensors_in(batch.args) if t.is_floating_point() and t.ndim > 2]
     has_boxes = any(guess.box is not None for prediction in predictions for guess in prediction.top)
@@ -80,7 +80,7 @@ def _placed(guess: Guess, place: Placement) -> Guess:
 
 
 def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:
-    """Warn of a model whose best classes have the same logit for every image, as with a head of zeros."""
+    """Return a warning if the best classes of every image have the same logit, as with a head of zeros."""
     if not predictions or any(_has_favourite(prediction) for prediction in predictions):
         return ()
     message = (
@@ -141,7 +141,7 @@ def top_guesses(
     temperature: float = 1.0,
 ) -> tuple[tuple[Guess, ...], ...]:
     """Return the `n` likeliest classes of every image, likeliest first."""
-    best, indices = logits.sort(dim=1, descending=True, stable=True)  # scores are equal sooner than logits
+    best, indices = logits.sort(dim=1, descending=True, stable=True)
     best, indices = best[:, :n], indices[:, :n]
     scores = probabilities(logits, activation, temperature).gather(1, indices)
     return tuple(

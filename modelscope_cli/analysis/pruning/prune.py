@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.python_inputs import to_inputs
-from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.request import Model, ModelRequest
 from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out
@@ -40,10 +40,6 @@ from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneT
 from modelscope_cli.records.run import Notice
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 _N_GUESSES = 5
 Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
@@ -137,7 +133,7 @@ def measure_pruning(
             return reader.read(session.run(args), args, batch.n_images).as_vectors().settled()
 
         for batch in track(batches, "images"):
-            whole = answer(batch, {}, is_again=False)
+            whole = answer(batch, {}, is_again=False).checked()
             # Ranking takes a while; a model that cannot run has failed by now.
             plans = plans or {share: make_masks(prunables, share, request, importance) for share in sums}
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)

@@ -12,22 +12,14 @@ _SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
 
 @dataclass(frozen=True, slots=True)
 class PruneRequest:
-    """What is cut, and how much of it.
+    """What is cut, and how much of it."""
 
-    Attributes:
-        amount: share that is cut, 0..1. `sweep`: further shares at which the drift is measured.
-        method: `l1`, `l2`, `random`, or `activation`, which ranks channels by their activations.
-        structured: whole output channels instead of single weights.
-        is_global: the share is of all weights together instead of each layer's own.
-        seed: of `random`.
-    """
-
-    amount: float = 0.3
-    sweep: tuple[float, ...] = ()
-    method: str = "l1"
-    structured: bool = False
-    is_global: bool = False
-    seed: int = 0
+    amount: float = 0.3  # share that is cut, 0..1
+    sweep: tuple[float, ...] = ()  # further shares at which the drift is measured
+    method: str = "l1"  # `l1`, `l2`, `random`, or `activation`, which ranks channels by their activations
+    structured: bool = False  # whole output channels instead of single weights
+    is_global: bool = False  # the share is of all weights together instead of each layer's own
+    seed: int = 0  # the seed of `random`
 
     @property
     def amounts(self) -> tuple[float, ...]:

@@ -17,15 +17,12 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cell of each element.
+    """The cell of each element."""
 
-    Attributes:
-        ids: int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`,
-            cells row by row; `NOWHERE` for elements in none, such as a class token or padding.
-        grid: height and width of the grid in cells, in a video frames before them; None where all are nowhere.
-    """
-
+    # int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`, cells
+    # row by row; `NOWHERE` for elements in none, such as a class token or padding
     ids: Tensor
+    # Height and width of the grid in cells, in a video frames before them; None where all are nowhere
     grid: tuple[int, ...] | None = None
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> "Cells":
@@ -260,16 +257,11 @@ MOST_EXTRA = 16  # tokens other than those of the image, if known by number only
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """What can be drawn of a tensor for the first image.
+    """What can be drawn of a tensor for the first image."""
 
-    Attributes:
-        maps: `(C, H, W)` maps or a `(C,)` vector; None where neither fits.
-        note: in words, what was left out or put together; with no maps, why there are none.
-        frames: all frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None.
-    """
-
-    maps: Tensor | None
-    note: str = ""
+    maps: Tensor | None  # `(C, H, W)` maps or a `(C,)` vector; None where neither fits
+    note: str = ""  # in words, what was left out or put together; with no maps, why there are none
+    # All frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None
     frames: Tensor | None = None
 
     def noting(self, note: str) -> "Arranged":

@@ -23,7 +23,7 @@ from modelscope_cli.analysis.spatial.tracker import KEEPS, MOVES, RESHAPES, SOFT
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +121,12 @@ _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}  # index 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The bounds of every element of a tensor: -top, bottom, -left, right, the last pixels included.
+    """The bounds of every element of a tensor: -top, bottom, -left, right, the last pixels included."""
 
-    Attributes:
-        bounds: four int32 tensors of the shape of the tensor, expanded from few numbers; so that a union is the
-            larger of each.
-        size: height and width of the image.
-    """
-
+    # Four int32 tensors of the shape of the tensor, expanded from few numbers; so that a union is the larger
+    # of each
     bounds: tuple[Tensor, ...]
-    size: tuple[int, int]
+    size: tuple[int, int]  # height and width of the image
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Field":
         """Return the field with `change` applied to each bound."""
@@ -215,7 +211,7 @@ class ReceptiveFields:
     def _of(self, tensor: Any) -> Field | None:
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
-    def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _see(self, operator: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         tracked = [one for arg in (*args, *kwargs.values()) for one in each(arg) if self._of(one) is not None]
         if not tracked or not isinstance(first_of(result), Tensor):
             return
@@ -235,7 +231,7 @@ class ReceptiveFields:
             self._known[base] = whole(self._size, base.shape)
 
     def _rule(
-        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, name: str, operator: Any, args: Args, kwargs: Kwargs, result: Any
     ) -> "Field | list[Field] | None":
         first, shape = self._of(args[0]), first_of(result).shape
         if name in _PRODUCTS:
@@ -268,7 +264,7 @@ class ReceptiveFields:
         return self._pointwise(name, operator, args, kwargs, shape)
 
     def _pointwise(
-        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Sequence[int]
+        self, name: str, operator: Any, args: Args, kwargs: Kwargs, shape: Sequence[int]
     ) -> Field | None:
         if torch.Tag.pointwise not in operator.tags and not _PLAIN.search(name):
             return None
@@ -288,7 +284,7 @@ class ReceptiveFields:
         sides = [one.over([-2, -1], (*shape[:-2], 1, 1)) for one in (keys, values)]
         return union([rows, *sides], shape)
 
-    def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Field:
+    def _put_together(self, operator: Any, args: Args, kwargs: Kwargs) -> Field:
         """Concatenate or stack; tensors not computed from the image, such as a class token, see nothing."""
         blank = torch.tensor(_NOTHING, dtype=torch.int32)
         parts = [self._of(one) or Field((blank.expand(one.shape),) * 4, self._size) for one in args[0]]
@@ -296,7 +292,9 @@ class ReceptiveFields:
         return Field(tuple(operator(list(bound), *args[1:], **kwargs) for bound in bounds), self._size)
 
 
-Output = tuple[str, int, str]  # layer name, call, path of the tensor
+Output = tuple[
+    str, int, str
+]  # the name of the layer, the index of its call, the path of the tensor in the output
 
 
 class _FieldsOfOutputs(Observer):
@@ -324,7 +322,7 @@ def fields_of_outputs(
 
 
 def _moved(
-    name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], first: Field, result: Any
+    name: str, operator: Any, args: Args, kwargs: Kwargs, first: Field, result: Any
 ) -> Field | list[Field]:
     """Move the bounds as the elements were."""
     rest = [one.cpu() if isinstance(one, Tensor) else one for one in args[1:]]

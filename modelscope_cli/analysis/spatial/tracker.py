@@ -33,7 +33,7 @@ from modelscope_cli.analysis.spatial.positions import (
 )
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 KEEPS = {
     *("clone", "_to_copy", "detach", "alias", "lift_fresh", "contiguous", "dequantize"),
@@ -103,7 +103,7 @@ class Tracker:
         """Return the positions of a tensor; None if it is not computed from the input."""
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
-    def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _see(self, operator: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         tensors = (one for arg in (*args, *kwargs.values()) for one in each(arg))
         if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in tensors):
             return
@@ -125,7 +125,7 @@ class Tracker:
                     self.grids[grid] = None
 
     def _rule(
-        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, name: str, operator: Any, args: Args, kwargs: Kwargs, result: Any
     ) -> "Positions | list[Positions | None] | None":
         first = self.of(args[0])
         if name in _PRODUCTS:
@@ -150,7 +150,7 @@ class Tracker:
         return reduced(first, dims, result) if first is not None and dims is not None else None
 
     def _move(
-        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, name: str, operator: Any, args: Args, kwargs: Kwargs, result: Any
     ) -> "Positions | list[Positions | None] | None":
         if name in ("cat", "stack"):
             return self._put_together(operator, args, kwargs)
@@ -176,7 +176,7 @@ class Tracker:
             return first.moved(move)
         return [first.moved(lambda ids, n=n: move(ids, n)) for n in range(len(result))]  # type: ignore[misc]
 
-    def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Positions | None:
+    def _put_together(self, operator: Any, args: Args, kwargs: Kwargs) -> Positions | None:
         positions = [self.of(tensor) for tensor in args[0]]
         parts = [
             one.cells if one else nowhere(tensor.shape)
@@ -259,9 +259,7 @@ class Tracker:
         is_of_images = result.shape[0] == self.n_images and len(sides) > 1 and min(sides) > 1
         return Positions(seeded(result.shape)) if is_of_images else None
 
-    def _pointwise(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor
-    ) -> Positions:
+    def _pointwise(self, name: str, args: Args, kwargs: Kwargs, result: Tensor) -> Positions:
         operands = [one for one in map(self.of, (*args, *kwargs.values())) if one is not None]
         if len(operands) == 1 and operands[0].cells.ids.shape == result.shape:
             positions = operands[0]

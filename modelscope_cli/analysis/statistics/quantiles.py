@@ -27,15 +27,10 @@ _COUNTS = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueCounts:
-    """Counts of the patterns that occurred: for activations a few thousand, 4 to 10 bytes each.
+    """Counts of the patterns that occurred: for activations a few thousand, 4 to 10 bytes each."""
 
-    Attributes:
-        patterns: those that occurred, ascending, as uint16.
-        counts: how often each did, in the smallest type that holds them.
-    """
-
-    patterns: Tensor
-    counts: Tensor
+    patterns: Tensor  # those that occurred, ascending, as uint16
+    counts: Tensor  # how often each did, in the smallest type that holds them
 
     @classmethod
     def of(cls, dense: Tensor) -> Self:

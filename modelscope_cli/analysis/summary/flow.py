@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.torch_private import version_of
-from modelscope_cli.records.run import Shape
+from modelscope_cli.records.run import Args, CallInputs, Kwargs, Shape
 from modelscope_cli.records.summary import Flow, Operation
 
 See = Callable[[str, list[Tensor], list[Tensor], Any], None]
@@ -32,9 +32,7 @@ class Functions(TorchFunctionMode):
         super().__init__()
         self._see = see
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", str(func)).partition(".")[0]
         before = [(tensor, version_of(tensor)) for tensor in tensors_among((args, kwargs))]
@@ -179,7 +177,7 @@ def _has_storage(tensor: Tensor) -> bool:
         return False
     try:
         tensor.untyped_storage()
-    except (RuntimeError, NotImplementedError):  # a custom class of tensors may have none
+    except RuntimeError:  # a custom class of tensors may have none
         return False
     return True
 
@@ -218,18 +216,12 @@ _LEAVING = frozenset({"item", "numpy", "tolist", "__array__", "__float__", "__in
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call that is running.
-
-    Attributes:
-        given: origins of its input tensors.
-        before: these tensors, with their version counters.
-        operations: those computed directly in it.
-    """
+    """A call that is running."""
 
     call: Call
-    given: Nodes
-    before: list[tuple[Tensor, int]]
-    operations: list[Node] = field(default_factory=list)
+    given: Nodes  # origins of its input tensors
+    before: list[tuple[Tensor, int]]  # these tensors, with their version counters
+    operations: list[Node] = field(default_factory=list)  # those computed directly in it
 
     @property
     def node(self) -> Node:
@@ -265,9 +257,7 @@ class FlowRecorder(Intervention):
         self._left: dict[str, None] = {}
         self._inputs: tuple[str, ...] = ()
 
-    def change_inputs(
-        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         tensors = tensors_in((args, kwargs))
         if not call.depth:
             self._inputs = tuple(path.partition(".")[2] for path, _ in tensors)

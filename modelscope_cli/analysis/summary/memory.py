@@ -27,7 +27,7 @@ from modelscope_cli.inputs.batch import count_images
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.refusals import unknown
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.summary import AMP, OPTIMIZERS, MemoryLevel
 
 Key = tuple[str, int]
@@ -36,16 +36,12 @@ Owner = tuple[Key, ...]  # the open calls, outermost first
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """The kind of step.
+    """The kind of step."""
 
-    Attributes:
-        optimizer: a name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model.
-        amp: the dtype of autocast: `bfloat16` or `float16`; None for no autocast.
-        checkpointed: names of the layers whose inner tensors are computed again in the backward.
-    """
-
+    # A name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model
     optimizer: Any = "adamw"
-    amp: str | None = None
+    amp: str | None = None  # the dtype of autocast: `bfloat16` or `float16`; None for no autocast
+    # Names of the layers whose inner tensors are computed again in the backward
     checkpointed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -87,19 +83,13 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step kept.
+    """What one step kept."""
 
-    Attributes:
-        operators: names of all operators in their order, each with the bytes that exist after it.
-        saved: bytes kept by autograd because of a call and the calls inside it, by call.
-        at_peak: bytes made by a call, or kept because of it, that exist at the peak, by call.
-        kinds: bytes at the peak by kind of tensor.
-    """
-
+    # Names of all operators in their order, each with the bytes that exist after it
     operators: Sequence[tuple[str, int]]
-    saved: Mapping[Key, int]
-    at_peak: Mapping[Key, int]
-    kinds: Mapping[str, int]
+    saved: Mapping[Key, int]  # bytes kept by autograd because of a call and the calls inside it, by call
+    at_peak: Mapping[Key, int]  # bytes made by a call, or kept because of it, that exist at the peak, by call
+    kinds: Mapping[str, int]  # bytes at the peak by kind of tensor
     sizes: Mapping[str, int]
     saved_bytes: int
     peak: MemoryLevel
@@ -115,7 +105,7 @@ class NodeOwners(Observer):
         self._begins: list[int] = []  # numbers, and who was open from there
         self._owners: list[Owner] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self._now_in((*self.open[: call.depth], (call.name, call.index)))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -151,7 +141,7 @@ class _StepObserver(NodeOwners):
         self._total = 0
         self._moment = 0
 
-    def see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def see(self, operator: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         """Follow the results of an operator."""
         self._moment += 1
         owner = self._owner()
@@ -346,9 +336,7 @@ class _Without(TorchFunctionMode):
         super().__init__()
         self._names = names
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         if getattr(func, "__name__", "") in self._names:
             raise NotImplementedError(f"the kernels of {func.__name__} depend on the device")
         return func(*args, **(kwargs or {}))

@@ -16,7 +16,7 @@ from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observ
 from modelscope_cli.inputs.batch import shapes_of
 from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.progress import SILENT, Progress, counting
-from modelscope_cli.records.run import Arguments, Shape
+from modelscope_cli.records.run import Args, Arguments, Kwargs, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
 
 if TYPE_CHECKING:
@@ -25,20 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStructure:
-    """The structure of a model in one pass.
+    """The structure of a model in one pass."""
 
-    Attributes:
-        layers: in execution order, one row per call; one for a layer never called, where the module tree has it.
-        uncounted_ops: operators without a FLOP formula, with how often they ran.
-        error: what the forward raised; the rows are those up to it.
-        flow: the data flow, if requested.
-    """
-
+    # In execution order, one row per call; one for a layer never called, where the module tree has it
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
-    uncounted_ops: tuple[str, ...]
-    error: ForwardError | None = None
-    flow: Flow | None = None
+    uncounted_ops: tuple[str, ...]  # operators without a FLOP formula, with how often they ran
+    error: ForwardError | None = None  # what the forward raised; the rows are those up to it
+    flow: Flow | None = None  # the data flow, if requested
 
 
 @dataclass(slots=True)
@@ -53,21 +47,17 @@ class _Visit:
 
 
 class _ShapeObserver(Observer):
-    """Records shapes on entry, so that a layer that raises has them, and costs on exit.
-
-    Attributes:
-        flops_inside: of calls into a part of the module tree from outside, by the name of the part.
-        step: called on exit of each call, for progress.
-    """
+    """Records shapes on entry, so that a layer that raises has them, and costs on exit."""
 
     def __init__(self, counter: "_OperatorCounter") -> None:
         self.visits: dict[str, list[_Visit]] = defaultdict(list)
+        # FLOPs of calls into a part of the module tree from outside, by the name of the part
         self.flops_inside: Counter[str] = Counter()
         self._counter = counter
-        self.step: Callable[[], object] = lambda: None
+        self.step: Callable[[], object] = lambda: None  # called on exit of each call, for progress
         self._open: list[str] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self._open[call.depth :] = [call.name]
         flops, moved = -self._counter.get_total_flops(), -self._counter.moved_bytes
         visit = _Visit(call, shapes_of((args, kwargs)), flops=flops, moved_bytes=moved)

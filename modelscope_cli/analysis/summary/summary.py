@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from torch import Tensor, nn
 
@@ -34,17 +34,13 @@ from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.inputs.python_inputs import PythonInputs, to_inputs
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell
 from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape, Roofline, SummaryRecord
 from modelscope_cli.rules.rule import read_threshold
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-
 
 _Key = tuple[str, int]
 

@@ -24,7 +24,7 @@ from modelscope_cli.hooks.torch_private import sequence_of
 from modelscope_cli.models.names import kept_summaries
 from modelscope_cli.output_files import make_folder, write_text
 from modelscope_cli.records.naming import dtype_name, label
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.summary import Roofline
 
 _PASSES = 5  # timed, after a warm-up
@@ -33,16 +33,12 @@ _MUCH = 0.8  # of the time: how many calls take it is reported
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Milliseconds by call.
+    """Milliseconds by call."""
 
-    Attributes:
-        forward, backward: with everything inside the call.
-        own: of both, without the calls inside it.
-    """
-
+    # forward, backward: with everything inside the call
     forward: Mapping[Key, float]
     backward: Mapping[Key, float]
-    own: Mapping[Key, float]
+    own: Mapping[Key, float]  # of both, without the calls inside it
 
     def slowest(self, model: str) -> tuple[str, ...]:
         """Return the labels of the fewest calls that take 80 % of the time; `model` is that of the model itself."""
@@ -150,7 +146,7 @@ class _PassTimer(NodeOwners):
         self._spans: list[tuple[Key, Any, Any]] = []
         self._nodes: list[tuple[Owner, Any]] = []
 
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         super().enter(call, module, args, kwargs)
         if call.depth:
             self.around[self.open[-1]] = self.open[-2]

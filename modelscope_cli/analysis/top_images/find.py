@@ -33,15 +33,11 @@ from modelscope_cli.report.views import figures_of
 
 @dataclass(frozen=True, slots=True)
 class LayerImages:
-    """One output of one call: the row about it, and a row for each of its channels.
-
-    Attributes:
-        seen: the images that are shown, by file.
-    """
+    """One output of one call: the row about it, and a row for each of its channels."""
 
     layer: FeatureMap
     channels: tuple[ChannelImages, ...] = ()
-    seen: dict[str, RankedImage] = field(default_factory=dict)
+    seen: dict[str, RankedImage] = field(default_factory=dict)  # the images that are shown, by file
 
 
 def find_top_images(

@@ -15,28 +15,22 @@ from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.inputs.batch import Batch, shapes_of
 from modelscope_cli.records.run import Shape
 
-SAMPLED = 1024  # images whose values are kept, for quantiles; all of them where there are no more
+SAMPLED = 1024  # most images whose values are kept for quantiles
 
 
 @dataclass(frozen=True, slots=True)
 class TopValues:
-    """For each of C channels some images with their values, `(k, C)` each.
+    """For each of C channels some images with their values, `(k, C)` each."""
 
-    Attributes:
-        values: float32 or float64: the largest value of the channel anywhere in the image.
-        images: int64, the number of the image; the order of numbers is that of the list.
-        places: int64, position in the output, as a flat index.
-    """
-
-    values: Tensor
-    images: Tensor
-    places: Tensor
+    values: Tensor  # float32 or float64: the largest value of the channel anywhere in the image
+    images: Tensor  # int64, the number of the image; the order of numbers is that of the list
+    places: Tensor  # int64, position in the output, as a flat index
 
     def joined(self, other: "TopValues") -> "TopValues":
         return TopValues(*(torch.cat([getattr(self, name), getattr(other, name)]) for name in self.__slots__))
 
     def first(self, k: int, *, is_descending: bool) -> "TopValues":
-        """Return the k first in the order of their values; of equal values the image that is first in the list."""
+        """Return the first `k` images by value; of equal values, the image listed first."""
         order = self.images.argsort(dim=0, stable=True)
         by_value = self.values.gather(0, order).argsort(dim=0, stable=True, descending=is_descending)
         order = order.gather(0, by_value)[:k]
@@ -50,30 +44,23 @@ class TopValues:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ranking of images for the channels of one output; merging is commutative.
+    """The ranking of images for the channels of one output; merging is commutative."""
 
-    Attributes:
-        k: images to keep at each end.
-        most, least: the k first and last, in order.
-        sample: the images with the smallest keys, in the order of their keys; `keys` are those.
-        n_images: seen so far.
-        n_nan: in how many of them a channel was NaN somewhere, `(C,)`; they rank as minus infinity.
-    """
-
-    k: int
+    k: int  # number of images to keep at each end
+    # most, least: the first and the last `k`, in order
     most: TopValues
     least: TopValues
-    sample: TopValues
+    sample: TopValues  # the images with the smallest sampling keys, in the order of these `keys`
     keys: tuple[int, ...]
-    n_images: int
-    n_nan: Tensor
+    n_images: int  # number of images seen so far
+    n_nan: Tensor  # number of images with a NaN in the channel, `(C,)`; they rank as minus infinity
 
     @classmethod
     def of(cls, k: int, images: Sequence[int], keys: Sequence[int], values: Tensor, places: Tensor) -> Self:
         """Rank the images of one batch.
 
         Args:
-            images: their numbers. `keys`: what decides which of them are sampled, see `key_of`.
+            images: their numbers. `keys`: their sampling keys, see `key_of`.
             values, places: `(N, C)`.
         """
         is_nan = values.isnan()
@@ -148,19 +135,14 @@ class RankedImage:
 
 @dataclass(slots=True)
 class RankedOutput:
-    """One output of one call.
-
-    Attributes:
-        shape: for one image. `channel_dim` and `problem` are of this shape, too.
-        ranking: None before the first image, and where there is a problem.
-    """
+    """One output of one call."""
 
     call: Call
     output: str
-    shape: Shape
+    shape: Shape  # for one image; `channel_dim` is an index into it
     channel_dim: int | None = None
     problem: str | None = None
-    ranking: Ranking | None = None
+    ranking: Ranking | None = None  # None before the first image, and where there is a problem
 
     @property
     def key(self) -> Output:
@@ -181,17 +163,13 @@ class TopImages(Observer):
     """Ranks, for every selected output, the images by the largest value of each channel.
 
     Args:
-        k: images to keep at each end.
-        seed: of the sample.
-
-    Attributes:
-        watched: by output, in the order of their first calls.
-        n_images: seen so far.
+        k: number of images to keep at each end.
+        seed: seed of the sample.
     """
 
     def __init__(self, selection: Selection, k: int, seed: int) -> None:
-        self.watched: dict[Output, RankedOutput] = {}
-        self.n_images = 0
+        self.watched: dict[Output, RankedOutput] = {}  # by output, in the order of their first calls
+        self.n_images = 0  # images seen so far
         self._selection = selection
         self._k = k
         self._seed = seed
@@ -230,7 +208,7 @@ class TopImages(Observer):
         watched = self.watched.get(key)
         if watched is None:
             watched = RankedOutput(call, path, tuple(tensor.shape[1:]))
-            watched.problem = _why_not(tensor, dim, len(self._numbers))
+            watched.problem = _problem_of(tensor, dim, len(self._numbers))
             watched.channel_dim = dim - 1 if dim and not watched.problem else None
             self.watched[key] = watched
         if watched.problem is not None:
@@ -264,7 +242,8 @@ def largest(tensor: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
     return values.to(torch.float64 if values.dtype == torch.float64 else torch.float32), places
 
 
-def _why_not(tensor: Tensor, dim: int | None, n_images: int) -> str | None:
+def _problem_of(tensor: Tensor, dim: int | None, n_images: int) -> str | None:
+    """Return why images cannot be ranked by an output; None if they can."""
     if not tensor.is_floating_point() or tensor.layout is not torch.strided:
         return "only floating-point outputs can be ranked"
     if not dim or len(tensor) != n_images:

@@ -35,17 +35,13 @@ _COMPUTED = Rating(DANGEROUS, "uses an object that cannot be determined")
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """A call that a function makes with its arguments.
-
-    Attributes:
-        state: the state set on its result.
-    """
+    """A call that a function makes with its arguments."""
 
     how: str
     callee: Any
     args: Any
     keywords: Any = None
-    state: Any = None
+    state: Any = None  # the state set on its result
 
 
 # None if known with these arguments, or a section of known names for what else is done with them.

@@ -84,24 +84,15 @@ _CODE = re.compile(r"(?i).*\.(?:py|pyc|pyd|so|dll|dylib|sh)")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file inside another.
-
-    Attributes:
-        file: None if unavailable, for the reason in `problem`.
-        problem: why it may be incomplete.
-        is_certain: whether `problem` is reported even if pickles are found in it.
-        is_code: whether its name is that of a program.
-        is_storage: whether torch reads it as tensor values.
-        n_unpacked: bytes of memory it takes.
-    """
+    """A file inside another."""
 
     name: str
-    file: IO[bytes] | None
-    problem: str | None = None
-    is_certain: bool = False
-    is_code: bool = False
-    is_storage: bool = False
-    n_unpacked: int = 0
+    file: IO[bytes] | None  # None if unavailable, for the reason in `problem`
+    problem: str | None = None  # why it may be incomplete
+    is_certain: bool = False  # whether `problem` is reported even if pickles are found in it
+    is_code: bool = False  # whether its name is that of a program
+    is_storage: bool = False  # whether torch reads it as tensor values
+    n_unpacked: int = 0  # bytes of memory it takes
 
 
 class _ByteReader(Protocol):

@@ -89,12 +89,7 @@ _TOO_MUCH = Global("more values than can be looked through")
 
 
 class PickleAuditor:
-    """Collects the unknown names of a pickle, with the worst use of each.
-
-    Attributes:
-        ranks: rating of every imported name.
-        suspects: the worst use by name.
-    """
+    """Collects the unknown names of a pickle, with the worst use of each."""
 
     def __init__(self, place: str, nested: Nested) -> None:
         """Take `nested(bytes, position)`, which scans a nested pickle and returns the problem, or None."""
@@ -103,8 +98,8 @@ class PickleAuditor:
         self._has_code = False  # whether a name is unknown or calls its arguments
         self._left = _MAX_LOOK
         self._keys: dict[int, Any] = {}
-        self.ranks: dict[str, Rating] = {}
-        self.suspects: dict[str, Suspect] = {}
+        self.ranks: dict[str, Rating] = {}  # rating of every imported name
+        self.suspects: dict[str, Suspect] = {}  # the worst use by name
 
     def named(self, found: Global, position: int) -> None:
         if found.name not in self.ranks:

@@ -60,16 +60,11 @@ _DTYPES = {
 
 
 class WeightsOnlyRules(IgnoreEvents):
-    """Records what torch would refuse in a pickle.
-
-    Attributes:
-        needed: names that are not allowed by default, in order.
-        reason: the first refusal that allowing names would not avoid.
-    """
+    """Records what torch would refuse in a pickle."""
 
     def __init__(self) -> None:
-        self.needed: dict[str, None] = {}
-        self.reason: str | None = None
+        self.needed: dict[str, None] = {}  # names that are not allowed by default, in order
+        self.reason: str | None = None  # the first refusal that allowing names would not avoid
 
     def verdict(self) -> WeightsOnly:
         """Return what torch would do, after all of its pickles were read."""
@@ -265,23 +260,17 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FoundPickle:
-    """One pickle.
-
-    Attributes:
-        content: its description; None after an error.
-        error: why it could not be read.
-        is_sure: whether it certainly is a pickle: by its header, by an import, or complete and not trivial.
-        is_named: whether it imports a name.
-    """
+    """One pickle."""
 
     start: int
     end: int
-    content: Any
-    error: ValueError | None
+    content: Any  # its description; None after an error
+    error: ValueError | None  # why it could not be read
     names: tuple[str, ...]
     suspects: dict[str, Suspect]
+    # Whether it certainly is a pickle: by its header, by an import, or complete and not trivial
     is_sure: bool
-    is_named: bool
+    is_named: bool  # whether it imports a name
 
 
 class _BothEvents(IgnoreEvents):

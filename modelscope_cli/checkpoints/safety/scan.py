@@ -307,7 +307,8 @@ def scan_file(path: Path) -> Safety:
 def scan_checkpoint(path: Path) -> Safety:
     """Scan the files of one checkpoint: a file, an index with its shards, or a folder."""
     if path.is_dir():
-        results = [scan_file(file) for file in sorted(path.iterdir()) if not file.is_dir()]
+        files = [file for file in sorted(path.iterdir()) if not file.is_dir()]
+        results = [scan_file(file) for file in files] or [_not_read(path, "a folder without files")]
     else:
         results = [scan_file(path), *_scan_shards(path)]
     return results[0] if len(results) == 1 else _together(path, results)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -15,10 +14,6 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.image_tiles import BACKGROUND_RGB, TEXT_RGB, save_png
 from modelscope_cli.report.numbers import cut_in_the_middle, file_stems
 from modelscope_cli.report.page.results import save_result
-
-if TYPE_CHECKING:
-    from PIL import Image
-
 
 CHANNELS_A_SHEET = 8
 SIDE = 96  # pixels of an image
@@ -98,7 +93,7 @@ def _write(
 def save_sheets(
     record: FeatureMapsRecord,
     stage: Path,
-    cut: "Callable[[FeatureMap, int], Mapping[ChannelImage, Image.Image]]",
+    cut: Callable[[FeatureMap, int], Mapping[ChannelImage, Image.Image]],
 ) -> FeatureMapsRecord:
     """Write the sheets and the record; return the record with the names of its files.
 

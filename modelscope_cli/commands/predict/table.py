@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from modelscope_cli.errors import UsageError
@@ -12,6 +12,8 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import (
     BINS,
     ClassQuality,
+    ConfidenceBin,
+    Confusion,
     DoctorRecord,
     Guess,
     Mistake,
@@ -31,64 +33,46 @@ MEASURES = "measures"
 Facts = tuple[tuple[str, str], ...]
 
 
-def _share(key: str, title: str, *, is_shown: bool = True) -> Column:
-    return percentage(key, title, lambda r: getattr(r, key), rank=0, is_shown=is_shown)
-
-
-def _count(key: str, title: str, rank: int = 0) -> Column:
-    return Column(key, title, lambda r: getattr(r, key), lambda r: numbers.count(getattr(r, key)), rank=rank)
-
-
 def _words(key: str, title: str, value: Callable[[Any], str]) -> Column:
     return Column(key, title, value, is_number=False, rank=0)
 
 
-def _index(key: str, title: str) -> Column:
-    return Column(key, title, lambda r: getattr(r, key), rank=3)
-
-
 def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
     """Return the columns of all tables; those that an output does not have are hidden in the terminal."""
+    unit = "pixels" if kind == "pixels" else "images"
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
-            _share("value", "value")
-            if kind != "depth"
-            else figure("value", "value", lambda r: r.value, rank=0),
-            _share("low", "95 % from"),
-            _share("high", "to"),
+            (figure if kind == "depth" else percentage)("value", "value", lambda r: r.value, rank=0),
+            percentage("low", "95 % from", lambda r: r.low, rank=0),
+            percentage("high", "to", lambda r: r.high, rank=0),
         ),
         "classes": (
-            _index("index", "class"),
+            *field_columns(ClassQuality, "index"),
             _words("label", "label", lambda r: r.label or str(r.index)),
-            _count("n", "pixels" if kind == "pixels" else "images"),
-            _count("predicted", "predicted", 2),
-            _count("correct", "correct"),
-            _share("precision", "precision"),
-            _share("recall", "recall"),
-            _share("iou", "IoU", is_shown=kind == "pixels"),
+            *field_columns(ClassQuality, "n", title=unit),
+            *field_columns(ClassQuality, "predicted correct precision recall"),
+            *field_columns(ClassQuality, "iou", is_shown=kind == "pixels"),
         ),
         "confusions": (
-            _index("truth", "class"),
+            *field_columns(Confusion, "truth"),
             _words("truth_label", "truth", lambda r: r.truth_label or str(r.truth)),
-            _index("predicted", "predicted class"),
+            *field_columns(Confusion, "predicted"),
             _words("predicted_label", "mistaken for", lambda r: r.predicted_label or str(r.predicted)),
-            _count("count", "pixels" if kind == "pixels" else "images"),
-            _share("share", "of the truth"),
+            *field_columns(Confusion, "count", title=unit),
+            *field_columns(Confusion, "share"),
         ),
         "calibration": (
-            Column("low", "confidence above", lambda r: r.low, lambda r: f"{r.low:.3f}", rank=0),
-            Column("high", "to", lambda r: r.high, lambda r: f"{r.high:.3f}", rank=0),
-            _count("n", "images"),
-            _share("confidence", "mean confidence"),
-            _share("accuracy", "accuracy"),
+            *field_columns(ConfidenceBin, "low", text=lambda r: f"{r.low:.3f}"),
+            *field_columns(ConfidenceBin, "high", text=lambda r: f"{r.high:.3f}"),
+            *field_columns(ConfidenceBin, "n confidence accuracy"),
         ),
         "worst": (
-            _words("image", "image", lambda r: r.image),
+            *field_columns(Mistake, "image"),
             _words("truth_label", "truth", truth_words),
-            _index("predicted", "predicted class"),
+            *field_columns(Mistake, "predicted"),
             _words("predicted_label", "predicted", lambda r: r.predicted_label or str(r.predicted)),
-            _share("confidence", "score"),
+            *field_columns(Mistake, "confidence"),
         ),
     }
 
@@ -347,11 +331,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
 
 def _range_columns() -> tuple[Column, ...]:
     names = ("least", "median", "mean", "greatest")
-    return tuple(figure(name, name, partial(_of_range, name=name), rank=0) for name in names)
-
-
-def _of_range(row: _GuessRow, name: str) -> float:
-    return getattr(row.values, name)
+    return tuple(figure(name, name, attrgetter(f"values.{name}"), rank=0) for name in names)
 
 
 def every_column() -> tuple[Column, ...]:

@@ -85,12 +85,9 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
 def measured_for(view: View, color: str | None) -> tuple[str, ...]:
     listed = view.check(summary_columns())
-    keys = {column.key for column in listed} if view.columns is not None else {_sorted_by(view)}
+    sorted_by = (view.sort or "").partition(":")[0].strip().lower()
+    keys = {column.key for column in listed} if view.columns is not None else {sorted_by}
     return tuple(key for key in MEASURED if key in keys or key == color)
-
-
-def _sorted_by(view: View) -> str:
-    return (view.sort or "").partition(":")[0].strip().lower()
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
@@ -148,7 +145,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("multiply-adds", f"{numbers.short(totals.macs)} MACs, {numbers.short(totals.flops)} FLOPs"),
         ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
         ("activations", f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)"),
-        ("layers", f"{totals.layers} layers, {totals.calls} calls"),
+        ("layers", f"{counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"),
     ]
     if record.slowest:
         n, calls = len(record.slowest), counted(totals.calls, "call")

@@ -16,10 +16,6 @@ STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5
 
 
-def _dtypes(row: "Branch") -> str:
-    return " ".join(dict.fromkeys(tensor.dtype for tensor in row.tensors))
-
-
 @dataclass(frozen=True, slots=True)
 class Branch:
     """All tensors below one prefix, or a single tensor."""
@@ -40,7 +36,7 @@ class Branch:
 _TREE: tuple[Column, ...] = (
     Column("name", "name", lambda r: r.name, lambda r: r.label, is_number=False, rank=0),
     Column("tensors", "tensors", lambda r: len(r.own), rank=0),
-    Column("dtype", "dtype", _dtypes, is_number=False, rank=1),
+    Column("dtype", "dtype", lambda r: " ".join(dict.fromkeys(t.dtype for t in r.tensors)), None, False, 1),
     Column(
         "numel",
         "numel",

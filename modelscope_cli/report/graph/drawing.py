@@ -72,7 +72,8 @@ class GraphLook:
 def arrows(layout: GraphLayout, quiet: str, colour: str) -> Html:
     links = element("g", *map(_link, layout.links), class_="links", fill=quiet)
     lines = (_arc(arc, layout) for arc in layout.arcs)
-    heads = (_head(layout.core, layout.places[one].into) for arc in layout.arcs for one in arc.targets)
+    ends = (layout.places[one].into for arc in layout.arcs for one in arc.targets)
+    heads = (element("path", d=f"M{layout.core} {y}l6 -3.5v7z") for y in ends)
     arcs = element("g", *lines, class_="arcs", fill="none", stroke=colour, stroke_width=1.3)
     return joined([links, arcs, element("g", *heads, class_="heads", fill=colour)])
 
@@ -95,10 +96,6 @@ def _arc(arc: Arc, layout: GraphLayout) -> Html:
 
 def _turn(y: float, toward: float) -> int:
     return RADIUS if toward > y else -RADIUS
-
-
-def _head(edge: float, y: float) -> Html:
-    return element("path", d=f"M{edge} {y}l6 -3.5v7z")
 
 
 _CHIP, _GAP = 18, 10  # pixels of the legend

@@ -11,28 +11,20 @@ from modelscope_cli.records.summary import Flow, LayerShape, Operation, SummaryR
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """A drawn item: a call, an operation, folded blocks, an input or the output.
+    """A drawn item: a call, an operation, folded blocks, an input or the output."""
 
-    Attributes:
-        kind: `layer` (without children), `box`, `operation`, `fold`, `input`, `output`.
-        name: name within its box: `conv1`. `full_name`: `layer1.0.conv1`.
-        row: the row of a call; `rows`: of all calls that it represents.
-        number: its number in the edges of the flow.
-        marks: further remarks as text.
-    """
-
-    kind: str
-    name: str
-    full_name: str
+    kind: str  # `layer` (without children), `box`, `operation`, `fold`, `input`, `output`
+    name: str  # name within its box: `conv1`
+    full_name: str  # `layer1.0.conv1`
     type: str = ""
     shapes: tuple[Shape, ...] = ()
-    row: LayerShape | None = None
-    rows: tuple[LayerShape, ...] = ()
-    number: int = 0
+    row: LayerShape | None = None  # the row of a call
+    rows: tuple[LayerShape, ...] = ()  # the rows of all calls that it represents
+    number: int = 0  # its number in the edges of the flow
     key: tuple[int, int, int] = (0, 0, 0)
     inside: list["Item"] = field(default_factory=list)
     numbers: set[int] = field(default_factory=set)
-    marks: list[str] = field(default_factory=list)
+    marks: list[str] = field(default_factory=list)  # further remarks as text
 
     @property
     def stands_for(self) -> set[int]:
@@ -155,11 +147,7 @@ class ModelGraph:
 
 
 def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
-    """Return the graph of a record that has a flow.
-
-    Args:
-        is_whole: fold nothing.
-    """
+    """Return the graph of a record that has a flow. `is_whole`: fold nothing."""
     flow = record.flow
     assert flow is not None
     calls = {row.order: row for row in record.layers if row.order is not None}

@@ -77,11 +77,7 @@ class GraphLayout:
 
 
 def lay_out(graph: ModelGraph, core: float) -> GraphLayout:
-    """Return the layout of a graph.
-
-    Args:
-        core: the right edge of the rows, which depends on their texts.
-    """
+    """Return the layout of a graph. `core`: the right edge of the rows, which depends on their texts."""
     layout = GraphLayout(core)
     _stack(graph.top, layout)
     chains = dict(_chains(graph.top))

@@ -15,15 +15,11 @@ _LARGEST = 1e300  # beyond it the length of an axis overflows
 
 @dataclass(frozen=True, slots=True)
 class AxisScale:
-    """An axis.
+    """An axis."""
 
-    Attributes:
-        ticks: from the lower to the upper end, at equal distances (ratios on a logarithmic axis).
-        is_log: whether it is logarithmic, for positive values only.
-    """
-
+    # From the lower to the upper end, at equal distances (ratios on a logarithmic axis)
     ticks: tuple[float, ...]
-    is_log: bool = False
+    is_log: bool = False  # whether it is logarithmic, for positive values only
 
     def place(self, value: float) -> float:
         """Return the position of a value, clamped: 0 at the lower end, 1 at the upper one."""

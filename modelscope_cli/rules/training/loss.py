@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import percent
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
-from modelscope_cli.records.watch import UNRELATED, WatchedCriterion
+from modelscope_cli.records.watch import COLLAPSED, UNRELATED, WatchedCriterion
 from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     LossCourse,
@@ -16,13 +16,7 @@ from modelscope_cli.rules.training.progress import (
     is_on_its_way,
     may_wander,
 )
-from modelscope_cli.rules.training.rule_types import (
-    Case,
-    Link,
-    TrainingSighting,
-    known,
-    training_rule,
-)
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _ENOUGH = 50  # steps after which a loss that has not fallen is a finding
@@ -354,14 +348,20 @@ def _has_labels(one: WatchedCriterion) -> bool:
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model maps all samples to one point, and that is what lowers the loss.
 
+    Also the posterior of a variational autoencoder, if it equals the prior for every sample.
+
     Measure: spread of the outputs over a batch, or of their directions, at the end against that at first,
-        where the loss falls with its square
-    Source: Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth
+        where the loss falls with its square; KL divergence from the prior, below 0.01 nats in half of the run
+    Source: Jing et al. 2022, Understanding Dimensional Collapse; Bowman et al. 2016, Generating Sentences from a
+        Continuous Space; own choice: a fifth
     Hint: the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient and
-        a predictor, or a term for the variance
+        a predictor, or a term for the variance; in a variational autoencoder lower the weight of KL, or raise it
+        slowly
     Why: the loss is lowest when all samples are mapped to one point, which cannot distinguish them
     """
     main = case.progress.main
+    if case.course.steps >= 3 * _ENOUGH:
+        yield from case.told(COLLAPSED)
     judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
     if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
         return

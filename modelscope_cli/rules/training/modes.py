@@ -4,13 +4,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.watch import ACTIVE
-from modelscope_cli.rules.training.rule_types import (
-    FEW_STEPS,
-    Case,
-    Link,
-    TrainingSighting,
-    training_rule,
-)
+from modelscope_cli.rules.training.rule_types import FEW_STEPS, Case, Link, TrainingSighting, training_rule
 
 
 @training_rule("MS718", "trained-in-evaluation-mode", WARNING, FEW_STEPS, Link.BOOKKEEPING)

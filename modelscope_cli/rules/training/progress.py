@@ -89,22 +89,16 @@ class LossCourse:
 
 @dataclass(frozen=True, slots=True)
 class CourseOfTraining:
-    """The evidence on whether a run learns.
+    """The evidence on whether a run learns."""
 
-    Attributes:
-        losses: one an optimizer.
-        chance: cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown.
-        accuracy, guessed: over the last third of the records, of the predictions and of the commonest label.
-        is_adversarial: several optimizers have losses of their own, so that one may rise as another falls.
-        learns: the verdict; None if unknown.
-    """
-
-    losses: tuple[LossCourse, ...]
+    losses: tuple[LossCourse, ...]  # one an optimizer
+    # Cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown
     chance: float | None
+    # accuracy, guessed: over the last third of the records, of the predictions and of the commonest label
     accuracy: float | None
     guessed: float | None
-    is_adversarial: bool
-    learns: bool | None
+    is_adversarial: bool  # several optimizers have losses of their own, so that one may rise as another falls
+    learns: bool | None  # the verdict; None if unknown
 
     @property
     def main(self) -> LossCourse | None:

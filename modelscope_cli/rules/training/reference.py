@@ -267,19 +267,14 @@ def _state_of(one: WatchedParameter) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """A series over steps.
-
-    Attributes:
-        scale: differences are relative to this, or to the values themselves.
-        is_factor: whether logarithms are compared, as for norms and ratios; factors below 2 are ignored.
-        is_exact: whether it has no noise.
-    """
+    """A series over steps."""
 
     step: tuple[int, ...]
     values: Series
-    scale: float = 0.0
+    scale: float = 0.0  # differences are relative to this, or to the values themselves
+    # Whether logarithms are compared, as for norms and ratios; factors below 2 are ignored
     is_factor: bool = False
-    is_exact: bool = False
+    is_exact: bool = False  # whether it has no noise
 
     def leaves(self, other: "_Curve") -> tuple[int, str, str] | None:
         """Return the first common step from which on two curves stay apart, and their values there."""

@@ -63,15 +63,11 @@ class Course(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A training and the facts about it.
-
-    Attributes:
-        progress: whether it learns.
-    """
+    """A training and the facts about it."""
 
     course: Course
     facts: TrainingFacts
-    progress: CourseOfTraining
+    progress: CourseOfTraining  # whether it learns
 
     @property
     def fails(self) -> bool:
@@ -173,20 +169,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSighting:
-    """One violation of a rule.
+    """One violation of a rule."""
 
-    Attributes:
-        row: the layer or parameter; None for the training as a whole.
-        step: the first step; None for the whole run.
-        place: the line of the script.
-        severity, link, hint: if they differ from the rule's.
-    """
-
-    row: Row | None
-    step: int | None
+    row: Row | None  # the layer or parameter; None for the training as a whole
+    step: int | None  # the first step; None for the whole run
     value: float | None
     message: str
-    place: str | None = None
+    place: str | None = None  # the line of the script
+    # severity, link, hint: if they differ from the rule's
     severity: str | None = None
     link: Link | None = None
     hint: str | None = None
@@ -194,14 +184,10 @@ class TrainingSighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRule(ListedRule):
-    """A rule about a run: `judge` yields every violation of `threshold`.
-
-    Attributes:
-        link: position in the chain from cause to symptom.
-    """
+    """A rule about a run: `judge` yields every violation of `threshold`."""
 
     threshold: float
-    link: Link
+    link: Link  # position in the chain from cause to symptom
     judge: "TrainingJudge"
 
 

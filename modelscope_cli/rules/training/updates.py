@@ -46,7 +46,7 @@ _RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding 
 _SEEN = 1e-5  # share of a weight that a step changes; its sum over the steps shows in nine digits
 _MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are compared
 _HALVES = "bfloat16", "float16"
-_NO_WAY = 1e-2  # of its size: ten usual changes of about 1e-3
+_STANDSTILL = 1e-2  # change of a weight over the whole run: ten usual steps of about 1e-3
 
 
 @training_rule("MS703", "gradient-not-finite", ERROR, 0, Link.LAYERS)
@@ -385,7 +385,10 @@ def _hardly_moves(case: Case, one: WatchedParameter) -> bool:
     """Tell whether all steps of a failing training together, in one direction, would hardly change a weight."""
     ratios = [ratio or 0.0 for ratio in one.series.update_ratio]
     lengths = [after - step for step, after in pairwise((*one.series.step, case.course.steps))]
-    return case.fails and sum(ratio * length for ratio, length in zip(ratios, lengths, strict=True)) < _NO_WAY
+    return (
+        case.fails
+        and sum(ratio * length for ratio, length in zip(ratios, lengths, strict=True)) < _STANDSTILL
+    )
 
 
 def _is_to_learn(one: WatchedParameter) -> bool:

@@ -1,19 +1,22 @@
 """MS720 to MS725: operations between the model and the loss."""
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import BROADCAST, LEAKS, NEGATED, SUMMED, WRONG_SIGN, WatchedCriterion
-from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
-from modelscope_cli.rules.training.rule_types import (
-    Case,
-    Link,
-    TrainingSighting,
-    known,
-    training_rule,
+from modelscope_cli.records.watch import (
+    BROADCAST,
+    LEAKS,
+    NEGATED,
+    RETURN_FALLS,
+    SUMMED,
+    WRONG_SIGN,
+    WatchedCriterion,
 )
+from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 
 _WITHIN = {
     "cross_entropy": "softmax",
@@ -30,6 +33,7 @@ _FAR_ABOVE = 1.5  # times the cost of guessing, and the first value
 _MANY = 8  # rows of a batch, which have one class by chance at most once in 128 times; steps
 _NEARLY_ALL = 0.9  # of the steps; of the labels
 _LESS = 0.05  # times the criterion's mean over its rows
+_LONG, _SMALL_SHARE, _AS_GUESSED = 150, 0.1, 0.97  # steps; of the loss; of the cost of guessing
 _MORE = 1.5  # times the criterion's mean over its rows; a script may divide a sum by their number
 
 
@@ -151,14 +155,16 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The steps make the criterion larger.
 
-    A minimised negative criterion, alone or as a term, maximize=True, or a loss that falls without limit.
+    A minimised negative criterion, alone or as a term, maximize=True, a score that is minimised, a policy gradient
+    under which the rewards fall, or a loss that falls without limit.
 
     Measure: recorded steps, all with a loss below zero and a criterion above; or 1.5 times the chance level of a
-        criterion that is subtracted
+        criterion that is subtracted; or 12 losses of a policy, with rewards by the names of variables
     Source: certain: the criterion rises as the loss falls
     Hint: remove the minus before the loss, or maximize=True
     Why: each step increases the criterion that it should decrease
     """
+    yield from case.told(RETURN_FALLS)
     if case.progress.is_adversarial:
         return
     for one in _losses(case):
@@ -229,13 +235,17 @@ def _beside_the_loss(case: Case, one: WatchedCriterion) -> list[tuple[float, flo
 
 @training_rule("MS723", "loss-has-the-wrong-scale", WARNING, 1, Link.WIRING)
 def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The loss is a sum over the batch, or was divided twice, and the training fails.
+    """The loss is a sum over the batch, was divided twice, or is mostly a penalty, and the training fails.
 
-    Measure: rows of a batch
-    Source: the gradient of a sum over n rows is n times that of the mean, and so is the step
+    Measure: rows of a batch; for a penalty the share of the criterion in the loss, and its ratio to the cost of the
+        best constant
+    Source: the gradient of a sum over n rows is n times that of the mean, and so is the step; own choice: a tenth
+        of the loss at first, half of it at the end
     Hint: use reduction='mean' without dividing again, or change the learning rate accordingly
-    Why: the step grows with the batch size, so a usual learning rate is far too high
+    Why: the step grows with the batch size, so a usual learning rate is far too high; under a penalty that is too
+        large the model learns nothing from the data
     """
+    yield from _outweighed(case)
     if case.progress.learns is True:
         return
     for one in _losses(case):
@@ -254,6 +264,31 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if not case.fails:
         return
     yield from case.told(SUMMED)
+
+
+def _outweighed(case: Case) -> Iterator[TrainingSighting]:
+    """A criterion that other terms of the loss outweigh, and that ends at the cost of the best constant."""
+    losses = _losses(case)
+    if case.progress.is_adversarial or len(losses) != 1 or case.course.steps < _LONG:
+        return
+    (one,) = losses
+    pairs, guesses = _beside_the_loss(case, one), known(one.series.guessing)
+    third = len(pairs) // 3
+    if third < _MANY or len(guesses) < third:
+        return
+    first, middle, last = (
+        [statistics.fmean(column) for column in zip(*pairs[start:][:third], strict=True)]
+        for start in (0, third, len(pairs) - third)
+    )
+    cost = statistics.fmean(guesses[-third:])
+    is_outweighed = first[0] < _SMALL_SHARE * first[1] and last[1] < 2 * last[0]
+    if is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
+        words = (
+            f"{one.name} is only {first[0]:.2g} of a loss of {first[1]:.2g} at first, as other terms outweigh it, "
+            f"and is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}"
+        )
+        hint = "lower the weight of the other terms, such as a penalty on weights or activations"
+        yield TrainingSighting(None, one.series.step[0], first[0] / first[1], words, one.place, hint=hint)
 
 
 @training_rule("MS724", "shapes-are-broadcast", ERROR, 0, Link.WIRING)

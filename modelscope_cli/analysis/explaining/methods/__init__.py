@@ -21,21 +21,14 @@ LAYER, PIXELS, PASS = "layer", "pixels", "pass"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method.
+    """One method."""
 
-    Attributes:
-        explain: computes the map.
-        kind: what it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules.
-        units: the unit of the map; empty without one.
-        brief: a faster variant for comparisons.
-        is_local: whether it takes the gradient at the image alone.
-    """
-
-    explain: "Explain"
+    explain: "Explain"  # computes the map
+    # What it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules
     kind: str
-    units: str = ""
-    brief: "Explain | None" = None
-    is_local: bool = True
+    units: str = ""  # the unit of the map; empty without one
+    brief: "Explain | None" = None  # a faster variant for comparisons
+    is_local: bool = True  # whether it takes the gradient at the image alone
 
     def briefly(self, scored: "Scored", image: "Tensor") -> "Map":
         return (self.brief or self.explain)(scored, image)

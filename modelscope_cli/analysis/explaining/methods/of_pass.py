@@ -92,17 +92,13 @@ def rollout(scored: Scored, image: Tensor) -> Map:
 
 
 class _Rules(Dataflow):
-    """Runs a pass whose gradient times input is relevance.
-
-    Attributes:
-        ones: the input of the flat rule instead of the image; None before the first convolution.
-        unknown: the first function that no rule covers; empty if there is none.
-    """
+    """Runs a pass whose gradient times input is relevance."""
 
     def __init__(self, image: Tensor) -> None:
         super().__init__(image)
+        # The input of the flat rule instead of the image; None before the first convolution
         self.ones: Tensor | None = None
-        self.unknown = ""
+        self.unknown = ""  # the first function that no rule covers; empty if there is none
         self._convolved: Any = WeakTensorKeyDictionary()  # output of a convolution -> its arguments
 
     def compute(

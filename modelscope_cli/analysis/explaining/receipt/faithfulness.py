@@ -123,12 +123,9 @@ _LEAST_LOST = 0.1  # smallest relative drop of the score when half the image is 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures of one ranking of the pixels.
+    """The figures of one ranking of the pixels."""
 
-    Attributes:
-        insertion, deletion: areas under the normalised curves, averaged over the baselines that have one.
-    """
-
+    # insertion, deletion: areas under the normalised curves, averaged over the baselines that have one
     insertion: float | None
     deletion: float | None
     curves: tuple[Curves, ...]

@@ -62,18 +62,13 @@ N_OUTLIERS = 10
 
 @dataclass(frozen=True, slots=True)
 class EvidencePosition:
-    """The position of the evidence of one image; figures are None without positive evidence.
+    """The position of the evidence of one image; figures are None without positive evidence."""
 
-    Attributes:
-        border, within: the share at the border and inside the object.
-        has_inside: whether the object's position was given.
-        share: the share in each of 32 x 32 cells, float64.
-    """
-
+    # border, within: the share at the border and inside the object
     border: float | None
     within: float | None
-    has_inside: bool
-    share: Tensor | None
+    has_inside: bool  # whether the object's position was given
+    share: Tensor | None  # the share in each of 32 x 32 cells, float64
 
 
 def lies_of(scores: Tensor, inside: Tensor | None = None) -> EvidencePosition:

@@ -24,15 +24,10 @@ _TRIED = 16
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Recovery of planted evidence, averaged over the boxes.
+    """Recovery of planted evidence, averaged over the boxes."""
 
-    Attributes:
-        in_box: the share of the map's absolute change inside the box; 0 without a change.
-        recovered: the map's gain in the box over the value of the term; 1 if maps add up to the score.
-    """
-
-    in_box: float
-    recovered: float
+    in_box: float  # the share of the map's absolute change inside the box; 0 without a change
+    recovered: float  # the map's gain in the box over the value of the term; 1 if maps add up to the score
 
 
 def planted_evidence(
@@ -104,17 +99,14 @@ Maps = Mapping[str, Tensor | None]  # by method; None without a map
 
 @dataclass(frozen=True, slots=True)
 class Randomised:
-    """Rank correlation of the map with the maps of randomised models.
+    """Rank correlation of the map with the maps of randomised models."""
 
-    Attributes:
-        head: mean over two models, one with a shuffled head and one with its negative; these cancel if the map is
-            linear in the head. None if neither had a map.
-        cascade: after each stage, from the head down; None without a map, or for a flat one.
-        rho: mean magnitude over models with all weights shuffled; None if none of them had a map.
-    """
-
+    # Mean over two models, one with a shuffled head and one with its negative; these cancel if the map is
+    # linear in the head. None if neither had a map.
     head: float | None
+    # After each stage, from the head down; None without a map, or for a flat one
     cascade: tuple[float | None, ...] = ()
+    # Mean magnitude over models with all weights shuffled; None if none of them had a map
     rho: float | None = None
 
 

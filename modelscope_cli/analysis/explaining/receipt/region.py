@@ -17,17 +17,11 @@ _HINT = "--box 10,20,110,120   pixels of the image: left, top, right, bottom"
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A box or a mask, in pixels of the image file.
+    """A box or a mask, in pixels of the image file."""
 
-    Attributes:
-        typed: the option, for messages.
-        box: left, top, right, bottom, the last two exclusive.
-        mask: an image of mode `L`, inside where brighter than 127.
-    """
-
-    typed: str
-    box: tuple[int, int, int, int] | None = None
-    mask: Image.Image | None = None
+    typed: str  # the option, for messages
+    box: tuple[int, int, int, int] | None = None  # left, top, right, bottom, the last two exclusive
+    mask: Image.Image | None = None  # an image of mode `L`, inside where brighter than 127
 
     @classmethod
     def of_box(cls, text: str) -> Self:

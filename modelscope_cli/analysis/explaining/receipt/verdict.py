@@ -40,16 +40,12 @@ _ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, PASSED)  # ties are decided in this or
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A test: `value COMPARISON bound` has to hold, where a bound is a number or a field of the receipt.
-
-    Attributes:
-        failed: the message if it does not hold.
-    """
+    """A test: `value COMPARISON bound` has to hold, where a bound is a number or a field of the receipt."""
 
     value: str
     comparison: str
     bound: float | str
-    failed: str
+    failed: str  # the message if it does not hold
 
 
 _OF_COMPLETENESS = _Test(_COMPLETENESS, "<=", MOST_INCOMPLETE, "the sum of the map is more than 10 % off")
@@ -158,19 +154,12 @@ def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A requirement of a receipt: `FIELD > VALUE`, or `passed`.
+    """A requirement of a receipt: `FIELD > VALUE`, or `passed`."""
 
-    Attributes:
-        typed: the text of the option.
-        figure: a field of `Receipt`.
-        comparison: one of > < >= <=.
-        bound: a number, or the name of a reference, `chance` or `edges`.
-    """
-
-    typed: str
-    figure: str
-    comparison: str
-    bound: float | str
+    typed: str  # the text of the option
+    figure: str  # a field of `Receipt`
+    comparison: str  # one of > < >= <=
+    bound: float | str  # a number, or the name of a reference, `chance` or `edges`
 
     def check(self, method: str, receipt: Receipt) -> RequirementMet:
         """Check a receipt; a figure that was not measured does not meet the requirement."""

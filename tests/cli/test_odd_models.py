@@ -1,0 +1,62 @@
+"""Models that print, have no gradients or return NaN, and runs that are not continued."""
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+MODELS = """
+from torch import nn
+class Net(nn.Linear):
+    def __init__(self): super().__init__(3, 10)
+    def forward(self, x): return super().forward(x.mean((2, 3))).detach()
+class Bare(nn.Module):
+    def forward(self, x): return x.flatten(1)[:, :10]
+class Raises(Net):
+    def forward(self, x): raise ValueError("no")
+"""
+UNTRAINABLE = [
+    ("train", "Net", 4, "depend on anything trainable", "modelscope stats"),
+    ("lrfind", "Net", 4, "depend on anything trainable", "modelscope stats"),
+    ("train", "Bare", 2, "the model has no parameters", "--train-only"),
+    ("train", "Raises", 4, "ValueError: no", "modelscope summary"),
+]
+
+
+@pytest.mark.parametrize(("command", "name", "code", "quoted", "hint"), UNTRAINABLE)
+def test_a_model_that_cannot_be_trained(refused, cwd, command, name, code, quoted, hint):
+    (cwd / "cut.py").write_text(MODELS)
+    message, suggested = refused(f"{command} cut.py:{name} --pictures 20 --size 8", code)
+    assert quoted in message
+    assert hint in suggested
+
+
+def test_one_image_does_not_continue_the_run_of_many(run, samples):
+    run(f"predict {samples}/star.png {samples}/harbour.jpg {{healthy}} --batch 1 --size 32 --out o -q")
+    outcome = run(f"predict {samples}/star.png {{healthy}} --batch 1 --size 32 --out o --resume", expect=2)
+    assert "'o' contains blocks of another run, which differs in the list of files" in outcome.err
+
+
+def test_weights_in_a_folder_without_files(run, cwd, samples):
+    (cwd / "empty").mkdir()
+    outcome = run(f"check {samples}/star.png --model {{TINY}} -c empty", expect=4)
+    assert "does not hold a checkpoint" in outcome.err
+
+
+def test_predictions_of_nan_are_said_to_mean_nothing(run, cwd, samples):
+    weights = load_file(samples / "tiny_resnet.safetensors")
+    save_file(weights | {"head.bias": weights["head.bias"] / 0 * 0}, cwd / "nan.safetensors")
+    outcome = run("predict {star} --model {TINY} -c nan.safetensors")
+    assert "warning: the scores of 1 image are NaN" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "line", ["predict {star} --json", "train --out o --pictures 20 --size 8 --steps 1 --batch 4 --json"]
+)
+def test_what_a_model_prints_is_not_part_of_the_result(run, cwd, line):
+    (cwd / "net.py").write_text(
+        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 10)\n"
+        "    def forward(self, x):\n        print('shape', x.shape)\n"
+        "        return super().forward(x.mean((2, 3)))\n"
+    )
+    outcome = run(f"{line} --model net.py:Net")
+    assert outcome.json["model"]["class"] == "Net"
+    assert "shape torch.Size([" in outcome.err
