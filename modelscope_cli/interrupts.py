@@ -31,19 +31,12 @@ class Terminated(BaseException):
 
 
 class _State:
-    """Process-wide state.
+    """Process-wide state."""
 
-    Attributes:
-        process: ID of the process that imported this module; forked children have nothing to clean up.
-        raised: the last signal raised; None before any.
-        has_guests: whether the user's own code has run here.
-        is_cut_short: whether Ctrl-C ended a loop, whose finished part is the result.
-    """
-
-    process = os.getpid()
-    raised: int | None = None
-    has_guests = False
-    is_cut_short = False
+    process = os.getpid()  # that imported this module; forked children have nothing to clean up
+    raised: int | None = None  # the last signal raised; None before any
+    has_guests = False  # whether the user's own code has run here
+    is_cut_short = False  # whether Ctrl-C ended a loop, whose finished part is the result
 
 
 def end_at_once() -> None:

@@ -34,15 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Watching:
-    """Looks at the modules of a suite, in this process or, of xdist, in each worker.
-
-    Attributes:
-        seen: as that of `ModuleWatch`, and `unseen`: the tests in which torch was first imported.
-    """
+    """Looks at the modules of a suite, in this process or, of xdist, in each worker."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._watch: Any = None
+        # As that of `ModuleWatch`, and `unseen`: the tests in which torch was first imported
         self.seen: defaultdict[str, dict[tuple[str, ...], None]] = defaultdict(dict)
 
     @pytest.hookimpl(wrapper=True)

@@ -32,13 +32,7 @@ class Blob:
 
 
 class OpcodeReader:
-    """Reads one opcode after the other.
-
-    Attributes:
-        start: offset of the last opcode read.
-        position: offset of the next one.
-        is_framed_badly: whether the last opcode, or its frame, crosses the end of a frame.
-    """
+    """Reads one opcode after the other. `start`: offset of the last one read; `position`: of the next one."""
 
     def __init__(self, file: IO[bytes], keeps_long: bool = False) -> None:
         """Take a file; `keeps_long`: return long arguments in full, as they may be values."""
@@ -48,7 +42,7 @@ class OpcodeReader:
         self._end = file.seek(0, 2)
         file.seek(self.position)
         self.n_read = 0  # without blobs
-        self.is_framed_badly = False
+        self.is_framed_badly = False  # whether the last opcode, or its frame, crosses the end of a frame
         self._frame_end = 0
 
     def read(self) -> tuple[int, Any]:

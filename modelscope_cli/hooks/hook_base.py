@@ -266,11 +266,7 @@ class BoundHook:
 
 
 class HookBase(Intervention):
-    """One active `--hook`; a subclass per kind.
-
-    Attributes:
-        tally: counts of the first session.
-    """
+    """One active `--hook`; a subclass per kind. `tally`: counts of the first session."""
 
     def __init__(self, target: BoundHook, current: HookPass) -> None:
         self.target = target

@@ -40,14 +40,11 @@ class _Running(threading.local):
 
 
 class ModuleWatch:
-    """Global hooks that are in place while a test runs.
-
-    Attributes:
-        seen: ordered sets of tuples. `marks`: test, and what it did; `tests`: those that ran a module; `facts`: the
-            class of an outermost module, kind and name; see `conclude` of the plug-in.
-    """
+    """Global hooks that are in place while a test runs."""
 
     def __init__(self) -> None:
+        # Ordered sets of tuples. `marks`: test, and what it did; `tests`: those that ran a module; `facts`: the
+        # class of an outermost module, kind and name; see `conclude` of the plug-in.
         self.seen: dict[str, dict[tuple[str, ...], None]] = {"marks": {}, "tests": {}, "facts": {}}
         self._n_runs: defaultdict[str, int] = defaultdict(int)
         self._known: dict[int, weakref.ref[nn.Module]] = {}  # outermost modules so far

@@ -29,18 +29,14 @@ _MOST_TRIED, _MOST_PREFIX = 16, 6
 
 
 class MisfitError(CannotRunError):
-    """A checkpoint that does not fit although it has to.
-
-    Attributes:
-        state: its tensors.
-        pairs: (shape in the model, shape in the checkpoint) of each mismatched tensor.
-    """
+    """A checkpoint that does not fit although it has to."""
 
     def __init__(
         self, message: str, hint: str, state: Mapping[str, Tensor], model_state: Mapping[str, Tensor]
     ) -> None:
         super().__init__(message, hint)
-        self.state = state
+        self.state = state  # its tensors
+        # (shape in the model, shape in the checkpoint) of each mismatched tensor
         self.pairs = {
             key: (tuple(model_state[key].shape), tuple(tensor.shape))
             for key, tensor in state.items()
@@ -169,12 +165,9 @@ def load_state(
         raise CannotRunError(message, "modelscope models   lists the names for --model")
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
-        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", _hint(file), state, own)
+        hint = f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
+        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint, state, own)
     return misfit.notices()
-
-
-def _hint(file: str) -> str:
-    return f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
 
 
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:

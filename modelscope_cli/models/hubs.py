@@ -35,17 +35,11 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class DescribedModel:
-    """A model of a hub.
+    """A model of a hub."""
 
-    Attributes:
-        model: `timm:NAME` or `hf:FOLDER`.
-        by: where this was read, in words.
-        model_args: `key=value`, as typed on the command line.
-    """
-
-    model: str
-    by: str
-    model_args: tuple[str, ...] = ()
+    model: str  # `timm:NAME` or `hf:FOLDER`
+    by: str  # where this was read, in words
+    model_args: tuple[str, ...] = ()  # `key=value`, as typed on the command line
 
     @property
     def is_whole(self) -> bool:
@@ -224,19 +218,12 @@ def _letters(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """What builds the models of a library that has no weights here.
+    """What builds the models of a library that has no weights here."""
 
-    Attributes:
-        package: as `pip install` names it.
-        spec: `module:attr`.
-        args: arguments that are given unless others are typed.
-        classes: the argument for the number of classes; empty without one.
-    """
-
-    package: str
-    spec: str
-    args: Mapping[str, Any]
-    classes: str = ""
+    package: str  # as `pip install` names it
+    spec: str  # `module:attr`
+    args: Mapping[str, Any]  # arguments that are given unless others are typed
+    classes: str = ""  # the argument for the number of classes; empty without one
 
     @property
     def _root(self) -> str:

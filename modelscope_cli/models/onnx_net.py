@@ -106,10 +106,6 @@ class OnnxNet(nn.Module):
     Layers have the names of the torch modules that nodes were exported from, where the file has them: a module with
     one node is a layer of this name, one with several is a part with a layer for each node. A part is called where
     its nodes follow one another and one value leaves it. A batch that the file does not take is run piece by piece.
-
-    Attributes:
-        model: the file.
-        input_shape: of one input without the batch, where the file has one input of fixed size; else None.
     """
 
     def __init__(self, model: OnnxModel, *, has_values: bool = True) -> None:
@@ -129,6 +125,7 @@ class OnnxNet(nn.Module):
 
     @property
     def input_shape(self) -> Shape | None:
+        """Of one input without the batch, where the file has one input of fixed size."""
         sizes = [one.shape for one in self.model.inputs]
         rest = sizes[0][1:] if len(sizes) == 1 and sizes[0] else ()
         return tuple(rest) if rest and all(isinstance(size, int) and size for size in rest) else None  # type: ignore[arg-type]

@@ -39,36 +39,26 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """All options about the model.
+    """All options about the model, `device` and `dtype` as typed."""
 
-    Attributes:
-        model: a torchvision name, a checkpoint of one, `timm:NAME`, `hf:NAME`, `package.module:attr` or
-            `path/to/file.py:attr`.
-        weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
-        checkpoint: a file with a state dict to load into the architecture.
-        key: key in the checkpoint, `state_dict_ema`; None for the state dict at its usual place.
-        strict: False if a checkpoint need not fit exactly; None or True if it must. True refuses broken images.
-        num_classes: classes of the head; None for the architecture's, or the checkpoint's, own.
-        model_args: `key=value` as typed, for the builder of the model.
-        device, dtype: as typed.
-        seed: of every random initialisation.
-        offline: never touch the network.
-        progress: show the progress of a download on stderr.
-        headers: of the checkpoint, if already read: see `recognise`.
-    """
-
+    # A torchvision name, a checkpoint of one, `timm:NAME`, `hf:NAME`, `package.module:attr` or
+    # `path/to/file.py:attr`
     model: str = "resnet34"
-    weights: str = "auto"
-    checkpoint: Path | None = None
-    key: str | None = None
+    weights: str = "auto"  # `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case
+    checkpoint: Path | None = None  # a file with a state dict to load into the architecture
+    key: str | None = None  # key in the checkpoint, `state_dict_ema`; None for the usual place
+    # False if a checkpoint need not fit exactly; None or True if it must. True refuses broken images.
     strict: bool | None = None
-    num_classes: int | None = None
-    model_args: tuple[str, ...] = ()
+    num_classes: int | None = (
+        None  # classes of the head; None for the architecture's, or the checkpoint's, own
+    )
+    model_args: tuple[str, ...] = ()  # `key=value` as typed, for the builder of the model
     device: str = "auto"
     dtype: str = "float32"
-    seed: int = 0
-    offline: bool = False
-    progress: bool = True
+    seed: int = 0  # of every random initialisation
+    offline: bool = False  # never touch the network
+    progress: bool = True  # show the progress of a download on stderr
+    # Those of the checkpoint, if already read: see `recognise`
     headers: Headers | None = field(default=None, compare=False, repr=False)
 
     @property

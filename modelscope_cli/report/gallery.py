@@ -83,21 +83,13 @@ TILE_CHANNELS = 9  # of a layer on the contact sheet
 
 @dataclass(frozen=True, slots=True)
 class MapLook:
-    """The style of feature maps.
+    """The style of feature maps."""
 
-    Attributes:
-        scale: `channel` or `layer`: the range of the colours.
-        cmap: a matplotlib colour map.
-        cell: pixels of a map's long side; None only enlarges small maps.
-        input_image: `(3, H, W)` uint8; None if the input was not an image.
-        is_overlay: draw the maps over the image instead of next to it.
-    """
-
-    scale: str
-    cmap: str
-    cell: int | None
-    input_image: Tensor | None = None
-    is_overlay: bool = False
+    scale: str  # `channel` or `layer`: the range of the colours
+    cmap: str  # a matplotlib colour map
+    cell: int | None  # pixels of a map's long side; None only enlarges small maps
+    input_image: Tensor | None = None  # `(3, H, W)` uint8; None if the input was not an image
+    is_overlay: bool = False  # draw the maps over the image instead of next to it
 
     @property
     def under(self) -> Tensor | None:

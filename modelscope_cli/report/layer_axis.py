@@ -213,9 +213,8 @@ class Panel:
             return
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, self._above(_LEGEND)), "borderaxespad": 0.0}
         handles = more.get("handles") or self.axes.get_legend_handles_labels()[0]
-        self.axes.legend(
-            **{**ABOVE, **place, **more, "ncols": _columns(len(handles))}, columnspacing=1.2, handlelength=1.6
-        )
+        columns = min(max(len(handles), 1), 2)
+        self.axes.legend(**{**ABOVE, **place, **more, "ncols": columns}, columnspacing=1.2, handlelength=1.6)
 
     def _above(self, inches: float) -> float:
         """Return a position above the panel in fractions of its height."""
@@ -223,10 +222,6 @@ class Panel:
 
     def _xy(self, places: Any, values: Any) -> tuple[Any, Any]:
         return (values, places) if self.is_down else (places, values)
-
-
-def _columns(n: int) -> int:
-    return 2 if n > 2 else max(n, 1)
 
 
 def layer_panels(

@@ -33,23 +33,17 @@ T = TypeVar("T")
 
 
 class _Settings:
-    """The command line, its start time, and its output options.
-
-    Attributes:
-        is_silent: another process prints everything except errors of this one.
-        has_output: something was written to stdout.
-        pace: the progress of the outermost loop that runs; None without one.
-        out: the stream of results while sys.stdout is what models print to; None outside `begin_work` to `end`.
-    """
+    """The command line, its start time, and its output options."""
 
     argv: tuple[str, ...] = ()
     started = 0.0
     is_quiet = False
     is_verbose = False
     is_debug = False
-    is_silent = False
-    has_output = False
-    pace: live.Pace | None = None
+    is_silent = False  # another process prints everything except errors of this one
+    has_output = False  # something was written to stdout
+    pace: live.Pace | None = None  # the progress of the outermost loop that runs; None without one
+    # The stream of results while sys.stdout is what models print to; None outside `begin_work` to `end`.
     out: IO[str] | None = None
 
 

@@ -24,16 +24,11 @@ from modelscope_cli.training.request import TrainRequest, as_tuple
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A model that may be changed: built for this training, or a copy of the caller's module.
-
-    Attributes:
-        shape: of one batch of inputs.
-        warnings: reasons why the result may be unreliable.
-    """
+    """A model that may be changed: built for this training, or a copy of the caller's module."""
 
     loaded: LoadedModel
-    shape: Shape
-    warnings: tuple[Notice, ...]
+    shape: Shape  # of one batch of inputs
+    warnings: tuple[Notice, ...]  # why the result may be unreliable
 
     @property
     def place(self) -> ModelPlace:

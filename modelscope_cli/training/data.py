@@ -218,24 +218,17 @@ class FolderImages(Dataset[Example]):
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Images to train on and to validate on. `LoaderData` has the same attributes and methods.
+    """Images to train on and to validate on. `LoaderData` has the same attributes and methods."""
 
-    Attributes:
-        source: description. `preprocessing`: of an image.
-        classes: their names, in the order of the labels; empty if unknown.
-        n_classes: number of scores the model needs; None to keep those it has.
-        starts_anew: whether every training sees the same batches.
-        unreadable: the files skipped so far, with their errors; grows while the data are read.
-    """
-
-    source: str
-    preprocessing: str
+    source: str  # a description
+    preprocessing: str  # of an image
     size: int
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # their names, in the order of the labels; empty if unknown
     training: Dataset[Example]
     held_out: Dataset[Example]
     n_training: int
     n_held_out: int
+    # Files skipped so far, with their errors; grows while the data are read.
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def batches(self, batch: int, seed: int) -> "Batches":

@@ -38,17 +38,7 @@ class OpenCall:
 
 
 class ForwardPass(threading.local):
-    """The running forward pass of this thread.
-
-    Attributes:
-        flagged: the model, if this pass belongs to a training.
-        model: the same if the pass is recorded, else None.
-        calls: of every module, by name.
-        has_functions: whether the functions between the layers are recorded.
-        is_training: whether the root is in training mode.
-        has_entered: whether the first layer with weights has been reached.
-        inside: the open modules inside the root of a pass that is not recorded.
-    """
+    """The running forward pass of this thread."""
 
     def __init__(self) -> None:
         self.open: list[OpenCall] = []
@@ -63,10 +53,16 @@ class ForwardPass(threading.local):
         has_functions: bool,
         frame: FrameType | None,
     ) -> None:
-        """Begin the pass of a root called in `frame`."""
+        """Begin the pass of a root called in `frame`.
+
+        Args:
+            flagged: the model, if this pass belongs to a training.
+            model: the same if the pass is recorded, else None.
+            has_functions: whether the functions between the layers are recorded.
+        """
         self.flagged, self.model, self.has_functions, self._frame = flagged, model, has_functions, frame
-        self.is_training, self.has_entered = True, False
-        self.inside: list[nn.Module] = []
+        self.is_training, self.has_entered = True, False  # the mode of the root; the first layer with weights
+        self.inside: list[nn.Module] = []  # open inside the root of a pass that is not recorded
         if flagged is not None:  # else neither is used
             self.calls, self.channels = Counter[str](), ChannelFinder()
 

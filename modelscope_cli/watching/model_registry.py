@@ -39,91 +39,68 @@ CallKey = tuple[str, int]  # name of a layer, number of the call
 
 @dataclass(slots=True, eq=False)
 class WatchedModel:
-    """A model that runs in the script.
+    """A model that runs in the script."""
 
-    Attributes:
-        label: its class, with `#2` for the second of that class.
-        step: optimizer steps its weights have seen.
-        is_recording: whether the current step is recorded.
-        is_followed: whether its passes are traced at all.
-        has_missed: whether steps just before this one were only counted.
-        sums: sums over the outputs, in the order of calls.
-        is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
-        has_run: whether it ran with gradients since the last backward pass.
-        flags: trace of the current step; `suspects`: the check of it, if it was not finite.
-        wanted: names of the layers of `--layer`; None for every innermost call.
-        called: the line of the script that runs it.
-        entering: inputs of the model and of its first layer with weights.
-        passes: in training mode and in evaluation mode since the last step, with gradients enabled.
-        trained_steps: steps after passes in training mode, and steps after passes in evaluation mode only.
-        frozen_modes: classes of layers that depend on the mode and were trained in evaluation mode.
-        norm_values: largest number of values a channel in a batch norm in training mode, and its batch size.
-        ran, severed: names of modules that were called, and of those whose output has no gradient.
-        dtypes: of the outputs.
-        has_trained: whether it ran with gradients in training mode.
-        evaluated: criteria applied without gradients, in training mode and in evaluation mode.
-        loose_modes: classes of layers that depend on the mode and were in training mode then.
-        outputs: of each recorded pass in training mode: whether all rows of the output are equal though those of
-            the input are not, the standard deviation over the rows, and that of their directions.
-        validated: mean and standard deviation of its input in evaluation mode without gradients, in the first
-            passes with a criterion; `seen`: in the last without; `n_seen`: number of recorded passes.
-        is_fed: whether gradients flow through its input, to another model or to the data itself.
-        is_only_fed: whether they flow to another model in every pass in training mode.
-        is_average: whether its class, or its wrapper, averages another model.
-        n_looked: runs without gradients, separated by backward passes; `looked_at`: backward passes before the
-            last.
-        n_made: recorded passes in training mode; `n_reached`: those whose output received a gradient.
-        makes_targets: whether it or a copy of it runs in most steps without a gradient or a criterion after it.
-        is_sampled: whether it got the same input again in evaluation mode without a backward pass in between.
-        exchanged: by the number of its call between two steps: how much the loss rises if the rows of the output
-            are exchanged, and the loss; see `exchanged_rows`.
-        probe: a few rows of each tensor of its first batch, for `find_leak`; None if it has other arguments.
-    """
-
-    label: str
+    label: str  # its class, with `#2` for the second of that class
     root: "weakref.ref[nn.Module]"
-    wanted: frozenset[str] | None = None
-    step: int = 0
-    is_recording: bool = True
-    is_followed: bool = True
-    has_missed: bool = False
-    is_stepped: bool = False
-    has_run: bool = False
-    sums: dict[CallKey, StepSums] = field(default_factory=dict)
+    wanted: frozenset[str] | None = None  # names of the layers of `--layer`; None for every innermost call
+    step: int = 0  # optimizer steps its weights have seen
+    is_recording: bool = True  # whether the current step is recorded
+    is_followed: bool = True  # whether its passes are traced at all
+    has_missed: bool = False  # whether steps just before this one were only counted
+    is_stepped: bool = False  # whether an optimizer of `torch.optim` has stepped its weights
+    has_run: bool = False  # with gradients since the last backward pass
+    sums: dict[CallKey, StepSums] = field(default_factory=dict)  # over the outputs, in the order of calls
     types: dict[CallKey, str] = field(default_factory=dict)
-    flags: FiniteFlags = field(default_factory=FiniteFlags)
-    suspects: Suspects | None = None
+    flags: FiniteFlags = field(default_factory=FiniteFlags)  # trace of the current step
+    suspects: Suspects | None = None  # the check of `flags`, if it was not finite
     eval_sums: dict[CallKey, StepSums] = field(default_factory=dict)
+    # Inputs of the model and of its first layer with weights.
     entering: dict[EnteringKey, EnteringSums] = field(default_factory=dict)
-    called: str | None = None
+    called: str | None = None  # the line of the script that runs it
+    # In training mode and in evaluation mode since the last step, with gradients enabled.
     passes: list[int] = field(default_factory=lambda: [0, 0])
+    # Steps after passes in training mode, and steps after passes in evaluation mode only.
     trained_steps: list[int] = field(default_factory=lambda: [0, 0])
     eval_since: int | None = None
+    # Classes of layers that depend on the mode and were trained in evaluation mode.
     frozen_modes: tuple[str, ...] = ()
+    # Largest number of values a channel in a batch norm in training mode, and its batch size.
     norm_values: tuple[int, int] | None = None
-    ran: set[str] = field(default_factory=set)
-    severed: set[str] = field(default_factory=set)
-    dtypes: set[str] = field(default_factory=set)
+    ran: set[str] = field(default_factory=set)  # names of modules that were called
+    severed: set[str] = field(default_factory=set)  # names of those whose output has no gradient
+    dtypes: set[str] = field(default_factory=set)  # of the outputs
     has_been_trained: bool = False
     has_run_without_gradients: bool = False
-    has_trained: bool = False
+    has_trained: bool = False  # it ran with gradients in training mode
+    # Criteria applied without gradients, in training mode and in evaluation mode.
     evaluated: list[int] = field(default_factory=lambda: [0, 0])
+    # Classes of layers that depend on the mode and were in training mode at an evaluation.
     loose_modes: tuple[str, ...] = ()
+    # Of each recorded pass in training mode: whether all rows of the output are equal though those of the
+    # input are not, the standard deviation over the rows, and that of their directions.
     outputs: list[Tensor] = field(default_factory=list)
+    # A few rows of each tensor of its first batch, for `find_leak`; None if it has other arguments.
     probe: tuple[Any, ...] | None = None
+    # Mean and standard deviation of its input in evaluation mode without gradients, in the first passes with
+    # a criterion.
     validated: list[Tensor] = field(default_factory=list)
-    seen: Tensor | None = None
-    n_seen: int = 0
-    is_fed: bool = False
-    is_only_fed: bool = True
-    is_average: bool = False
-    n_looked: int = 0
-    looked_at: int = -1
-    n_made: int = 0
-    n_reached: int = 0
+    seen: Tensor | None = None  # the same in the last pass without a criterion
+    n_seen: int = 0  # number of passes recorded for `validated` or `seen`
+    is_fed: bool = False  # whether gradients flow through its input, to another model or to the data itself
+    is_only_fed: bool = True  # whether they flow to another model in every pass in training mode
+    is_average: bool = False  # whether its class, or its wrapper, averages another model
+    n_looked: int = 0  # runs without gradients, separated by backward passes
+    looked_at: int = -1  # backward passes before the last such run
+    n_made: int = 0  # recorded passes in training mode
+    n_reached: int = 0  # those whose output received a gradient
+    # Whether it or a copy of it runs in most steps without a gradient or a criterion after it.
     makes_targets: bool = False
+    # Whether it got the same input again in evaluation mode without a backward pass in between.
     is_sampled: bool = False
     copies: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    # By the number of its call between two steps: how much the loss rises if the rows of the output are
+    # exchanged, and the loss; see `exchanged_rows`.
     exchanged: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     _before: tuple[int, Tensor] | None = None  # backward passes, and the last input in evaluation mode
 

@@ -113,25 +113,18 @@ def test_ctrl_c_in_a_forward(cwd, command):
 
 
 @pytest.mark.parametrize("out", ["new", "old"])
-def test_ctrl_c_while_pictures_are_written(cwd, samples, out):
+@pytest.mark.parametrize(("script", "command", "written"), [
+    (SLOW_DISK, "featuremaps -l type:Conv2d", "002_conv.png"),
+    (SLOW_REPORT, "grads", "parameters.csv"),
+])  # fmt: skip
+def test_ctrl_c_while_files_are_written(cwd, samples, script, command, written, out):
     (cwd / "old").mkdir()
-    (cwd / "old" / "002_conv.png").write_text("mine")
-    argv = f"featuremaps -m {samples}/tiny_resnet.py:TinyResNet -w none -l type:Conv2d --force --out {out}"
-    with started("-c", SLOW_DISK, *argv.split(), cwd=cwd) as process:
+    (cwd / "old" / written).write_text("mine")
+    argv = f"{command} -m {samples}/tiny_resnet.py:TinyResNet -w none --force --out {out}"
+    with started("-c", script, *argv.split(), cwd=cwd) as process:
         interrupt_when_reached(process, cwd.parent / "reached")
-    assert listing(cwd) == ["old", "old/002_conv.png"]
-    assert (cwd / "old" / "002_conv.png").read_text() == "mine"
-
-
-@pytest.mark.parametrize("out", ["new", "old"])
-def test_ctrl_c_while_a_report_is_written(cwd, samples, out):
-    (cwd / "old").mkdir()
-    (cwd / "old" / "parameters.csv").write_text("mine")
-    argv = f"grads -m {samples}/tiny_resnet.py:TinyResNet -w none --force --out {out}"
-    with started("-c", SLOW_REPORT, *argv.split(), cwd=cwd) as process:
-        interrupt_when_reached(process, cwd.parent / "reached")
-    assert listing(cwd) == ["old", "old/parameters.csv"]
-    assert (cwd / "old" / "parameters.csv").read_text() == "mine"
+    assert listing(cwd) == ["old", f"old/{written}"]
+    assert (cwd / "old" / written).read_text() == "mine"
 
 
 FORMATS = ["table", "tsv", "csv", "json", "markdown"]

@@ -48,12 +48,7 @@ class Candidate:
 
 
 class CandidateFinder(Observer):
-    """Collects the selected calls whose output can be replaced, in the order in which they finish.
-
-    Attributes:
-        found: the candidates of the last observed pass.
-        is_looking: whether passes are observed.
-    """
+    """Collects the selected calls whose output can be replaced, in the order in which they finish."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -61,8 +56,8 @@ class CandidateFinder(Observer):
 
     def look(self) -> None:
         """Start to observe, with an empty list."""
-        self.found: list[Candidate] = []
-        self.is_looking = True
+        self.found: list[Candidate] = []  # the candidates of the last observed pass
+        self.is_looking = True  # whether passes are observed
         self._channels = ChannelFinder()
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:

@@ -44,25 +44,18 @@ KIND = "attention"
 
 @dataclass(frozen=True, slots=True)
 class _AttentionMap:
-    """The attention of one call for the first image.
+    """The attention of one call for the first image."""
 
-    Attributes:
-        shape: of the weights: windows if there are several, heads, queries, keys.
-        received: `(heads, cells)` mean weight of each cell over the queries that have a position in the image; if
-            none has, over all queries, whose number is `n_queries` then.
-        rows: `(queries without a position, heads, cells)` weights, and `positions`: the indices of these queries.
-        notes: what was omitted or assembled.
-        problem: why it cannot be drawn.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of the weights: windows if there are several, heads, queries, keys
     grid: tuple[int, ...] = ()
+    # `(heads, cells)` mean weight of each cell over the queries that have a position in the image; if none has,
+    # over all queries, whose number is `n_queries` then
     received: Tensor | None = None
     n_queries: int = 0
-    rows: Tensor | None = None
-    positions: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
-    problem: str | None = None
+    rows: Tensor | None = None  # `(queries without a position, heads, cells)` weights
+    positions: tuple[int, ...] = ()  # the indices of these queries
+    notes: tuple[str, ...] = ()  # what was omitted or assembled
+    problem: str | None = None  # why it cannot be drawn
 
 
 def capture_attention(

@@ -10,15 +10,12 @@ from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 
 
 class FrameSplitter:
-    """Splits outputs into frames.
-
-    Attributes:
-        n_frames: of one input; an output may have fewer, each of which then covers several. 0 splits nothing.
-        n_images: of the current batch.
-    """
+    """Splits outputs into frames."""
 
     def __init__(self, n_frames: int) -> None:
-        self.n_frames, self.n_images = n_frames, 1
+        # Of one input; an output may have fewer, each of which then covers several. 0 splits nothing.
+        self.n_frames = n_frames
+        self.n_images = 1  # of the current batch
         self._grids: list[tuple[int, ...]] = []  # of outputs (N, C, T, H, W), for tokens made of them
 
     def split(self, path: str, output: Tensor, channel_dim: int | None) -> Iterator[tuple[str, Tensor]]:

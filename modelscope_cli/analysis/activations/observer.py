@@ -33,26 +33,22 @@ Key = tuple[str, int, str]  # layer name, call, path of the output
 
 @dataclass(slots=True)
 class Activation:
-    """Statistics of one output of one call.
-
-    Attributes:
-        channels: number of channels; None if there are none, or it varies between batches.
-        source: the output whose channels the layer passes on in every batch; None if they are its own.
-        quantiles: by name, after the last batch; None if not requested.
-        comoments: sums for the correlation between channels; None if not requested.
-        pending: moments of the current pass, still on the device.
-    """
+    """Statistics of one output of one call."""
 
     call: Call
     output: str
     shape: tuple[int, ...]
     dtype: str
-    channels: int | None
+    channels: int | None  # number of channels; None if there are none, or it varies between batches
     moments: Moments | None = None
+    # The output whose channels the layer passes on in every batch; None if they are its own
     source: Key | None = None
     problem: str | None = None
+    # By name, after the last batch; None if not requested
     quantiles: dict[str, float] | None = field(default=None, repr=False)
+    # Sums for the correlation between channels; None if not requested
     comoments: Comoments | None = field(default=None, repr=False)
+    # Moments of the current pass, still on the device
     pending: list[Callable[[], Moments]] = field(default_factory=list, repr=False)
 
     @property

@@ -33,35 +33,25 @@ _N_KEPT = 1 << 24  # values of outputs that are kept at once
 
 @dataclass(slots=True)
 class Divergence:
-    """What enters and leaves the first layer that diverges, on both sides.
-
-    Attributes:
-        modules: the layer; with the one folded into it before it.
-        name: of the layer whose row diverges; empty for the whole model.
-        a_in, b_in: the value that enters it in A and not in B, the `place`-th; those that enter it in B alone.
-        before: the outputs of the calls before it in A, by label, the latest last.
-        untested: the labels of layers that have no value in B.
-        between: values of B from those that are as in A to those that enter the layer.
-        weights: names of the tensors stored in B that the nodes of the layer use.
-        is_first: whether no layer with a value in B runs before it, also none that `--layer` leaves out.
-    """
+    """What enters and leaves the first layer that diverges, on both sides."""
 
     a: Side
-    name: str
-    modules: tuple[tuple[str, nn.Module], ...]
-    a_in: Tensor | None
+    name: str  # of the layer whose row diverges; empty for the whole model
+    modules: tuple[tuple[str, nn.Module], ...]  # the layer; with the one folded into it before it
+    a_in: Tensor | None  # the value that enters the layer in A and not in B, the `place`-th
     place: int
     a_out: Tensor | None
-    b_in: tuple[Tensor, ...]
+    b_in: tuple[Tensor, ...]  # those that enter it in B alone
     b_out: Tensor | None
+    # The outputs of the calls before it in A, by label, the latest last.
     before: tuple[tuple[str, str, Tensor], ...]
-    is_first: bool
+    is_first: bool  # no layer with a value in B runs before it, also none that `--layer` leaves out
     is_last: bool
     call: int
     args: Arguments
-    untested: frozenset[str]
-    between: tuple[Tensor, ...] = ()
-    weights: frozenset[str] = frozenset()
+    untested: frozenset[str]  # the labels of layers that have no value in B
+    between: tuple[Tensor, ...] = ()  # values of B from those that are as in A to those that enter the layer
+    weights: frozenset[str] = frozenset()  # names of the tensors stored in B that the nodes of the layer use
 
     @property
     def b_outs(self) -> tuple[Tensor, ...]:

@@ -88,18 +88,14 @@ _NO_LAYER = "--method integrated-gradients   needs no layer"
 
 
 class ModuleNames(Observer):
-    """Records which modules return the values of a traced pass.
-
-    Attributes:
-        followed: the trace that numbers the values; None between traces.
-    """
+    """Records which modules return the values of a traced pass."""
 
     def __init__(self) -> None:
         self.begin(None)
 
     def begin(self, followed: Dataflow | None) -> None:
         """Reset, and record the values numbered by `followed`."""
-        self.followed = followed
+        self.followed = followed  # None between traces
         self.returned_by: dict[int, list[Call]] = {}  # value -> the calls that return it, the innermost first
         self.norms: set[int] = set()
 

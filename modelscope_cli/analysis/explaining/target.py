@@ -18,19 +18,14 @@ _CONTRAST, _NEAREST = 0.6, 3  # weight and number of other classes; Zhang et al.
 
 @dataclass(frozen=True, slots=True)
 class ClassTarget:
-    """The logit of one class.
-
-    Attributes:
-        has_several: whether an image can have several classes (multi-label).
-        against: the class of the contrast; None for the three nearest.
-        is_contrast: whether the score is the logit minus 0.6 times that of other classes, as for Finer-CAM.
-    """
+    """The logit of one class."""
 
     reader: OutputReader
     index: int
     label: str | None = None
-    has_several: bool = False
-    against: int | None = None
+    has_several: bool = False  # whether an image can have several classes (multi-label)
+    against: int | None = None  # the class of the contrast; None for the three nearest
+    # Whether the score is the logit minus 0.6 times that of other classes, as for Finer-CAM
     is_contrast: bool = False
     n_classes: int = 0
     has_probability: ClassVar[bool] = True

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -58,9 +57,7 @@ class ScaledZeroInit:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for parameter, value in self._values:
             parameter.data = value
 

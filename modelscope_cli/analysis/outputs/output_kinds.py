@@ -69,21 +69,15 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class FollowedScore:
-    """The number per image that is followed while the model or the image is changed.
+    """The number per image that is followed while the model or the image is changed."""
 
-    Attributes:
-        words: description: `3 (cat)`, `box 0: dog`.
-        score: the number in another output for the same images, `(N,)`, with its graph.
-        probability: the same as 0..1; None where there is no such number.
-        classes: the class of each image; None if it has none.
-        is_at_peak: whether no other output has a higher score, so that its gradient is zero.
-    """
-
-    words: str
+    words: str  # description: `3 (cat)`, `box 0: dog`
+    # The number in another output for the same images, `(N,)`, with its graph
     score: "Callable[[OutputPart], Tensor]"
+    # The same as 0..1; None where there is no such number
     probability: "Callable[[OutputPart], Tensor] | None" = None
-    classes: tuple[int, ...] | None = None
-    is_at_peak: bool = False
+    classes: tuple[int, ...] | None = None  # the class of each image; None if it has none
+    is_at_peak: bool = False  # whether no other output has a higher score, so that its gradient is zero
 
 
 class OutputPart(ABC):

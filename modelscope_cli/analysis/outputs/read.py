@@ -48,21 +48,14 @@ _DIMENSIONS = {"classes": (2,), "segmentation": (4, 5), "depth": (3, 4), "embedd
 
 @dataclass(frozen=True, slots=True)
 class OutputReader:
-    """What is known of a model's output before it runs.
+    """What is known of a model's output before it runs."""
 
-    Attributes:
-        family: as in `LoadedModel`.
-        categories: the labels of the classes; None if unknown.
-        module: its configuration may state the number of classes, and whether it is multi-label.
-        wanted: the requested kind, `auto` for a guess.
-        _rows: by the path of a tensor `(N, C)`, what its values were in the first batch; see `_values_of`.
-    """
-
-    family: str
-    categories: Sequence[str] | None
-    module: nn.Module
-    wanted: str = "auto"
+    family: str  # as in `LoadedModel`
+    categories: Sequence[str] | None  # the labels of the classes; None if unknown
+    module: nn.Module  # its configuration may state the number of classes, and whether it is multi-label
+    wanted: str = "auto"  # the requested kind, `auto` for a guess
     _stated: ConfiguredOutputs = field(init=False)
+    # By the path of a tensor `(N, C)`, what its values were in the first batch; see `_values_of`
     _rows: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -166,19 +166,12 @@ def merged(cells: Cells) -> Cells | None:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The positions of the elements of a tensor.
+    """The positions of the elements of a tensor."""
 
-    Attributes:
-        cells: of the tensor itself; of a product of two tensors, of the rows of the first.
-        columns: of a product of two, of the columns of the second.
-        weights: of the output of a softmax, what the tracker's `weigh` returned.
-        mixed: of positions mixed along the last dimension, those before; they hold again for a result with as
-        many entries.
-    """
-
-    cells: Cells
-    columns: Cells | None = None
-    weights: Any = None
+    cells: Cells  # of the tensor itself; of a product of two tensors, of the rows of the first
+    columns: Cells | None = None  # of a product of two, of the columns of the second
+    weights: Any = None  # of the output of a softmax, what the tracker's `weigh` returned
+    # Of positions mixed along the last dimension, those before; they hold again for a result with as many entries
     mixed: Cells | None = None
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> "Positions":

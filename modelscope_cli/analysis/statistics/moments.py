@@ -44,19 +44,15 @@ def _index(value: float, exponent: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts over `[(first + i) * 2**exponent, (first + i + 1) * 2**exponent)` for `i` in `0..len(counts)-1`.
+    """Counts over `[(first + i) * 2**exponent, (first + i + 1) * 2**exponent)` for `i` in `0..len(counts)-1`."""
 
-    Attributes:
-        low, high: the true smallest and largest value, which decide the grid.
-        is_sampled: the counts come from an even sample of the values.
-    """
-
+    # low, high: the true smallest and largest value, which decide the grid
     low: float
     high: float
     exponent: int
     first: int
     counts: tuple[int, ...]
-    is_sampled: bool = False
+    is_sampled: bool = False  # the counts come from an even sample of the values
 
     def merge(self, other: Self) -> Self:
         """Return the histogram of both sets of values; exact, associative and commutative."""
@@ -76,25 +72,18 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which figures to compute besides mean, deviation, range and the counts of NaN and infinite values.
+    """Which figures to compute besides mean, deviation, range and the counts of NaN and infinite values."""
 
-    Attributes:
-        mad: the sum of |x - mean|.
-        zero, near_zero: counts of x == 0 and |x| < threshold.
-        threshold: what counts as near zero, in the unit of the values and rounded to their precision.
-        channels: which channels were ever alive.
-        histogram: counts over at most 64 bins.
-        channel_zeros: how many zeros each channel has; only with `channels`.
-        quantiles: of these names, `p50`; the first pass counts the leading digits of all values.
-    """
-
-    mad: bool = True
+    mad: bool = True  # the sum of |x - mean|
+    # zero, near_zero: counts of x == 0 and |x| < threshold
     zero: bool = True
     near_zero: bool = True
+    # What counts as near zero, in the unit of the values and rounded to their precision
     threshold: float = NEAR_ZERO
-    channels: bool = True
-    histogram: bool = True
-    channel_zeros: bool = False
+    channels: bool = True  # which channels were ever alive
+    histogram: bool = True  # counts over at most 64 bins
+    channel_zeros: bool = False  # how many zeros each channel has; only with `channels`
+    # Of these names, `p50`; the first pass counts the leading digits of all values
     quantiles: tuple[str, ...] = ()
 
 
@@ -105,35 +94,25 @@ RANGE_AND_ZEROS = replace(RANGE, zero=True)
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Moments of one tensor of one call, over all batches so far. Finite values only; others are counted.
+    """Moments of one tensor of one call, over all batches so far. Finite values only; others are counted."""
 
-    Attributes:
-        n: finite values seen.
-        mean: their mean; 0 where there are none.
-        m2: sum of squared deviations from `mean`.
-        low, high: smallest and largest; `inf` and `-inf` where there are none.
-        abs_deviation: sum of |x - mean|, None where unknown: it does not merge (the mean moves).
-        n_zero, n_near_zero, n_nan, n_inf: counts; the first two None where not asked for.
-        alive: per channel, whether any value was not zero; None where there are no channels.
-        histogram: None where not asked for or nothing finite was seen.
-        channel_zeros: per channel, how many values were zero; None where not asked for.
-        leading: counts of values per bucket, for quantiles; None where not asked for.
-    """
-
-    n: int
-    mean: float
-    m2: float
-    low: float
-    high: float
+    n: int  # finite values seen
+    mean: float  # of them; 0 where there are none
+    m2: float  # sum of squared deviations from `mean`
+    low: float  # the smallest; `inf` where there are none
+    high: float  # the largest; `-inf` where there are none
     n_nan: int = 0
     n_inf: int = 0
+    # Sum of |x - mean|; None where unknown: it does not merge (the mean moves).
     abs_deviation: float | None = None
-    n_zero: int | None = None
-    n_near_zero: int | None = None
+    n_zero: int | None = None  # None where not asked for
+    n_near_zero: int | None = None  # None where not asked for
+    # Per channel, whether any value was not zero; None where there are no channels.
     alive: tuple[bool, ...] | None = None
-    histogram: Histogram | None = None
+    histogram: Histogram | None = None  # None where not asked for or nothing finite was seen
+    # Per channel, how many values were zero; None where not asked for.
     channel_zeros: tuple[int, ...] | None = None
-    leading: ValueCounts | None = None
+    leading: ValueCounts | None = None  # counts of values per bucket, for quantiles; None where not asked for
 
     def merge(self, other: Self) -> Self:
         """Return the moments of both sets of values together."""

@@ -356,17 +356,13 @@ def _together(path: Path, results: list[Safety]) -> Safety:
     return Safety(
         file=str(path),
         rank=worst(one.rank for one in results),
-        suspects=tuple(_placed(suspect, file) for _, suspect, file in suspects),
+        suspects=tuple(replace(one, place=f"{file}, {one.place}") for _, one, file in suspects),
         weights_only=_ALL_LOADED if is_distributed else WeightsOnly(first.loads, tuple(names), first.reason),
         foreign=tuple(dict.fromkeys(name for one in results for name in one.foreign)),
         pickles=placed("pickles"),
         unread=placed("unread"),
         errors=placed("errors"),
     )
-
-
-def _placed(suspect: Suspect, file: str) -> Suspect:
-    return replace(suspect, place=f"{file}, {suspect.place}")
 
 
 def _not_read(path: Path, reason: str) -> Safety:

@@ -147,14 +147,11 @@ def draw_distributions(record: StatsRecord) -> Any:
     """
     rows = [row for row in record.layers if row.histogram and row.mean is not None]
     names = layer_names(map(label_of, rows))
-    figure, (densities, zeros) = layer_panels(_title(record), [names], [3, 1], 6.4)
+    title = f"{record.run.model.heading}, {counted(record.images, 'image')}"
+    figure, (densities, zeros) = layer_panels(title, [names], [3, 1], 6.4)
     _draw_densities(densities, rows)
     _draw_zeros(zeros, rows, record.near_zero)
     return figure
-
-
-def _title(record: StatsRecord) -> str:
-    return f"{record.run.model.heading}, {counted(record.images, 'image')}"
 
 
 def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:

@@ -19,14 +19,11 @@ _WIDE = 900  # pixels from which a small screen scrolls an image, so that its te
 
 
 class EmbeddedImages:
-    """The images in the folder of a result; none without a folder.
-
-    Attributes:
-        without_folder: encoded figures by file name, for a result that has no folder.
-    """
+    """The images in the folder of a result; none without a folder."""
 
     def __init__(self, folder: Path | None, without_folder: Mapping[str, bytes] | None = None) -> None:
-        self._folder, self.without_folder = folder, without_folder or {}
+        self._folder = folder
+        self.without_folder = without_folder or {}  # encoded figures by file name
         self._n_shown = 0
 
     def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:

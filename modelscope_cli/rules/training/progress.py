@@ -34,31 +34,19 @@ _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not
 
 @dataclass(frozen=True, slots=True)
 class LossCourse:
-    """The course of one loss.
-
-    Attributes:
-        start, end: means over the first and over the last steps; `start` is at most the first value plus its
-            noise.
-        first, lowest_end: the first value, and the lowest of the last values.
-        error: the standard error of `start` - `end`.
-        middle: the mean over a window in the middle of the run, as long as that of `end`.
-        least: the lowest mean over any window of that length.
-        n: steps with a finite loss.
-        has_broken: whether it became NaN or infinite and stayed so.
-        has_been_negative: whether it was below zero at any step.
-    """
+    """The course of one loss."""
 
     optimizer: str
-    first: float
-    start: float
-    end: float
-    lowest_end: float
-    middle: float
-    least: float
-    error: float
-    n: int
-    has_broken: bool
-    has_been_negative: bool
+    first: float  # the first value
+    start: float  # mean over the first steps; at most the first value plus its noise
+    end: float  # mean over the last steps
+    lowest_end: float  # the lowest of the last values
+    middle: float  # the mean over a window in the middle of the run, as long as that of `end`
+    least: float  # the lowest mean over any window of that length
+    error: float  # the standard error of `start` - `end`
+    n: int  # steps with a finite loss
+    has_broken: bool  # it became NaN or infinite and stayed so
+    has_been_negative: bool  # it was below zero at some step
 
     @property
     def has_fallen(self) -> bool | None:
