@@ -1,6 +1,7 @@
 """The long description and the links of the package page, which need the address of the repository.
 
-It is in PROJECT_URL, which the workflow of a release sets. Without it the links stay relative, as in a checkout.
+It is in PROJECT_URL, which the workflow of a release sets. Without it links into the repository become plain text
+and images are left out, since a package site has no files to which they could lead.
 """
 
 import os
@@ -10,7 +11,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^)\s]+)")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
 
 
 class PackagePage(MetadataHookInterface):
@@ -30,7 +31,9 @@ def with_absolute_links(text: str, address: str) -> str:
     """Return Markdown whose links lead to the repository, and whose images are loaded from there."""
 
     def absolute(match: re.Match[str]) -> str:
-        kind = "raw" if match[1].startswith("!") else "blob"
-        return f"{match[1]}{address}/{kind}/HEAD/{match[2]}"
+        mark, words, path = match.groups()
+        if not address:
+            return "" if mark else words
+        return f"{mark}[{words}]({address}/{'raw' if mark else 'blob'}/HEAD/{path})"
 
-    return _LINK.sub(absolute, text) if address else text
+    return _LINK.sub(absolute, text)

@@ -138,8 +138,8 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
         if any(pattern.matches(layer, False) for layer in layers):
             return None
         types = sorted({layer.type for layer in layers if pattern.is_inside_type_of(layer)})
-        reading = f"the types that contain it are used: {some(types)}"
-        return f"layer '{pattern.body}' is not the beginning of a layer type; {reading}" if types else None
+        what = f"'{pattern.body}' is neither a layer nor the beginning of a layer type"
+        return f"{what}; the types that contain it are used: {some(types)}" if types else None
     if not pattern.body:
         return None
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]

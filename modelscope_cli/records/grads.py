@@ -20,7 +20,7 @@ VANISHING = 1e-7
 EXPLODING = 1e6
 
 SCALE = "times the norm of the gradient at the model's output"
-VANISHING_SOURCE = "SageMaker Debugger, VanishingGradient: 1e-7, next to 1.2e-7, the resolution of float32"
+VANISHING_SOURCE = "SageMaker Debugger, VanishingGradient: 1e-7; the resolution of float32 is 1.2e-7"
 EXPLODING_SOURCE = (
     "own measurement: at most 7e4 over untrained networks of torchvision, the most in the deepest"
 )

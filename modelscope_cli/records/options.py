@@ -54,6 +54,8 @@ class Option:
 
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
+# Sequential colour maps of matplotlib, and two diverging ones.
+_COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r")
 OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
 MODES = ("auto", "eval", "train")
 _FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
@@ -262,7 +264,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         OPTIONS: {
             "channels": Option("LIST", shown=""),
             **_options("max_channels N >=1, strongest, scale channel|layer"),
-            "cmap": Option("NAME", completes="colour_maps"),
+            "cmap": Option("NAME", completes=_COLOUR_MAPS),
             "cell": Option("PIXELS", least=1, most=2048, shown="at least 96"),
             **_options("overlay, attention"),
             "top_images": Option("N", least=0, most=25, shown=""),

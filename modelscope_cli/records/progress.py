@@ -81,17 +81,15 @@ def tell(progress: Progress, notes: Iterable[str], warnings: Iterable["Notice"] 
 
 
 def spell_time(seconds: float) -> str:
-    """Return an estimated duration in words."""
-    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{max(seconds, 1):.0f} s"
+    """Return `40 s`, `3 min` or `1.5 h`, rounded."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def tell_more(progress: Progress, text: str) -> None:
     """Report a detail in one line if `progress` has a method `detail`."""
-    getattr(progress, "detail", _ignore)(text)
-
-
-def _ignore(text: str) -> None:
-    pass
+    getattr(progress, "detail", SILENT.note)(text)
 
 
 @contextmanager

@@ -46,7 +46,8 @@ class TrainingCurves:
 def curves_of(training: Trained) -> TrainingCurves:
     """Return the curves of a training; both figures and pages draw them."""
     losses, accuracy = _held_out(training) if isinstance(training, Training) else _criteria(training)
-    rates = [one for one in training.lr if one.group == 0 or _differs(one, training.lr)]
+    of_first = {one.optimizer: one.value for one in reversed(training.lr)}
+    rates = [one for one in training.lr if one.group == 0 or one.value != of_first[one.optimizer]]
     return TrainingCurves(
         _lines(training.loss, "training loss"), losses, _lines(rates, "learning rate"), accuracy
     )
@@ -75,10 +76,6 @@ def _criteria(record: WatchRecord) -> tuple[list[Line], list[Line]]:
         for n, (name, one) in enumerate(zip(names, scored, strict=True))
     ]
     return losses, accuracy
-
-
-def _differs(one: ScalarSeries, every: Sequence[ScalarSeries]) -> bool:
-    return one.value != next(other.value for other in every if other.optimizer == one.optimizer)
 
 
 def _lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:

@@ -48,7 +48,7 @@ def run(argv: list[str]) -> int:
     try:
         return _run(argv)
     except Exception as error:  # raised while another one was handled
-        return _crashed(error)
+        return _failed(error) if isinstance(error, ModelscopeError) else _crashed(error)
     finally:
         release_claims()
         _console.end()
@@ -57,10 +57,10 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        if not argv or (len(argv) == 1 and argv[0] in _AT_ONCE):
-            _console.write(_AT_ONCE[argv[0] if argv else "--help"]() + "\n")
+        if len(argv) == 1 and argv[0] in _AT_ONCE:
+            _console.write(_AT_ONCE[argv[0]]() + "\n")
             _console.flush()
-            return 0 if argv else USAGE
+            return 0
         from modelscope_cli.shell.typer_app import command_line
 
         if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
@@ -145,6 +145,9 @@ def _misused(error: Exception) -> int:
     """Report a command line that Typer could not parse."""
     from modelscope_cli.shell.hints import what_was_meant
 
+    if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
+        _console.write(f"{error}\n")
+        return USAGE
     message, hint = what_was_meant(error, _console.settings.argv)
     _console.fail(ModelscopeError(_shortened(message), _shortened(hint)))
     return USAGE

@@ -10,8 +10,6 @@ from modelscope_cli.models.names import model_names, timm_names
 LAYER_WORDS = ("conv", "linear", "norm", "relu", "pool", "type:")
 
 Complete = Callable[[str], list[str]]
-# Sequential colour maps of matplotlib, and two diverging ones.
-COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r")
 
 
 def one_of(*words: str) -> Complete:
@@ -62,10 +60,6 @@ def topics(incomplete: str) -> list[str]:
     from modelscope_cli.shell.overview import COMMANDS
 
     return _beginning(incomplete, ("model", "input", "output", "layers", "hooks", "agents", *COMMANDS))
-
-
-def colour_maps(incomplete: str) -> list[str]:
-    return _beginning(incomplete, COLOUR_MAPS)
 
 
 def hooks(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -23,6 +23,7 @@ from modelscope_cli.shell.live import (
     silence,
     take_every_character,
 )
+from modelscope_cli.shell.overview import COMMANDS, filled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -199,17 +200,7 @@ def _wrapped(text: str, label: str = "") -> str:
     text = plain(text)
     if not sys.stderr.isatty():
         return text
-    import textwrap
-
-    lines = textwrap.wrap(
-        text,
-        _console(sys.stderr).width,
-        initial_indent=" " * len(label),
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join(lines)[len(label) :]
+    return "\n".join(filled(text, " " * len(label), "  ", _console(sys.stderr).width))[len(label) :]
 
 
 def _styled(label: str, style: str, harmless: str) -> None:
@@ -248,13 +239,13 @@ def progress(description: str, total: int) -> Iterator["Progress | None"]:
         yield bar
 
 
-def track(description: str, items: Any, total: int) -> Iterator[Any]:
+def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:
     """Iterate over `items` with a progress bar; in a log with a line a minute."""
-    pace = live.Pace(description, total)
+    pace = live.Pace(what, total)
     settings.pace = settings.pace or (pace if total > 1 else None)
     is_heard = total > 1 and not (settings.is_quiet or settings.is_silent or is_drawn_over(sys.stderr))
     with (
-        progress(description, total) as bar,
+        progress(what, total) as bar,
         live.in_log(pace, note) if is_heard else contextlib.nullcontext(),
     ):
         for item in items:
@@ -270,10 +261,7 @@ def track(description: str, items: Any, total: int) -> Iterator[Any]:
 class _ConsoleProgress:
     """The console as the `Progress` of public functions."""
 
-    def track(self, items: Iterable[T], what: str, total: int) -> Iterator[T]:
-        return track(what, items, total)
-
-    note, detail = staticmethod(note), staticmethod(detail)
+    track, note, detail = staticmethod(track), staticmethod(note), staticmethod(detail)
     warn, say = staticmethod(warn), staticmethod(say)
 
 
@@ -321,7 +309,6 @@ def _writing() -> Iterator[None]:
 def cannot_write(reason: str | None) -> CannotRunError:
     """Return the error for a stdout that takes nothing more."""
     from modelscope_cli.shell.declared import options_of
-    from modelscope_cli.shell.overview import COMMANDS
 
     has_option = (
         settings.argv[:1] and settings.argv[0] in COMMANDS and "--output" in options_of(settings.argv[0])

@@ -92,7 +92,7 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
     for at, (word, value) in enumerate(pairwise([*argv[1:], ""]), 2):
         if not is_value and word.startswith("-") and word not in ("-", *options) and os.path.isfile(word):
             hint = _line([*argv[: at - 1], f"./{word}", *argv[at:]])
-            raise UsageError(f"'{word}' is a file, but a word that begins with - is read as options", hint)
+            raise UsageError(f"'{word}' is a file, but what begins with - is read as an option", hint)
         one = None if is_value else options.get(word)
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script
@@ -212,13 +212,10 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
         ):
             del before[use]  # an option that takes one value is given once
         line = [*before, *filter(None, candidate), *after[follows and (takes or not name) :]]
-        another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, options)), None)
+        long = (word.partition("=")[0] for word in line[1:] if word.startswith("--") and len(word) > 2)
+        another = next((word for word in long if word not in options), None)
         return (_with_option(another, line) if another else None) or line
     return None
-
-
-def _is_unknown(word: str, options: Mapping[str, Declared]) -> bool:
-    return word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in options
 
 
 def filled_in(hint: str, argv: Sequence[str], message: str) -> str:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+from modelscope_cli.records.progress import spell_time
+
 # ASCII replacements for the characters of tables and histograms.
 _IN_ASCII = {
     **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%#", strict=True)),
@@ -41,13 +43,6 @@ class _Closed(io.TextIOBase):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
-class _Unheard(io.TextIOBase):
-    """The stderr of a process that was started without one."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-
 def is_drawn_over(stream: IO[str]) -> bool:
     """Tell whether a line can be redrawn: on a terminal, unless it is a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -65,7 +60,9 @@ def take_every_character(stream: IO[str]) -> None:
 
 
 def open_closed() -> None:
-    """Replace streams that were closed at startup, which Python sets to None."""
+    """Replace streams that were closed at startup, which Python sets to None, or since then by a script."""
+    if sys.stdout is not None and sys.stdout.closed:
+        sys.stdout = None
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -73,7 +70,7 @@ def open_closed() -> None:
     os.close(number)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())
     sys.stdout = sys.stdout or _Closed()
-    sys.stderr = sys.stderr or _Unheard()
+    sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO())
 
 
 def silence(stream: IO[str]) -> None:
@@ -198,17 +195,10 @@ class Pace:
             seconds_left = elapsed / n_done * (self._total - n_done)
             if not self._has_estimate and seconds_left < self.LONG_S:
                 return None
-            text += f", about {duration(seconds_left)} left"
+            text += f", about {spell_time(seconds_left)} left"
             self._has_estimate = True
         self._next = now + self.EVERY_S
         return text
-
-
-def duration(seconds: float) -> str:
-    """Return `40 s`, `3 min` or `2 h`, rounded."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @contextlib.contextmanager

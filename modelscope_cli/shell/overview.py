@@ -91,11 +91,11 @@ def entry(label: str, about: str) -> Iterator[str]:
     yield from filled(about.replace("  [", " ["), start.ljust(_MARGIN), margin)
 
 
-def filled(text: str, first: str = "", rest: str = "") -> list[str]:
-    """Wrap a paragraph between words."""
+def filled(text: str, first: str = "", rest: str = "", at: int | None = None) -> list[str]:
+    """Wrap a paragraph between words, at the width of a page unless `at` another."""
     return textwrap.wrap(
         text,
-        width(),
+        width() if at is None else at,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,

@@ -88,6 +88,7 @@ def make_app(names: Collection[str] = COMMANDS) -> typer.Typer:
     app = typer.Typer(
         name="modelscope",
         help=ABOUT,
+        no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": [*HELP, HELP_ALL]},

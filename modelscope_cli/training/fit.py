@@ -3,7 +3,7 @@
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
@@ -36,9 +37,34 @@ from modelscope_cli.rules.training import judge_training
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import trainable
-from modelscope_cli.training.optim import make_optimizer, make_schedule
-from modelscope_cli.training.request import Variant
+from modelscope_cli.training.request import TrainRequest, Variant
 from modelscope_cli.training.runner import INTERRUPTED, Callback, Runner
+
+_MOMENTUM = 0.9
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], request: TrainRequest) -> torch.optim.Optimizer:
+    """Make the optimizer; momentum is 0.9."""
+    lr, decay = request.lr, request.weight_decay
+    if request.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
+    return torch.optim.SGD(
+        parameters,
+        lr=lr,
+        momentum=0.0 if request.optimizer == "sgd" else _MOMENTUM,
+        nesterov=request.optimizer == "nesterov",
+        weight_decay=decay,
+    )
+
+
+def make_schedule(optimizer: torch.optim.Optimizer, request: TrainRequest) -> LRScheduler | None:
+    """Make the schedule over all steps; None where the learning rate is constant."""
+    if request.schedule == "one-cycle":
+        return OneCycleLR(optimizer, request.lr, total_steps=request.steps)
+    if request.schedule == "cosine":
+        return CosineAnnealingLR(optimizer, request.steps)
+    return None
+
 
 Row = tuple[Moments, float | None]  # activations, norm of their gradient
 

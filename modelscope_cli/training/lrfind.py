@@ -214,9 +214,8 @@ def lrfind(
     from modelscope_cli.training.callbacks import On, to_place
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
-    from modelscope_cli.training.fit import classification_loss, forward_of
+    from modelscope_cli.training.fit import classification_loss, forward_of, make_optimizer
     from modelscope_cli.training.model import trainable
-    from modelscope_cli.training.optim import make_optimizer
     from modelscope_cli.training.save_restore import kept_random_states
 
     with kept_random_states():

@@ -8,8 +8,8 @@ from modelscope_cli.errors import afterwards
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import renderer
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.watching.first_images import save_first_images
 from modelscope_cli.watching.log import log_file
+from modelscope_cli.watching.model_inputs import save_first_images
 from modelscope_cli.watching.request import WatchRequest
 
 

@@ -214,7 +214,7 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
     if is_free or is_reward or any(_is_higher(own, noise) for own in rises):
         return None
     names = some(dict.fromkeys(label for label, _ in rows))
-    return f"the loss hardly rises if the samples of a batch exchange their outputs of {names}"
+    return f"the loss hardly rises when the outputs of {names} are shuffled over the samples of a batch"
 
 
 def _is_higher(rises: Sequence[float], noise: float) -> bool:

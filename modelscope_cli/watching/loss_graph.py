@@ -1,4 +1,4 @@
-"""Faults in the autograd graph of a hand-written loss: a sum over many values, shapes that were broadcast."""
+"""Faults in the autograd graph of a hand-written loss: sums, shapes that were broadcast, wrong signs."""
 
 import contextlib
 import math
@@ -42,11 +42,13 @@ _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {"NllLoss", "NllLoss2D", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy"}
 _TO_BE_SMALL |= {"BinaryCrossEntropyWithLogits"}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
-_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in (*_TO_BE_LARGE, "Overlap")}
+_SCORES = *_TO_BE_LARGE, "Overlap", "Cosine"
+_WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _SCORES}
 # Sign of a log-probability in it: logits minus their logsumexp are one.
 _OF_LIKELIHOODS = {"LogSoftmax": 1, "Logsumexp": -1, "NllLoss": -1, "BinaryCrossEntropyWithLogits": -1}
 _GROWING = ("Mul", "Pow", "Exp")
 _BOUNDS, _SCALED_RATIO = ("Minimum", "Maximum"), ("Mul", "Neg", "Clamp")
+_KEPT = ("Clone", "Expand", "ClampMin")
 _PROBABILITIES = ("Sigmoid", "Softmax")
 _PLAIN = {
     "Add",
@@ -86,20 +88,16 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
 
 @dataclass(slots=True)
 class LossHistory:
-    """What the graphs of the losses show over the steps of a run.
+    """What the graphs of the losses show over the steps of a run."""
 
-    Attributes:
-        n: number of losses.
-        factors: of losses with the wrong sign; that of a reward differs between steps.
-        divergences: of the posterior of a variational autoencoder from its prior, in nats.
-        rewards: by name: sums over variables of the script, one a policy gradient; `are_lowered`: whether the loss
-            lowers the probabilities of actions with higher rewards.
-    """
-
-    n: int = 0
+    n: int = 0  # number of losses
+    # Of losses with the wrong sign; that of a reward differs between steps
     factors: set[float] = field(default_factory=set)
+    # Of the posterior of a variational autoencoder from its prior, in nats
     divergences: list[Tensor] = field(default_factory=list)
+    # By name: sums over variables of the script, one a policy gradient
     rewards: dict[str, list[float]] = field(default_factory=dict)
+    # Whether the loss lowers the probabilities of actions with higher rewards
     are_lowered: list[bool] = field(default_factory=list)
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
@@ -143,13 +141,9 @@ class LossHistory:
         is_certain = changes and sum(self.are_lowered) >= _NEARLY_ALL * n
         if is_certain and max(changes.values()) < _SURE and changes[lowest] < -_SURE:
             sums = self.rewards[lowest]
-            words = (
-                f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls from"
-            )
-            yield RETURN_FALLS, f"{words} {_mean(sums[: n // 2]):.3g} to {_mean(sums[-3:]):.3g}"
-
-
-_mean = statistics.fmean
+            first, last = statistics.fmean(sums[: n // 2]), statistics.fmean(sums[-3:])
+            words = f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls"
+            yield RETURN_FALLS, f"{words} from {first:.3g} to {last:.3g}"
 
 
 def _rewards_in(frame: FrameType) -> Iterator[tuple[str, Tensor]]:
@@ -174,11 +168,10 @@ def _correlation(one: Tensor, other: Tensor) -> float:
 
 
 def _change(values: Sequence[float]) -> float:
-    """Return the difference of the last values from the first half, in standard errors; records get rarer."""
+    """Return the difference of the last values from the first half, in standard errors by that half."""
     first, last = values[: len(values) // 2], values[-max(len(values) // 8, 3) :]
-    deviation = max(statistics.stdev(first), statistics.stdev(last))
-    error = deviation * math.sqrt(1 / len(first) + 1 / len(last))
-    return (_mean(last) - _mean(first)) / error if error else 0.0
+    error = statistics.stdev(first) * math.sqrt(1 / len(first) + 1 / len(last))
+    return (statistics.fmean(last) - statistics.fmean(first)) / error if error else 0.0
 
 
 def summed_over(loss: Tensor) -> int:
@@ -279,8 +272,8 @@ def _kind_of(node: Any) -> str:
 def has_wrong_sign(loss: Tensor) -> float | None:
     """Return the factor of a loss that its steps make worse, such as -1 of a criterion; None for any other.
 
-    All terms are the negative of a criterion or of a divergence, or a log-probability or an overlap without a minus
-    sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
+    All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
+    without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
     """
     terms = _terms_of(loss)
     for term in terms:
@@ -289,7 +282,7 @@ def has_wrong_sign(loss: Tensor) -> float | None:
             return term.factor
     if (divergence := _divergence_in(terms)) is not None and divergence[0] < 0:
         return divergence[0]
-    kinds = {("Overlap" if _is_overlap(term.node) else term.kind, term.factor < 0) for term in terms}
+    kinds = {(_score_of(term.node) or term.kind, term.factor < 0) for term in terms}
     is_weighted = len({term.factor for term in terms}) > 1 and terms[0].kind in _TO_BE_LARGE  # by rewards
     return terms[0].factor if len(kinds) == 1 and kinds <= _WRONG and not is_weighted else None
 
@@ -388,6 +381,15 @@ def _is_clipped(node: Any) -> bool:
     return len(sides) == 2 and sorted(n_clamped) == [False, True] and bool(ratios[0] & ratios[1])
 
 
+def _score_of(node: Any) -> str | None:
+    """Name a score that is to be large: an overlap, or the cosine to a constant; None for any other node."""
+    inputs = _inputs(node)
+    if _kind_of(node) == "Mul" and len(inputs) == 1 and _kind_of(inputs[0][0]) == "Div":
+        norm = _nodes_behind(_inputs(inputs[0][0])[-1][0], _KEPT)
+        return "Cosine" if "LinalgVectorNorm" in map(_kind_of, norm) else None
+    return "Overlap" if _is_overlap(node) else None
+
+
 def _is_overlap(node: Any) -> bool:
     """Tell whether a node is a Dice, Jaccard or Tversky score of probabilities: `2 (p t) / (p + t)`."""
     if _kind_of(node) != "Div" or len(_inputs(node)) != 2:
@@ -427,7 +429,8 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
             logarithms = [
                 one for one in terms if one.kind == "Log" and _inputs(one.node)[0] in (inner, term.edge)
             ]
-            if _kind_of(inner[0]) == "Div" and not _is_by_one(inner[0]):
+            scale = saved_in(inner[0], "other") if _kind_of(inner[0]) == "Div" else None
+            if scale is not None and not (scale == 1).all():
                 continue  # from another distribution
         else:
             continue
@@ -440,11 +443,6 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
                 with torch.no_grad():
                     return term.factor, (mean**2 + variance - 1 - variance.log()).sum() / 2 / len(mean)
     return None
-
-
-def _is_by_one(node: Any) -> bool:
-    other = saved_in(node, "other")
-    return other is not None and bool((other == 1).all())
 
 
 def slopes_by_log_probability(loss: Tensor) -> Tensor | None:

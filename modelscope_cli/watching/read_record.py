@@ -79,7 +79,7 @@ def _without_steps(end: Entry) -> str:
     if models := [str(model) for model in end.get("models", ())]:
         return f"{ran}, but no step was seen: no parameter of {some(models)} was seen to change"
     why = "no model was seen to run (it is compiled, or is not an nn.Module)"
-    return f"{ran}, but no optimizer of torch.optim was seen to step, and {why}: its steps are unknown"
+    return f"{ran}, but no step of an optimizer of torch.optim was seen, and {why}"
 
 
 def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[Notice]:

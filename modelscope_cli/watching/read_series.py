@@ -81,8 +81,9 @@ class FactsLog:
         self.schedules |= {(one["schedule"], one["made"]): ScheduleFacts(**one) for one in entry["schedules"]}
         self.idle |= dict.fromkeys((kind, place) for kind, place in entry["idle"])
         self.stated |= {
-            (model, name): (tuple(shape), ParameterFacts(*values))
+            (model, name): (tuple(shape), replace(facts, start_rms=float(facts.start_rms)))  # may be NaN
             for model, name, shape, *values in entry["parameters"]
+            for facts in (ParameterFacts(*values),)
         }
 
     def describe(self, kind: str, entry: Entry) -> Described:
@@ -244,10 +245,12 @@ class RankLog:
         elif kind == "birth":
             self.births.append(Birth(**entry))
         elif kind == "layer":
-            layer = self._by_id[entry["id"]] = _layer_key(*entry["key"])
+            model, name, call = entry["key"]
+            layer = self._by_id[entry["id"]] = model, name, int(call)
             self.types[layer] = entry["type"]
         elif kind == "parameter":
-            parameter = self._by_id[entry["id"]] = _parameter_key(*entry["key"])
+            model, name = entry["key"]
+            parameter = self._by_id[entry["id"]] = model, name
             self.trained[parameter] = entry["optimizer"], tuple(entry["shape"])
             if entry.get("sharded"):
                 self.sharded.add(parameter)
@@ -371,14 +374,6 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
     )
 
 
-def _layer_key(model: str, name: str, call: int) -> LayerKey:
-    return model, name, int(call)
-
-
-def _parameter_key(model: str, name: str) -> ParameterKey:
-    return model, name
-
-
 def _sums(values: list[Any]) -> Sums:
     n, mean, m2, n_zero, n_near, n_nan, n_inf, squares, first, used, *more = values
     alive, saturated = more or (None, None)
@@ -398,11 +393,7 @@ def _sums(values: list[Any]) -> Sums:
         raise ValueError("a histogram of another size")
     counts = [0] * first + used
     counts += [0] * (N_BINS + 2 - len(counts))
-    return Sums(moments, tuple(counts), number(squares), _pair(*saturated) if saturated else None)
-
-
-def _pair(count: int, total: int) -> tuple[int, int]:
-    return count, total
+    return Sums(moments, tuple(counts), number(squares), (saturated[0], saturated[1]) if saturated else None)
 
 
 def merge(parts: list[Sums]) -> Sums:

@@ -38,7 +38,7 @@ from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gr
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches, is_recorded
 from modelscope_cli.watching.source_location import place_of_caller
-from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport
+from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport, is_running
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
@@ -163,7 +163,7 @@ class Recorder:
         self._is_told = True
         if not self._means(optimizer):
             return
-        self._stepping = [step for step in self._stepping if step.is_running()]
+        self._stepping = [step for step in self._stepping if is_running(step.frame)]
         self._passes.forget_broken()
         self._stepping.append(OpenStep(sys._getframe(1)))
         if len(self._stepping) == 1:

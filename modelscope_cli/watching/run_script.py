@@ -1,10 +1,11 @@
 """Run a script under a recorder, alone or as one of several ranks, and report on it."""
 
+import atexit
 import gc
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
                 redraw=Redraw.every(5, live_progress.redraw if live_progress and ranks.is_first else None),
             )
             try:
-                with watcher.recorder.installed():
+                with _returning(), watcher.recorder.installed():
                     code = script.run((live_progress or SILENT).relay)
             except StopScript as stop:
                 code, refusal = stop.exit_code, stop.refusal
@@ -95,6 +96,25 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         return conclude(record, folder if is_kept else None, request)
 
 
+def _enter(folder: str) -> None:
+    with suppress(OSError):  # it is gone
+        os.chdir(folder)
+
+
+@contextmanager
+def _returning() -> Iterator[None]:
+    """Go back to where the run began and its files are; what the script does at exit runs in its own folder."""
+    home = os.getcwd()
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # its folder is gone
+            theirs = os.getcwd()
+            if theirs != home:
+                atexit.register(_enter, theirs)
+        _enter(home)
+
+
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
     for rank in wait_for_others(folder, ranks, WAIT_FOR_RANKS_S) if folder is not None else ():
         progress.warn(f"rank {rank} has not finished; the report has what it wrote so far")
@@ -107,7 +127,7 @@ def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
         output.begun()
     else:
         wait_for_first(folder, ranks, force)
-    return log_file(folder, ranks.rank)
+    return log_file(folder.absolute(), ranks.rank)
 
 
 @contextmanager

@@ -26,28 +26,22 @@ ParameterRow = tuple[str, str, Tensor, Figures]  # model, name, the tensor itsel
 
 @dataclass(slots=True)
 class StepReport:
-    """The measurements of one optimizer step.
-
-    Attributes:
-        step: counted from 0, by this optimizer.
-        ms: since the end of the previous step; None for the first.
-        is_recorded: whether layers and parameters were recorded.
-        criteria: sums over the inputs of the losses; `evaluated`: those of evaluation since the previous step.
-        replicas: checksums to compare ranks; None in a single process.
-    """
+    """The measurements of one optimizer step."""
 
     optimizer: str
-    step: int
+    step: int  # counted from 0, by this optimizer
     loss: float | None
     lr: list[float]
-    ms: float | None
-    is_recorded: bool
+    ms: float | None  # since the end of the previous step; None for the first
+    is_recorded: bool  # whether layers and parameters were recorded
     layers: list[LayerRow] = field(default_factory=list)
     parameters: list[ParameterRow] = field(default_factory=list)
     entering: list[tuple[str, EnteringKey, Entering]] = field(default_factory=list)
+    # Sums over the inputs of the losses
     criteria: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
+    # Those of evaluation since the previous step
     evaluated: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
-    replicas: ReplicaReport | None = None
+    replicas: ReplicaReport | None = None  # checksums to compare ranks; None in a single process
 
 
 class Listener(Protocol):
@@ -80,22 +74,14 @@ class OpenStep:
     frame: FrameType
     watch: StepWatch | None = None
 
-    def is_running(self) -> bool:
-        return is_running(self.frame)
-
 
 @dataclass(slots=True)
 class Clock:
-    """An optimizer that has stepped; its label is its class, with `#2` for the second of that class.
-
-    Attributes:
-        cycle: the history of its gradients, which outlives it.
-        facts: the last facts about it.
-    """
+    """An optimizer that has stepped; its label is its class, with `#2` for the second of that class."""
 
     optimizer: "weakref.ref[Stepper]"
     label: str
-    cycle: Cycle
+    cycle: Cycle  # the history of its gradients, which outlives it
     step: int = 0
     ended: float = 0.0
     is_due: bool = False  # the next step is recorded, as the previous one was not finite
@@ -104,7 +90,7 @@ class Clock:
     decided: tuple[int, bool] = (-1, False)  # the current step, and whether it is recorded
     was_finite: bool = True
     rates: list[float] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # the last facts about it
 
     def take_facts(self, bookkeeper: Bookkeeper) -> None:
         """Update the facts about the optimizer, if it still exists."""

@@ -95,7 +95,7 @@ def _wandb(module: Any, where: str, run: Tracked) -> str:
         project=where or "modelscope", name=run.name, mode=mode, settings=module.Settings(silent=True)
     )
     there.define_metric("modelscope/*", step_metric="modelscope/step")
-    for step, values in _by_step(run, lambda counts, edges: module.Histogram(np_histogram=(counts, edges))):
+    for step, values in _by_step(run, module.Histogram):
         there.log({"modelscope/step": step, **values})
     there.log({"modelscope/page": module.Html(run.page, inject=False)})
     there.summary["modelscope/verdict"] = run.verdict
@@ -108,7 +108,7 @@ def _wandb(module: Any, where: str, run: Tracked) -> str:
 def _trackio(module: Any, where: str, run: Tracked) -> str:
     project = where or "modelscope"
     module.init(project=project, name=run.name, auto_log_gpu=False, auto_log_cpu=False)
-    for step, values in _by_step(run, lambda counts, edges: module.Histogram(np_histogram=(counts, edges))):
+    for step, values in _by_step(run, module.Histogram):
         module.log(values, step=step)
     module.log({"modelscope/verdict": module.Markdown(run.verdict)}, step=max(run.numbers, default=0))
     with tempfile.TemporaryDirectory() as folder:
@@ -133,14 +133,14 @@ def _mlflow(module: Any, where: str, run: Tracked) -> str:
 
 
 def _by_step(
-    run: Tracked, histogram: Callable[[tuple[int, ...], tuple[float, ...]], Any] | None = None
+    run: Tracked, histogram: Callable[..., Any] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each step with its numbers and histograms, named so that the numbers of the script stay apart."""
     for step in sorted({*run.numbers, *run.histograms}):
         values: dict[str, Any] = dict(run.numbers.get(step, {}))
         if histogram is not None:
             for name, (counts, edges) in run.histograms.get(step, {}).items():
-                values[name] = histogram(counts, (0.0, *edges))
+                values[name] = histogram(np_histogram=(counts, (0.0, *edges)))
         yield step, {f"modelscope/{name}": value for name, value in values.items()}
 
 

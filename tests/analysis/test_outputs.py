@@ -409,7 +409,7 @@ def test_a_number_of_every_image(typed):
 def test_with_an_index_for_every_dimension_the_first_is_the_image():
     answer = read({"key": SCORES[:1]}, n_images=1)
     assert float(answer.follow(parse_aim("logit:key[0,1]"), None).score(answer)) == float(SCORES[0, 1])
-    with pytest.raises(UsageError, match="names one image of 2"):
+    with pytest.raises(UsageError, match="chooses one of 2 images"):
         read({"key": SCORES}).follow(parse_aim("logit:key[0,1]"), None)
     for outside in ("logit:key[3]", "logit:key[1,1]", "logit:key[0,0,0]"):
         with pytest.raises(UsageError, match="is outside 'key', whose shape is 1x3"):

@@ -9,6 +9,7 @@ from queue import Queue
 
 import pytest
 
+from modelscope_cli.records.progress import spell_time
 from modelscope_cli.shell import console, live
 
 SCRIPT = """
@@ -152,4 +153,4 @@ def test_a_log_says_once_what_a_command_does_that_has_no_loop(monkeypatch, capsy
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h")])
 def test_a_duration_is_rounded(seconds, words):
-    assert live.duration(seconds) == words
+    assert spell_time(seconds) == words

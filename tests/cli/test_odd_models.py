@@ -1,6 +1,9 @@
 """Models that print, have no gradients or return NaN, and runs that are not continued."""
 
+import json
+
 import pytest
+import warm
 from safetensors.torch import load_file, save_file
 
 MODELS = """
@@ -60,3 +63,33 @@ def test_what_a_model_prints_is_not_part_of_the_result(run, cwd, line):
     outcome = run(f"{line} --model net.py:Net")
     assert outcome.json["model"]["class"] == "Net"
     assert "shape torch.Size([" in outcome.err
+
+
+LOOP = """
+import os, sys, torch
+from torch import nn
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{}
+for _ in range(3):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))).backward()
+    optimizer.step()
+{}
+"""
+ODD_SCRIPTS = {
+    "another folder": ("os.mkdir('other'); os.chdir('other')", ""),
+    "no folder": ("os.mkdir('other'); os.chdir('other'); os.rmdir(os.getcwd())", ""),
+    "closed stdout": ("", "sys.stdout.close()"),
+    "NaN at the start": ("nn.init.constant_(model.weight, torch.nan)", ""),
+}
+
+
+@pytest.mark.parametrize("name", ODD_SCRIPTS)
+def test_a_script_that_changes_its_surroundings_is_recorded(cwd, name):
+    (cwd / "loop.py").write_text(LOOP.format(*ODD_SCRIPTS[name]))
+    done = warm.run("-m", "modelscope_cli", "watch", "--html", "page.html", "loop.py", cwd=cwd)
+    assert (done.returncode, "bug" in done.stderr) == (0, False), done.stderr
+    assert json.loads((cwd / "runs" / "watch-loop" / "report.json").read_text())["steps"] == 3
+    assert (cwd / "page.html").exists()
+    assert not (cwd / "other" / "runs").exists()

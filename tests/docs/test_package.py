@@ -62,11 +62,14 @@ def test_every_link_of_the_long_description_is_absolute_and_leads_somewhere(page
     assert metadata["urls"]["Repository"] == ADDRESS
 
 
-def test_without_an_address_nothing_is_made_up(page, monkeypatch):
+def test_without_an_address_no_link_leads_nowhere(page, monkeypatch):
     monkeypatch.delenv("PROJECT_URL", raising=False)
     metadata = metadata_of(page)
     assert metadata["urls"] == {}
-    assert metadata["readme"]["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    text = metadata["readme"]["text"]
+    assert [link for link in links_of(metadata) if not link.startswith("https://")] == []
+    assert "| What is in this model, and what does each layer cost? | `modelscope summary` |" in text
+    assert "docs/pictures" not in text
 
 
 def test_the_recipe_of_conda_has_the_requirements_of_the_package():

@@ -6,7 +6,7 @@ from tolerance import close
 from torch import nn
 
 from modelscope_cli.training.callbacks import On, StepLimit, UserCallback
-from modelscope_cli.training.optim import make_optimizer, make_schedule
+from modelscope_cli.training.fit import make_optimizer, make_schedule
 from modelscope_cli.training.request import TrainRequest
 from modelscope_cli.training.runner import Callback, CancelBatch, CancelEpoch, CancelFit, Runner
 

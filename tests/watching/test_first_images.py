@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.watching.first_images import FILE, FirstImages, save_first_images
+from modelscope_cli.watching.model_inputs import FILE, FirstImages, save_first_images
 
 
 def pixels(png):

@@ -158,6 +158,14 @@ SIGNS = {
     "two of them, subtracted": (lambda x: 1.5 - (dice(x.sigmoid()) + 0.5 * dice(x.softmax(1))), False),
     "a Jaccard score": (lambda x: jaccard(x.sigmoid()), True),
     "one minus a Jaccard score": (lambda x: 1 - jaccard(x.sigmoid()), False),
+    "a cosine": (lambda x: F.cosine_similarity(x, MASK + 1).mean(), True),
+    "minus a cosine": (lambda x: 2 - 2 * F.cosine_similarity(x, MASK + 1).mean(), False),
+    "a product of directions": (
+        lambda x: (F.normalize(x, dim=1) * F.normalize(MASK + 1)).sum(1).mean(),
+        True,
+    ),
+    "a cosine to another output": (lambda x: F.cosine_similarity(x, x.sin()).mean(), False),
+    "cosines of both signs": (lambda x: dice(x.sigmoid()) - F.cosine_similarity(x, MASK + 1).mean(), False),
     "a weighted mean of costs": (lambda x: (x.sigmoid() * MASK).sum() / x.sigmoid().sum(), False),
     "costs by attention": (lambda x: (x.softmax(1) * MASK).sum(1).mean(), False),
     "PPO": (lambda x: -torch.min(*surrogates(x)).mean() + 0.5 * zeros(x), False),
@@ -317,7 +325,7 @@ def test_without_shapes_nothing_is_claimed(prediction, monkeypatch):
 
 
 def test_without_the_factor_of_a_product_no_sign_is_claimed():
-    node = SimpleNamespace(name=lambda: "MulBackward0", next_functions=[(SimpleNamespace(), 0)])
+    node = SimpleNamespace(name=lambda: "MulBackward0", next_functions=[(SimpleNamespace(name=str), 0)])
     assert has_wrong_sign(SimpleNamespace(grad_fn=node)) is None
 
 

@@ -13,8 +13,7 @@ from modelscope_cli.records.training_facts import MemoryFacts, TimeFacts
 from modelscope_cli.records.watch import TrainingFacts
 from modelscope_cli.rules.training import RULES
 from modelscope_cli.watching import step_time
-from modelscope_cli.watching.memory_growth import MemoryGrowth, bytes_in_use
-from modelscope_cli.watching.step_time import StepTime
+from modelscope_cli.watching.step_time import MemoryGrowth, StepTime, bytes_in_use
 
 
 class Clock:

@@ -169,7 +169,7 @@ def _indices(aim: TargetSpec, path: str, shape: torch.Size, n_images: int) -> tu
         if n_images > 1:
             within = ",".join(map(str, index[1:])) or "0"
             raise UsageError(
-                f"'--target {aim.typed}' names one image of {n_images}, and a target is one number for each image",
+                f"'--target {aim.typed}' chooses one of {n_images} images, but a target belongs to each image",
                 f"--target 'logit:{path}[{within}]'",
             )
         if index[0] not in (0, -1):

@@ -154,7 +154,7 @@ def predict(
             if each is None or blocks.out is not None:
                 predictions += part.predictions
     hooks = subject.conclude()
-    subject.warn((*_of_nan(n_nan), *blocks.warnings(), *(judge.warnings() if judge is not None else ())))
+    subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else _of_nan(n_nan))))
     record = replace(
         record,
         run=subject.run(),

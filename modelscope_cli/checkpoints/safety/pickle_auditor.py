@@ -128,9 +128,8 @@ class PickleAuditor:
             )
         elif isinstance(callee, Opaque | Persistent):
             name = callee.name if isinstance(callee, Opaque) else "something outside the pickle"
-            self._danger(
-                name, "returned the called function, which cannot be determined", callee, args, position
-            )
+            reason = "returned a function that is then called; which one cannot be determined"
+            self._danger(name, reason, callee, args, position)
 
     def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
         if isinstance(target, Global):
@@ -138,7 +137,7 @@ class PickleAuditor:
         elif isinstance(target, Persistent) or (isinstance(target, Opaque) and "._rebuild_" in target.name):
             self.strange("values written into a tensor by the pickle", position)
         elif isinstance(target, Opaque) and is_reached(target):
-            reason = "returned the changed object, which cannot be determined"
+            reason = "returned an object that is then changed; which one cannot be determined"
             self._danger(target.name, reason, target, (items,), position)
         elif isinstance(target, Opaque) and self._rank(target) != KNOWN:
             if target.state is not None:
@@ -288,7 +287,7 @@ class PickleAuditor:
         if not isinstance(target, Opaque):
             return
         if is_reached(target):
-            reason = "returned an object that is given attributes, and cannot be determined"
+            reason = "returned an object that is then given attributes; which one cannot be determined"
             self._danger(target.name, reason, target, (state,), position)
         elif target.name in PARTIALS:
             ranked = CALL_RULES[target.name](state if isinstance(state, tuple) else ())

@@ -27,9 +27,9 @@ _INPUT = (
     "ImageNet."
 )
 _OUTPUT = (
-    "Results go to stdout, everything else to stderr: a table on a terminal, tab-separated values in a "
-    "pipe. Existing files are overwritten only with --force. The exit code is 0; 1 if a check fails or two "
-    "things differ; 2 for a usage error; 4 if the command cannot run; 130 after Ctrl-C."
+    "Results go to stdout, as a table on a terminal and as tab-separated values in a pipe; everything else, also "
+    "what your model prints, goes to stderr. Existing files are overwritten only with --force. The exit code is 0; "
+    "1 if a check fails or two things differ; 2 for a usage error; 4 if the command cannot run; 130 after Ctrl-C."
 )
 _LAYERS = {
     "layer1.0.conv1": "exactly this layer; layer1.0.relu#1 is its second call only",

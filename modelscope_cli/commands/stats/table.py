@@ -49,7 +49,7 @@ def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
     """Return the fact about the narrowest head for the other tables."""
     least = min(rows, key=lambda row: _share(row) or 0.0)
     share = numbers.percent(_share(least))
-    fact = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
+    fact = f"narrowest: {_label(least)} head {least.head}, entropy {share} of its maximum, log(keys)"
     return "attention", f"{len(rows)} heads; {fact}  (--table attention)"
 
 
@@ -67,15 +67,13 @@ def _spread(row: ActivationStats) -> str:
     return numbers.bars([bins.count(index) for index in range(_N_BINS)]) if shares else ""
 
 
-def _inherited(row: ActivationStats) -> str:
-    return str(row.dead_inherited or "")
-
-
 CHANNEL_COLUMNS = (
     Column("name", "layer", output_label_of, is_number=False, rank=0),
     *field_columns(ActivationStats, "type channels"),
     *field_columns(ActivationStats, "dead", text=lambda r: f"{r.dead_channels or ''}"),
-    Column("inherited", "inherited", lambda r: r.dead_inherited, _inherited, rank=2),
+    Column(
+        "inherited", "inherited", lambda r: r.dead_inherited, lambda r: str(r.dead_inherited or ""), rank=2
+    ),
     *field_columns(ActivationStats, "zero"),
     Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
     Column(

@@ -11,6 +11,7 @@ from modelscope_cli.records.check import is_failed
 from modelscope_cli.records.options import CI_FORMATS
 from modelscope_cli.shell import console
 from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.shell.live import open_closed
 from modelscope_cli.shell.output import emit
 
 _MISUSED = 2  # exit code of argparse and Click for an unknown option
@@ -68,8 +69,13 @@ def watch(call: CommandCall) -> int:
     name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
     folder = call["out"] or report
     with nullcontext(folder) if folder else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
-        keywords = {**call.keywords(), "out": out, "progress": _WatchProgress(where.html)}
+        keywords = {
+            **call.keywords(),
+            "out": out,
+            "progress": _WatchProgress(where.html and where.html.absolute()),
+        }
         record = ms.watch(script, arguments=arguments, **keywords)
+    open_closed()
     exit_code = 0 if report else record.exit_code or 0
     is_first = ranks.is_first or report is not None
     if not is_first and fail_on is not None and not exit_code:

@@ -1,11 +1,11 @@
-"""MS711 to MS717, MS737, MS745, MS746, MS761, MS763: optimizers, their parameters and gradients. Certain."""
+"""MS711 to MS718, MS737, MS743, MS745, MS746, MS761, MS763: optimizers, parameters, gradients, modes. Certain."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
-from modelscope_cli.records.watch import UNHELD, WatchedParameter
+from modelscope_cli.records.watch import ACTIVE, UNHELD, WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -32,7 +32,7 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: call optimizer.step() after loss.backward()
     Why: the run ends with exactly the weights it began with
     """
-    facts = [one.facts for one in case.course.parameters if one.facts is not None]
+    facts = [facts for _, facts in case.stated()]
     if case.course.steps or case.facts.backwards < threshold or not case.facts.idle:
         return
     if any(one.has_changed for one in facts) or not any(one.has_gradient for one in facts):
@@ -46,8 +46,6 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Parameters receive gradients but are in no optimizer.
 
-    Trainable parameters with a gradient that no optimizer holds.
-
     Measure: steps without a change
     Source: certain: they keep their initial values
     Hint: make the optimizer from model.parameters() after the last layer is in place; freeze the rest with
@@ -58,19 +56,13 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     unheld = [
         one
-        for one in case.course.parameters
-        if one.facts is not None
-        and _is_left(one)
-        and one.facts.requires_grad
-        and one.facts.has_gradient
-        and not one.facts.has_changed
+        for one, facts in case.stated()
+        if _is_left(one) and facts.requires_grad and facts.has_gradient and not facts.has_changed
     ]
     models = {one.model for one in case.course.parameters if one.optimizer}
     strangers = next((one for one in case.facts.optimizers if one.strangers), None)
-    held = [one for one in case.course.parameters if one.optimizer and one.facts is not None]
-    holds_others_only = bool(held) and not any(
-        one.facts.has_gradient for one in held if one.facts is not None
-    )
+    held = [facts.has_gradient for one, facts in case.stated() if one.optimizer]
+    holds_others_only = bool(held) and not any(held)
     told = {event.message.partition(":")[0] for event in case.course.events if event.kind == UNHELD}
     unheld_models = _whole_models(case, unheld, told)
     if strangers is None and not case.fails and not holds_others_only:
@@ -80,7 +72,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     first = max(unheld, key=lambda one: len(one.shape) > 1)
     others = [one for one in unheld if one is not first]
-    trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
+    trainable = [one for one, facts in case.stated() if facts.requires_grad]
     share = _size(unheld) / max(_size(trainable), 1)
     state = "is never updated" if first.optimizer else "is in no optimizer"
     words = (
@@ -208,22 +200,16 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if case.course.steps < threshold:
         return
     cut = [
-        one
-        for one in case.course.parameters
-        if one.facts is not None
-        and one.optimizer
-        and one.facts.requires_grad
-        and one.facts.has_run
-        and not one.facts.has_gradient
-        and not any(norm is not None for norm in one.series.grad_norm)  # layers may be trained in turn
+        (one, facts)
+        for one, facts in case.stated()
+        if one.optimizer and facts.requires_grad and facts.has_run and not facts.has_gradient
+        if not any(norm is not None for norm in one.series.grad_norm)  # layers may be trained in turn
     ]
     if not cut:
         return
-    last, *others = [one for one in cut if len(one.shape) > 1][::-1] or cut[::-1]
-    facts = last.facts
-    assert facts is not None
+    (last, facts), *others = [row for row in cut if len(row[0].shape) > 1][::-1] or cut[::-1]
     how = "runs under torch.no_grad()" if facts.is_severed else "runs, but its output is detached"
-    words = f"never receives a gradient: its layer {how}{case.beside(others[::-1])}"
+    words = f"never receives a gradient: its layer {how}{case.beside([one for one, _ in others[::-1]])}"
     yield TrainingSighting(last, 0, len(cut), words, case.called(last.model))
 
 
@@ -240,13 +226,9 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     idle = [
         one
-        for one in case.course.parameters
-        if one.facts is not None
-        and one.optimizer
-        and one.facts.requires_grad
-        and not one.facts.has_run
-        and not one.facts.has_gradient
-        and not one.facts.has_changed
+        for one, facts in case.stated()
+        if one.optimizer and facts.requires_grad
+        if not (facts.has_run or facts.has_gradient or facts.has_changed)
     ]
     if idle:
         first, *others = idle
@@ -269,9 +251,9 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: set requires_grad_(True) for the layers to train
     Why: scales and biases alone can hardly learn a new task
     """
-    running = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
-    frozen = [one for one in running if one.facts is not None and not one.facts.requires_grad]
-    free = [one for one in running if one.facts is not None and one.facts.requires_grad]
+    running = [one for one, facts in case.stated() if facts.has_run]
+    free = [one for one, facts in case.stated() if facts.has_run and facts.requires_grad]
+    frozen = [one for one, facts in case.stated() if facts.has_run and not facts.requires_grad]
     weights = [one for one in running if len(one.shape) > 1]
     if not weights or not frozen or case.course.steps < FEW_STEPS or case.progress.learns is True:
         return
@@ -329,8 +311,6 @@ def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A copy of the model, to validate or to average it, is never updated.
 
-    A copy that is validated instead of the model, or is an average by its class, and was never updated.
-
     Measure: passes without gradients, with steps of the model in between
     Source: certain: its values are bit-identical to those of the model before the first step
     Hint: update the average after each optimizer.step(), as averaged.update_parameters(model) does, or
@@ -367,3 +347,54 @@ def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             disagreement.place,
             hint=disagreement.cure,
         )
+
+
+@training_rule("MS718", "trained-in-evaluation-mode", WARNING, FEW_STEPS, Link.BOOKKEEPING)
+def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A model with dropout or batch norm is trained in evaluation mode.
+
+    Measure: steps in a row in evaluation mode, until the end
+    Source: certain: .training was False in every pass with gradients
+    Hint: call model.train() before the steps, and again after every evaluation
+    Why: dropout is off, and batch norm normalises by statistics that are never updated
+    """
+    held = {one.model for one in case.course.parameters if one.optimizer}
+    for one in case.facts.models:
+        since = one.evaluation_since
+        if since is None or not one.frozen_modes or case.course.steps - since < threshold:
+            continue
+        if one.model not in held:
+            continue
+        when = f"trained in evaluation mode since step {since}" if since else "never trained in training mode"
+        words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers behave as in evaluation"
+        yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
+
+
+@training_rule("MS743", "validated-in-training-mode", WARNING, 3, Link.BOOKKEEPING)
+def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A model with dropout or batch norm is validated in training mode.
+
+    Measure: losses without gradients, all of them in training mode
+    Source: certain: .training was True in every pass without gradients that led to a loss
+    Hint: call model.eval() before the validation, and model.train() after it
+    Why: dropout makes the result noisy, and the validation images change the running statistics of batch norm
+    """
+    held = {one.model for one in case.course.parameters if one.optimizer}
+    for one in case.facts.models:
+        in_training, in_evaluation = one.evaluated
+        if one.model in held and in_training >= threshold and not in_evaluation and one.loose_modes:
+            words = (
+                f"{one.model} is validated in training mode, in {in_training:,} passes: its "
+                f"{' and '.join(one.loose_modes)} layers behave as in training"
+            )
+            yield TrainingSighting(None, 0, in_training, words, one.called)
+        for event in case.course.events:
+            is_own = event.kind == ACTIVE and event.message.startswith(f"{one.model}: ")
+            if is_own and one.validated and not one.is_sampled:
+                yield TrainingSighting(None, event.step or 0, None, event.message, hint=_SWITCH_OFF)
+
+
+_SWITCH_OFF = (
+    "give training=self.training to functional.dropout, and to scaled_dot_product_attention a dropout_p of 0 "
+    "unless self.training"
+)

@@ -64,8 +64,6 @@ _DEAD_AT_FIRST = (
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A ReLU outputs almost only zeros, until the end.
 
-    The first rectifier to die, or a model whose input is all zero.
-
     Measure: share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %
     Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths
     Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
@@ -123,7 +121,8 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if dying:
         step, _, layer, last = max(dying, key=lambda one: one[3])
         others = [one for _, _, one, _ in dying if one is not layer]
-        words = f"{percent(last)} of its channels are zero for every sample, since step {step}{case.beside(others)}"
+        words = f"{percent(last)} of its channels have been zero for every sample since step {step}"
+        words += case.beside(others)
         yield TrainingSighting(layer, step, last, words)
 
 
@@ -158,7 +157,7 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows:
         step, _, layer, last = min(rows, key=lambda one: one[:2])
         others = [one for _, _, one, _ in rows if one is not layer]
-        words = f"{percent(last)} of its output is saturated since step {step}{case.beside(others)}"
+        words = f"{percent(last)} of its output has been saturated since step {step}{case.beside(others)}"
         yield TrainingSighting(layer, step, last, words)
 
 
@@ -202,8 +201,6 @@ def _typical(values: tuple[float | None, ...]) -> float | None:
 @training_rule("MS706", "exploding-activations", WARNING, 100, Link.LAYERS)
 def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The outputs of a layer keep growing, and the training fails.
-
-    The first layer whose outputs have grown beyond the threshold; later layers only pass this on.
 
     Measure: growth over the initial value, or over 1 if that is smaller, until the end
     Source: own measurement: 7x, at the logits, in a healthy run of samples/train.py

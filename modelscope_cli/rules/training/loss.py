@@ -95,8 +95,6 @@ _RAISED = 4.0  # times the first learning rate
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has risen far above its lowest level.
 
-    A loss far above its earlier values, except of adversaries.
-
     Measure: ratio to the lowest loss over a quarter of the run; an error if the loss ends above its start
     Source: own choice: twice the loss that was kept for a quarter of the run
     Hint: lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)
@@ -173,8 +171,6 @@ def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 @training_rule("MS735", "loss-has-not-fallen", ERROR, _ENOUGH, Link.LOSS)
 def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has not fallen, or is no better than chance.
-
-    A loss that has not fallen; not reported if it diverges.
 
     Measure: steps with a known loss
     Source: own choice: 50; a fall is compared with the noise of the loss, and accuracy with chance

@@ -69,8 +69,8 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             share = (case.course.steps - zero) / case.course.steps
             if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
                 words = (
-                    f"the learning rate of {label} is 0 since step {zero}: {percent(share)} of all steps have no "
-                    "effect"
+                    f"the learning rate of {label} has been 0 since step {zero}: {percent(share)} of all "
+                    "steps have no effect"
                 )
                 yield TrainingSighting(None, zero, share, words, place)
 

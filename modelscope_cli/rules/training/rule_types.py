@@ -11,6 +11,7 @@ from modelscope_cli.records.naming import some
 from modelscope_cli.records.training_facts import GRADIENT, Birth, OptimizerFacts
 from modelscope_cli.records.watch import (
     Event,
+    ParameterFacts,
     ScalarSeries,
     TrainingFacts,
     WatchedLayer,
@@ -104,6 +105,10 @@ class Case:
     def weights(self) -> list[WatchedParameter]:
         """Return the weights that an optimizer holds, without biases and scales of norms."""
         return [one for one in self.course.parameters if len(one.shape) > 1 and one.series.step]
+
+    def stated(self) -> list[tuple[WatchedParameter, ParameterFacts]]:
+        """Return the parameters of the models that ran, with their facts."""
+        return [(one, one.facts) for one in self.course.parameters if one.facts is not None]
 
     def born(self, *kinds: str) -> Birth | None:
         """Return the first non-finite value if it is of these kinds, else None."""

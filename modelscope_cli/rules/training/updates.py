@@ -225,8 +225,6 @@ def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, Watched
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """No step of the whole run changes a weight noticeably.
 
-    Changes that are small in all steps, not only at the end of a schedule.
-
     Measure: |change| / |weight|, in every step; in a training that fails also 1e-2 in all steps together
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that
     Hint: raise the learning rate
@@ -318,8 +316,6 @@ def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
 @training_rule("MS762", "gradients-never-change", ERROR, 10, Link.BOOKKEEPING)
 def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every gradient is the same in each step, although the inputs differ.
-
-    Different inputs and weights with equal gradients. Certain.
 
     Measure: recorded steps in a row with other inputs, other weights and bit-identical gradients
     Source: certain: a loss that depends on the batch or on the weights has different gradients

@@ -58,9 +58,9 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         if is_exp:
             words = (
-                f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True)"
+                f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True), "
             )
-            words += ", so that it predicts no rate below 1"
+            words += "so that it predicts no rate below 1"
         elif inner == "softmax" and (one.classes or 0) > 1:
             words = (
                 f"{one.name} receives probabilities (they sum to 1), but applies softmax itself{_floor(one)}"
@@ -83,8 +83,6 @@ def _floor(one: WatchedCriterion) -> str:
 @training_rule("MS738", "logits-in-nll-loss", ERROR, 3, Link.WIRING)
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A criterion that expects log-probabilities receives scores, or probabilities over the wrong dimension.
-
-    `nll_loss` of logits, which falls without limit; or probabilities over a dimension other than the classes.
 
     Measure: recorded steps; a log-probability is at most zero, so this loss is never negative, and
         probabilities sum to 1 over the classes
@@ -125,13 +123,9 @@ def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def _squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
-        if (
-            one.name not in _WITHIN
-            or _WITHIN[one.name] == "exp"
-            or one.made_by not in ("relu", "tanh", "sigmoid", "hardtanh")
-        ):
-            continue
-        if one.made_by == _WITHIN[one.name] or len(one.series.step) < threshold:
+        inner = _WITHIN.get(one.name)
+        is_squashed = one.made_by in ("relu", "tanh", "sigmoid", "hardtanh") and one.made_by != inner
+        if inner in (None, "exp") or not is_squashed or len(one.series.step) < threshold:
             continue
         lost = "nothing below zero" if one.made_by == "relu" else "nothing beyond 1"
         words = f"{one.name} receives the output of {one.made_by}, so its logits can be {lost}"
@@ -201,16 +195,9 @@ def _subtracted(case: Case) -> Iterator[TrainingSighting]:
         guesses = known(one.series.guessing)
         cost = one.label_entropy or (sum(guesses) / len(guesses) if guesses else math.inf)
         if len(values) >= _MANY and _rises(values) and values[-1] > _FAR_ABOVE * max(cost, values[0]):
-            words = (
-                f"{one.name} is subtracted from the loss, and rises from {values[0]:.3g} to {values[-1]:.3g}"
-            )
-            yield TrainingSighting(
-                None,
-                one.series.step[0],
-                len(values),
-                f"{words}; the chance-level loss is {cost:.3g}",
-                one.place,
-            )
+            words = f"{one.name} is subtracted from the loss, and rises from {values[0]:.3g} to "
+            words += f"{values[-1]:.3g}; the chance-level loss is {cost:.3g}"
+            yield TrainingSighting(None, one.series.step[0], len(values), words, one.place)
 
 
 def _rises(values: Sequence[float]) -> bool:
@@ -305,9 +292,8 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             given, wanted = (str(tuple(shape)) for shape in one.shapes)
             words = (
                 f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: they "
-                "are "
             )
-            words += "broadcast, so every prediction is compared with every target"
+            words += "are broadcast, so every prediction is compared with every target"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             return
     yield from case.told(BROADCAST)
@@ -316,8 +302,6 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 @training_rule("MS725", "one-label-only", WARNING, 32, Link.DATA)
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every label is the same, so there is nothing to learn.
-
-    Labels of one class only, in all batches or in each of them.
 
     Measure: labels, all of one class
     Source: own choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches
@@ -354,12 +338,8 @@ def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
             if rows >= _MANY
         ]
         most = one.commonest_label
-        if (
-            len(pure) >= _MANY
-            and sum(pure) >= _NEARLY_ALL * len(pure)
-            and most is not None
-            and most < _NEARLY_ALL
-        ):
+        is_pure = len(pure) >= _MANY and sum(pure) >= _NEARLY_ALL * len(pure)
+        if is_pure and most is not None and most < _NEARLY_ALL:
             words = f"all labels of a batch are of one class in {sum(pure)} of {len(pure)} recorded steps"
             yield TrainingSighting(None, one.series.step[0], most, f"{words}: the data is sorted", one.place)
             return
@@ -368,8 +348,6 @@ def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
 @training_rule("MS755", "output-ignores-the-input", ERROR, 8, Link.WIRING)
 def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model returns the same output for every sample.
-
-    Outputs with equal rows in every pass, for inputs with different rows; or no longer any difference at the end.
 
     Measure: recorded passes, all with equal rows in the output and different rows in the input
     Source: certain: the rows are bit-identical, or differ by less than a millionth of what they did at first
