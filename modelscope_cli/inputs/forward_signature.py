@@ -92,7 +92,8 @@ def suggestion(
     file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
     shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
     natural = natural_named(module, 1) or {}
-    images = image_argument(natural) if natural else next(iter(names), None)
+    shown = (name for name in names if not (name in parameters and _is_text(parameters[name])))
+    images = image_argument(natural) if natural else next(shown, None)
     words = []
     for name in [*dict.fromkeys((*names, *natural))] or [*parameters, "NAME"][:1]:
         value = (specs or {}).get(name)

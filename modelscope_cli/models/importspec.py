@@ -224,7 +224,10 @@ def imported_architecture(
         except CannotRunError as error:
             cause = error.__cause__
             error.hint = (
-                without_download(obj, kwargs, cause) or _sequence_hint(obj, kwargs, cause) or error.hint
+                without_download(obj, kwargs, cause)
+                or _sequence_hint(obj, kwargs, cause)
+                or _call_hint(spec, kwargs)
+                or error.hint
             )
             raise
         if not isinstance(result, nn.Module):
@@ -256,6 +259,18 @@ def _sequence_hint(builder: Any, kwargs: dict[str, Any], cause: BaseException | 
         (one for one in names if re.match(r"\S*(sequence|tuple|list)\b", annotations.get(one, ""))), None
     )
     return f"--model-arg {name}={kwargs[name]},   is a sequence of one number" if name is not None else None
+
+
+def _call_hint(spec: str, kwargs: dict[str, Any]) -> str | None:
+    """Return the line that makes the same call with Python alone; None for a file that it cannot import."""
+    where, _, attribute = spec.rpartition(":")
+    folder, module = _package_of(Path(where)) if where.endswith(".py") else ("", where)
+    module = module or Path(str(where)).stem
+    if not module.replace(".", "").isidentifier():
+        return None
+    given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+    code = f"from {module} import {attribute.partition('.')[0]}; {attribute}({given})"
+    return f"{f'cd {shlex.quote(str(folder))} && ' if folder else ''}python -c {shlex.quote(code)}"
 
 
 def _is_program(value: Any) -> bool:

@@ -6,14 +6,25 @@ from os import PathLike
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.records.display import Row, amount, column, figure, hidden, renderer, share, size, words
+from modelscope_cli.records.display import (
+    Row,
+    amount,
+    column,
+    figure,
+    hidden,
+    renderer,
+    shape,
+    share,
+    size,
+    words,
+)
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.
 USED = "used without a call, through its parameters or buffers"
 INSIDE = "only its sublayers are called"
 # The columns that need a run with values.
-MEASURED = ("time", "backward", "bytes", "intensity", "bound", "zero", "gradient")
+MEASURED = ("time", "backward", "bytes", "intensity", "bound", "zero", "gradient", "field")
 # What `--optimizer` of a step can be: the class in `torch.optim`, and its arguments.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("SGD", {}),
@@ -55,6 +66,8 @@ class LayerShape(Row):
             data.
         zero_fraction: share of zeros among the finite values of the output, as `stats` counts them.
         grad_norm: Euclidean norm of the gradient at the output, as `grads` takes it.
+        receptive_field: height and width, in pixels of the input, of the largest box that one value of the output
+            depends on; at most the input.
         saved_bytes: of a training step: what autograd keeps for the backward because of this call and those
             inside it, without weights and buffers. A storage that an earlier call already kept is not counted.
         peak_bytes: what this call and those inside it allocated or kept, in forward and backward, and that
@@ -85,6 +98,7 @@ class LayerShape(Row):
     bound: Annotated[str | None, words("bound by")] = None
     zero_fraction: Annotated[float | None, share("zeros", key="zero")] = None
     grad_norm: Annotated[float | None, figure(key="gradient")] = None
+    receptive_field: Annotated[Shape | None, shape("receptive field", key="field")] = None
     saved_bytes: Annotated[int | None, size("saved", rank=2, key="saved")] = None
     peak_bytes: Annotated[int | None, size("at the peak", rank=3, key="peak")] = None
 

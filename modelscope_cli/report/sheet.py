@@ -134,7 +134,9 @@ def _of_field(name: str, about: FieldColumn) -> Column:
         about.form,
         key,
         key if about.title is None else about.title,
-        (lambda row: numbers.shape(read(row))) if about.form == "shape" else read,
+        (lambda row: None if read(row) is None else numbers.shape(read(row)))
+        if about.form == "shape"
+        else read,
         is_number=about.form not in ("words", "shape"),
         rank=about.rank,
         is_shown=about.is_shown,

@@ -226,6 +226,28 @@ def test_the_image_size_of_the_export_that_became_a_constant_is_named(kind, tmp_
     assert (cause.kind, "images of 32x32, but not for 48x48" in cause.message) == ("dynamic_shapes", True)
 
 
+class OwnNorm(nn.Module):
+    """A norm of a library, which adds its epsilon itself."""
+
+    def __init__(self, eps):
+        super().__init__()
+        self.eps, self.weight = eps, nn.Parameter(torch.ones(4, 1, 1))
+
+    def forward(self, x):
+        return x * (x.var((1, 2, 3), keepdim=True) + self.eps).rsqrt() * self.weight
+
+
+def test_the_epsilon_of_a_norm_that_is_not_of_torch_is_named(tmp_path):
+    def built(eps):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), OwnNorm(eps), nn.Conv2d(4, 5, 3)).eval()
+
+    faults.export(built(3.7e-4), X, tmp_path / "net.onnx")
+    (cause,) = ms.diff(built(1e-5), tmp_path / "net.onnx", X).causes
+    assert (cause.kind, cause.layer) == ("epsilon", "1")
+    assert "0.00037 in B and 1e-05 in A" in cause.message
+
+
 @pytest.mark.parametrize(("opset", "kind"), [(10, "opset"), (17, "resize_mode")])
 def test_an_opset_without_half_pixels_is_named(opset, kind, tmp_path):
     model, path = Resized().eval(), tmp_path / "net.onnx"

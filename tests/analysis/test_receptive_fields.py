@@ -6,6 +6,7 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.spatial.receptive import ReceptiveFields
 
 
@@ -191,3 +192,18 @@ def test_windows_of_attention_see_their_window():
     field = field_of(model, torch.rand(1, 3, 112, 112), "features.1.0")
     assert field.largest() == (28, 28)  # 7 x 7 patches of 4 pixels
     assert field.box((0, 0, 0)) == (0, 0, 28, 28)
+
+
+def test_the_column_of_summary():
+    """The size of a chain grows by (kernel - 1) times the product of the strides before it."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 4, 3, dilation=2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+    record = ms.summary(model, torch.rand(1, 3, 40, 40), measure=("field",))
+    fields = {row.name: row.receptive_field for row in record.layers}
+    assert fields == {"": (40, 40), "0": (3, 3), "1": (4, 4), "2": (12, 12), "3": (40, 40), "4": (40, 40)}
+    assert ms.summary(nn.Linear(3, 2), torch.rand(1, 3), measure=("field",)).layers[0].receptive_field is None

@@ -246,6 +246,20 @@ def test_a_box_can_be_explained(saved):
     assert record.target.startswith("box 0: ")
 
 
+def test_a_class_that_is_not_detected_can_be_explained(tmp_path):
+    """Random weights detect nothing at 0.25; the score is the highest of the class at any place."""
+    torch.manual_seed(0)
+    net = tasks.DetectionModel("yolo11n.yaml", nc=3, verbose=False).eval()
+    image = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        found = net(image)[0][0]
+    assert not ms.predict(net, image)[0].top
+    record = ms.explain(net, image, target="1", method="gradcam", receipt="none")
+    assert record.logit == pytest.approx(float(found[5].max()), rel=1e-4)
+    with pytest.raises(UsageError, match="the classes are 0"):
+        ms.explain(net, image, target="3", method="gradcam", receipt="none")
+
+
 def test_importing_the_library_replaces_nothing(saved):
     line = "from PIL import Image; import torch, modelscope_cli as ms; before = Image.open, torch.save; "
     line += f"ms.load({str(saved[1])!r}); assert (Image.open, torch.save) == before"

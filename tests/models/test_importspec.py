@@ -1,6 +1,7 @@
 import dataclasses
 import pickle
 import random
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -267,11 +268,19 @@ def test_an_import_that_raises_says_where(tmp_path: Path, code: str, said: str) 
 
 
 @pytest.mark.parametrize(("attribute", "line"), [("broken", "return nn.Linear"), ("leaves", "sys.exit")])
-def test_a_constructor_that_raises_says_where(file: Path, attribute: str, line: str) -> None:
+def test_a_constructor_that_raises_says_where(
+    file: Path, attribute: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = next(i for i, text in enumerate(CODE.splitlines(), 1) if line in text)
     error = rejected(CannotRunError, f"{file}:{attribute}")
     assert error.message.startswith(f"building '{file}:{attribute}' raised ")
     assert error.message.endswith(f" at {file}:{number}")
+    *before, code = shlex.split(error.hint or "")  # what the hint runs fails in the same line
+    assert before == ["cd", str(file.parent), "&&", "python", "-c"]
+    monkeypatch.syspath_prepend(str(file.parent))
+    with pytest.raises((Exception, SystemExit)) as caught:
+        exec(code, {})
+    assert caught.traceback[-1].lineno + 1 == number or line == "return nn.Linear"
 
 
 def test_a_module_whose_attributes_raise(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause
 from modelscope_cli.records.naming import dtype_name
 
+_SUMS = ("add", "__add__")  # of a variance and the epsilon of a norm that is not one of torch's
+_LARGEST_EPSILON = 0.1
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 _STEPS = 8  # of the search for the number that B has
 _POOLING = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
@@ -71,6 +73,7 @@ def _pair(value: Any) -> tuple[int, ...]:
 # number, which is searched for. A value may be a name with a function that computes what B would.
 _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
     *((name, "eps", place, None, "epsilon") for name, place in zip(_NORMS, (7, 4, 4, 7, 3), strict=True)),
+    *((name, "eps", 1, None, "epsilon") for name in _SUMS),
     ("interpolate", "mode", 3, ("nearest", "nearest-exact", "bilinear", "bicubic"), "resize_mode"),
     ("interpolate", "align_corners", 4, (True, False), "resize_mode"),
     ("interpolate", "coordinates", -1, (("asymmetric", _asymmetric),), "resize_mode"),
@@ -121,6 +124,8 @@ class Changed(TorchFunctionMode):
             return func(*args, **kwargs)
         is_placed = 0 <= self.place < len(args)
         ours = args[self.place] if is_placed else kwargs.get(self.argument)
+        if self.function in _SUMS and not (isinstance(ours, float) and 0 < ours < _LARGEST_EPSILON):
+            return func(*args, **kwargs)
         self.seen.append(ours)
         if isinstance(self.value, tuple):
             return self.value[1](func, *args, **kwargs)

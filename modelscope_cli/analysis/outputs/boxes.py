@@ -63,7 +63,15 @@ class ImageBoxes:
 
 @dataclass(frozen=True, slots=True)
 class Boxes(OutputPart):
+    """The boxes of images.
+
+    Attributes:
+        of_classes: the highest score of each class at any place, `(classes,)`, of each image, detected or not;
+            empty where only boxes are known.
+    """
+
     images: tuple[ImageBoxes, ...]
+    of_classes: tuple[Tensor, ...] = ()
     kind: ClassVar[str] = "boxes"
     score_name: ClassVar[str] = "score"
 
@@ -85,7 +93,8 @@ class Boxes(OutputPart):
                     {name: tensor.detach().cpu() for name, tensor in one.more.items()},
                 )
                 for one in self.images
-            )
+            ),
+            tuple(map(settle, self.of_classes)),
         )
 
     def tensor(self) -> Tensor:
@@ -94,10 +103,13 @@ class Boxes(OutputPart):
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind == "class":
-            index = class_index(aim.name, None, categories)
+            n_classes = len(self.of_classes[0]) if self.of_classes else None
+            index = class_index(aim.name, n_classes, categories)
 
             def best(answer: OutputPart) -> Tensor:
                 assert isinstance(answer, Boxes)
+                if answer.of_classes:
+                    return torch.stack([scores[index] for scores in answer.of_classes])
                 return torch.stack([_best(one.scores[one.labels == index]) for one in answer.images])
 
             words = f"the best box of {name_class(index, categories)}"
@@ -188,13 +200,14 @@ def boxes_of_yolo(
     kinds = {kind.__name__ for kind in type(head).__mro__}
     has_queries, is_final = "RTDETRDecoder" in kinds, bool(getattr(head, "end2end", False))
     has_labels = is_final or (has_queries and hasattr(head, "postprocess"))
-    images = []
+    images, of_classes = [], []
     for number, one in enumerate(found):
         rows = one if has_queries or is_final else one.T
         if has_labels:
             scores, labels, others = rows[:, 4], rows[:, 5].long(), rows[:, 6:]
         else:
             (scores, labels), others = rows[:, 4 : 4 + n_classes].max(1), rows[:, 4 + n_classes :]
+            of_classes.append(rows[:, 4 : 4 + n_classes].amax(0))
         kept = scores > _LEAST_SCORE
         places, scores, labels, others = rows[kept, :4], scores[kept], labels[kept], others[kept]
         more: dict[str, Tensor] = {}
@@ -224,7 +237,7 @@ def boxes_of_yolo(
             limits = points.new_tensor([*size[::-1], float("inf")][: points.shape[2]])
             more["points"] = torch.minimum(points.clamp_min(0), limits)
         images.append(ImageBoxes(corners, boxes.scores, boxes.labels, more).sorted())
-    return Boxes(tuple(images))
+    return Boxes(tuple(images), tuple(of_classes))
 
 
 def _masks(protos: Tensor, weights: Tensor, corners: Tensor, size: tuple[int, int]) -> Tensor:

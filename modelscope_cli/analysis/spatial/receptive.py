@@ -8,19 +8,20 @@ and squeeze-excitation come out as the whole image because they are computed fro
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.spatial.positions import distinct, each, first_of, name_of
 from modelscope_cli.analysis.spatial.tracker import KEEPS, MOVES, RESHAPES, SOFTMAX
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 from modelscope_cli.records.run import Args, Arguments, Kwargs
 
@@ -289,6 +290,35 @@ class ReceptiveFields:
         parts = [self._of(one) or Field((blank.expand(one.shape),) * 4, self._size) for one in args[0]]
         bounds = zip(*(part.bounds for part in parts), strict=True)
         return Field(tuple(operator(list(bound), *args[1:], **kwargs) for bound in bounds), self._size)
+
+
+Output = tuple[
+    str, int, str
+]  # the name of the layer, the index of its call, the path of the tensor in the output
+
+
+class _FieldsOfOutputs(Observer):
+    def __init__(self, fields: ReceptiveFields, wanted: Container[Output] | None) -> None:
+        self.found: dict[Output, Field] = {}
+        self._fields = fields
+        self._wanted = wanted
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        for path, tensor in tensors_in(output):
+            key = call.name, call.index, path
+            if self._wanted is None or key in self._wanted:
+                self.found[key] = self._fields.of(tensor).slimmed()
+
+
+def fields_of_outputs(
+    model: nn.Module, args: Arguments, wanted: Container[Output] | None = None
+) -> dict[Output, Field]:
+    """Return the receptive field of every output, or every wanted one, for the first image of one run."""
+    fields = ReceptiveFields()
+    observer = _FieldsOfOutputs(fields, wanted)
+    with HookSession(model, [observer]) as session, fields.follow(args):
+        session.run(args)
+    return observer.found
 
 
 def _moved(

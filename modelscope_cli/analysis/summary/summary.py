@@ -11,6 +11,7 @@ from typing import Any, Unpack, cast
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
+from modelscope_cli.analysis.spatial.receptive import fields_of_outputs
 from modelscope_cli.analysis.subject import (
     as_patterns,
     describe_module,
@@ -25,7 +26,7 @@ from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_sh
 from modelscope_cli.analysis.summary.times import measure_roofline, measure_times
 from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.layers import list_layers, not_looked_into
+from modelscope_cli.hooks.layers import list_layers, not_looked_into, tensors_in
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Inputs
@@ -105,6 +106,8 @@ def with_measured(
                 columns["zero_fraction"] = _zeros(loaded, given)
             elif one == "gradient":
                 columns["grad_norm"] = _gradients(loaded, given)
+            elif one == "field":
+                columns["receptive_field"] = _fields(loaded, args)
             step()
     is_moved = bool({"bytes", "intensity", "bound"} & set(measure))
 
@@ -142,6 +145,15 @@ def _gradients(loaded: LoadedModel, given: PythonInputs) -> dict[_Key, float]:
         if row.grad_norm is not None:
             squares[row.name, row.call] += row.grad_norm**2
     return {key: math.sqrt(square) for key, square in squares.items()}
+
+
+def _fields(loaded: LoadedModel, args: Arguments) -> dict[_Key, tuple[int, int]]:
+    """Return height and width of the largest receptive field in the output of every call; none without an image."""
+    sizes: dict[_Key, tuple[int, int]] = {}
+    if any(tensor.ndim == 4 for _, tensor in tensors_in(args)):
+        for (name, call, _), field in fields_of_outputs(loaded.module, args).items():
+            sizes[name, call] = max(field.largest(), sizes.get((name, call), (0, 0)))
+    return sizes
 
 
 def _every_layer(loaded: LoadedModel) -> tuple[str, ...]:
@@ -183,7 +195,7 @@ def summary(
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
         measure: what to measure of every call as well: `time`, `backward`, `bytes`, `intensity`, `bound`, `zero`,
-            `gradient`; the model then has values.
+            `gradient`, `field`; the model then has values.
         train: also run one training step without values, and say what it keeps in memory; noise then has two
             images.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In

@@ -9,11 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.analysis.activations.maps import ChannelChoice, nothing_to_draw
-from modelscope_cli.analysis.spatial.receptive import Field, ReceptiveFields
+from modelscope_cli.analysis.spatial.receptive import Field, Output, fields_of_outputs
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.analysis.top_images.observer import (
-    FieldsOfOutputs,
-    Output,
     RankedImage,
     RankedOutput,
     Ranking,
@@ -95,11 +93,7 @@ class _Fields:
         if shapes_of(args) != shapes:
             left = iter(shapes)
             args = map_tensors(args, lambda path, tensor: tensor.new_zeros(next(left)))
-        fields = ReceptiveFields()
-        observer = FieldsOfOutputs(fields, self._wanted)
-        with HookSession(self._subject.loaded.module, [observer]) as session, fields.follow(args):
-            session.run(args)
-        return observer.found
+        return fields_of_outputs(self._subject.loaded.module, args, self._wanted)
 
 
 class _OutputRows:

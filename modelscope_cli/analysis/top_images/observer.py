@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.spatial.receptive import Field, ReceptiveFields
+from modelscope_cli.analysis.spatial.receptive import Output
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
@@ -120,8 +120,6 @@ def key_of(name: str, seed: int) -> int:
     return int.from_bytes(digest[:7])
 
 
-Output = tuple[str, int, str]
-"""The name of the layer, the index of its call, and the path of the tensor within the output."""
 _MOST_SEEN = 4096
 
 
@@ -251,17 +249,3 @@ def _problem_of(tensor: Tensor, dim: int | None, n_images: int) -> str | None:
     if not dim or len(tensor) != n_images:
         return "its first dimension is not the images"
     return None if tensor.numel() else "it is empty"
-
-
-class FieldsOfOutputs(Observer):
-    """Records the receptive field of every selected output, for the first image of one run."""
-
-    def __init__(self, fields: ReceptiveFields, wanted: set[Output]) -> None:
-        self.found: dict[Output, Field] = {}
-        self._fields = fields
-        self._wanted = wanted
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        for path, tensor in tensors_in(output):
-            if (call.name, call.index, path) in self._wanted:
-                self.found[call.name, call.index, path] = self._fields.of(tensor).slimmed()

@@ -26,8 +26,8 @@ def summary(call: CommandCall) -> None:
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
     torchvision model is cached, for the same versions and options. The columns time, backward, bytes, intensity,
-    bound, zero and gradient are measured on request: the model then runs on real values, by default with random
-    weights (--weights).
+    bound, zero, gradient and field, the receptive field, are measured on request: the model then runs on real
+    values, by default with random weights (--weights).
 
     With --train one training step runs as well, also without data. The column saved is what autograd keeps for a
     layer; the facts below the table are how much memory the step needs, and when. --fit finds the largest batch.

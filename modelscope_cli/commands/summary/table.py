@@ -77,7 +77,8 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
         *field_columns(
             LayerShape,
-            "macs memory saved peak order depth trainable flops time backward bytes intensity bound zero gradient",
+            "macs memory saved peak order depth trainable flops time backward bytes intensity bound zero"
+            " gradient field",
         ),
     )
 
