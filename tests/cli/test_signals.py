@@ -39,7 +39,7 @@ SMALL = f"{TINY} --pictures 20 --size 16 --batch 4"
 # What is waited in, and the command.
 MOMENTS = {
     "stats": (
-        "modelscope_cli.commands.stats.figures.save_figure",
+        "modelscope_cli.commands.stats.figures.layer_panels",
         f"stats {TINY} -w none --size 16 {{star}} --plot p.png",
     ),
     "featuremaps": (
