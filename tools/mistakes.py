@@ -348,6 +348,8 @@ def main(words: list[str]) -> None:
             + (f"; not {gone}" if gone else "")
         )
         return
+    if what != "run":
+        raise SystemExit(__doc__)
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     broken: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
