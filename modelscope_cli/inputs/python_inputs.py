@@ -179,7 +179,7 @@ def open_inputs(
     if given.named is not None:
         refuse_other_inputs(request, list(given.named), module)
         return open_named(given.named, request, target, transforms, module)
-    named = natural_named(module, 1)
+    named = natural_named(module, 1) if given.images or request.files else None
     is_beside_text = named is not None and image_argument(named) is not None
     if given.images and is_beside_text:
         return _open_beside_text(given.images, request, target, transforms, module)
@@ -200,7 +200,7 @@ def open_inputs(
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
         refuse(request.size_options() + request.value_options(), "a tensor file")
         return repeated(open_tensors(request, target, module), request.repeat)
-    if request.files and is_beside_text:
+    if is_beside_text:
         return _open_beside_text(request.files, request, target, transforms, module)
     if request.files:
         return repeated(open_images(request, target, transforms, module), request.repeat)

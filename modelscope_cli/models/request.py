@@ -49,9 +49,8 @@ class ModelRequest:
     key: str | None = None  # key in the checkpoint, `state_dict_ema`; None for the usual place
     # False if a checkpoint need not fit exactly; None or True if it must. True refuses broken images.
     strict: bool | None = None
-    num_classes: int | None = (
-        None  # classes of the head; None for the architecture's, or the checkpoint's, own
-    )
+    # Classes of the head; None for the architecture's, or the checkpoint's, own
+    num_classes: int | None = None
     model_args: tuple[str, ...] = ()  # `key=value` as typed, for the builder of the model
     device: str = "auto"
     dtype: str = "float32"

@@ -28,7 +28,7 @@ from modelscope_cli.watching.source_location import place_of_caller
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
 ALIGNMENT = "alignment"  # scores for each time step, against a shorter sequence of classes
-RANKING = "ranking"  # distances or scores that should differ by a margin: the loss of equal ones
+RANKING = "ranking"  # distances or scores that should differ by a margin, which equal ones cost
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,

@@ -39,8 +39,15 @@ _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias
 _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
-_TO_BE_SMALL = {"NllLoss", "NllLoss2D", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy"}
-_TO_BE_SMALL |= {"BinaryCrossEntropyWithLogits"}
+_TO_BE_SMALL = {
+    "NllLoss",
+    "NllLoss2D",
+    "MseLoss",
+    "SmoothL1Loss",
+    "HuberLoss",
+    "BinaryCrossEntropy",
+    "BinaryCrossEntropyWithLogits",
+}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
 _SCORES = *_TO_BE_LARGE, "Overlap", "Cosine"
 _WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _SCORES}
@@ -62,8 +69,9 @@ _PLAIN = {
     "ToCopy",
     "Clone",
     "Alias",
+    "Cat",
+    "Stack",
 }
-_PLAIN |= {"Cat", "Stack"}
 _PICKS = ("Gather", "Index", "Select")
 _ADDED = {"Add", "Sub", "Rsub", "Mul", "Sum", "Mean", "Pow"}
 _MOVED = {"View", "UnsafeView", "Slice", "Select", "Squeeze", "Transpose", "Permute", "Clone"}
@@ -86,6 +94,19 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
         yield BROADCAST, message
 
 
+class Term(NamedTuple):
+    """A term of a sum: a node of the graph, the number of its output, and the product of its scalar factors."""
+
+    node: Any
+    number: int
+    kind: str
+    factor: float
+
+    @property
+    def edge(self) -> tuple[Any, int]:
+        return self.node, self.number
+
+
 @dataclass(slots=True)
 class LossHistory:
     """What the graphs of the losses show over the steps of a run."""
@@ -102,19 +123,18 @@ class LossHistory:
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
         """Take the loss of a step, and yield what is certain of it; see `faults_of`."""
-        if (factor := has_wrong_sign(loss)) is not None:
+        terms = _terms_of(loss)  # walked once
+        if (factor := _wrong_factor(terms)) is not None:
             if factor in self.factors:
                 yield WRONG_SIGN, "each step increases the value that it should decrease"
             self.factors.add(factor)
         self.n += 1
         if self.n <= _FEWEST and has_no_bound(loss):
-            words = (
-                "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign in the loss"
-            )
-            yield WRONG_SIGN, f"{words}, which has no lower bound"
-        if (divergence := divergence_of(loss)) is not None:
-            self.divergences.append(divergence)
-        slopes = slopes_by_log_probability(loss)
+            words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
+            yield WRONG_SIGN, f"{words} in the loss, which has no lower bound"
+        if (divergence := _divergence_in(terms)) is not None:
+            self.divergences.append(divergence[1])
+        slopes = _slopes_in(terms)
         if slopes is not None and (frame := frame_of_caller()) is not None:
             rewards = dict(_rewards_in(frame))
             signs = [
@@ -275,7 +295,10 @@ def has_wrong_sign(loss: Tensor) -> float | None:
     All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
     without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
     """
-    terms = _terms_of(loss)
+    return _wrong_factor(_terms_of(loss))
+
+
+def _wrong_factor(terms: Sequence[Term]) -> float | None:
     for term in terms:
         is_clipped = term.kind in _BOUNDS and _is_clipped(term.node)
         if is_clipped and (term.kind == "Minimum") == (term.factor > 0):
@@ -291,19 +314,6 @@ def has_negative_part(loss: Tensor) -> bool:
     """Tell whether one of several terms of a loss is the negative of a criterion."""
     terms = _terms_of(loss)
     return len(terms) > 1 and any(term.kind in _TO_BE_SMALL and term.factor < 0 for term in terms)
-
-
-class Term(NamedTuple):
-    """A term of a sum: a node of the graph, the number of its output, and the product of its scalar factors."""
-
-    node: Any
-    number: int
-    kind: str
-    factor: float
-
-    @property
-    def edge(self) -> tuple[Any, int]:
-        return self.node, self.number
 
 
 def _terms_of(loss: Tensor) -> list[Term]:
@@ -450,8 +460,12 @@ def slopes_by_log_probability(loss: Tensor) -> Tensor | None:
 
     That is minus an advantage for each action in a policy gradient.
     """
+    return _slopes_in(_terms_of(loss))
+
+
+def _slopes_in(terms: Sequence[Term]) -> Tensor | None:
     slopes = list[Tensor]()
-    for term in _terms_of(loss):
+    for term in terms:
         if term.kind in _OF_LIKELIHOODS:
             slopes.append(torch.tensor([term.factor * _OF_LIKELIHOODS[term.kind]]))
         elif term.kind == "Mul" and len(_inputs(term.node)) == 1:

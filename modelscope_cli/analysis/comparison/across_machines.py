@@ -82,8 +82,10 @@ def _row(
         order=one.order,
         call=one.call,
         output=one.output,
-        **{key: getattr(a, key, None) for key in ("shape", "dtype")},
-        **{f"b_{key}": getattr(b, key, None) for key in ("shape", "dtype")},
+        shape=a.shape if a else None,
+        b_shape=b.shape if b else None,
+        dtype=a.dtype if a else None,
+        b_dtype=b.dtype if b else None,
     )
     if a is None or b is None:
         return row

@@ -217,8 +217,9 @@ def _varied(
     if (device, dtype) != (loaded.device, loaded.dtype):
         module.to(device, dtype)
     notes, warnings = (filled.notes, filled.warnings) if filled else ((), ())
-    changes = {"module": module, "info": info, "device": device, "dtype": dtype}
-    return replace(loaded, **changes, notes=notes, warnings=warnings)  # type: ignore[arg-type]
+    return replace(
+        loaded, module=module, info=info, device=device, dtype=dtype, notes=notes, warnings=warnings
+    )
 
 
 def _copied(loaded: LoadedModel) -> nn.Module:

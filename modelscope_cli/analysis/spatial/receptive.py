@@ -292,9 +292,8 @@ class ReceptiveFields:
         return Field(tuple(operator(list(bound), *args[1:], **kwargs) for bound in bounds), self._size)
 
 
-Output = tuple[
-    str, int, str
-]  # the name of the layer, the index of its call, the path of the tensor in the output
+# The name of the layer, the index of its call, the path of the tensor in the output.
+Output = tuple[str, int, str]
 
 
 class _FieldsOfOutputs(Observer):

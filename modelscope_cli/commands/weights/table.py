@@ -36,7 +36,13 @@ class Branch:
 _TREE: tuple[Column, ...] = (
     Column("name", "name", lambda r: r.name, lambda r: r.label, is_number=False, rank=0),
     Column("tensors", "tensors", lambda r: len(r.own), rank=0),
-    Column("dtype", "dtype", lambda r: " ".join(dict.fromkeys(t.dtype for t in r.tensors)), None, False, 1),
+    Column(
+        "dtype",
+        "dtype",
+        lambda r: " ".join(dict.fromkeys(t.dtype for t in r.tensors)),
+        is_number=False,
+        rank=1,
+    ),
     Column(
         "numel",
         "numel",
