@@ -81,8 +81,12 @@ _MOST_PREFIX = 16  # class, distillation and register tokens before the patches
 _MOST_STRETCH = 2.0  # aspect ratio of the cells of a grid over the image
 # Functions whose input is preferred to their output: it has the better grid and name.
 _PASSED = (
-    *("adaptive_avg_pool2d", "adaptive_max_pool2d", "dropout", "dropout1d", "dropout2d"),
-    *("feature_dropout",),
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "feature_dropout",
 )
 _NO_LAYER = "--method integrated-gradients   needs no layer"
 

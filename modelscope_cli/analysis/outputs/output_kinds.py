@@ -19,8 +19,15 @@ Leaves = tuple[tuple[str, Tensor], ...]
 _SCORES = ("logits", "out", "logits_per_image", "scores", "prediction", "predictions", "pred")
 # Prefixes of the names of features, as opposed to scores of classes.
 _FEATURES = (
-    *("embed", "feature", "hidden", "last_hidden", "pooler", "pooled", "image_embed", "text_embed"),
-    *("box",),
+    "embed",
+    "feature",
+    "hidden",
+    "last_hidden",
+    "pooler",
+    "pooled",
+    "image_embed",
+    "text_embed",
+    "box",
 )
 # The auxiliary heads of torchvision's models, used in training only; and scores of which each row is a text.
 AUXILIARY = ("aux", "aux_logits", "aux_logits1", "aux_logits2", "logits_per_text")

@@ -36,8 +36,14 @@ from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_
 from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 KEEPS = {
-    *("clone", "_to_copy", "detach", "alias", "lift_fresh", "contiguous", "dequantize"),
-    *("quantize_per_tensor",),
+    "clone",
+    "_to_copy",
+    "detach",
+    "alias",
+    "lift_fresh",
+    "contiguous",
+    "dequantize",
+    "quantize_per_tensor",
 }
 RESHAPES = {"view", "_unsafe_view", "reshape", "_reshape_alias"}
 MOVES = {
