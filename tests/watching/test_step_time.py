@@ -296,6 +296,11 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
             {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 1000},
             "40 % of each step waits for data, which the training process loads itself: 40 ms an image",
         ),
+        (
+            "MS771",
+            {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 25},
+            "40 % of each step waits for data, which the training process loads itself: 1.6 s an image",
+        ),
         ("MS771", {"seconds": {"data": 29.0, "rest": 71.0}, "workers": 2}, None),
         ("MS771", {"seconds": {"data": 4.0, "rest": 1.0}, "workers": 2}, None),
         ("MS771", {"seconds": {"data": 61.0, "rest": 39.0}, "steps": 7}, None),
