@@ -18,6 +18,7 @@ from modelscope_cli.records.watch import (
     BROADCAST,
     COLLAPSED,
     NEGATED,
+    POLICY,
     RETURN_FALLS,
     SUMMED,
     UNRELATED,
@@ -123,8 +124,8 @@ class LossHistory:
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
         """Take the loss of a step, and yield what is certain of it; see `faults_of`."""
-        terms = _terms_of(loss)  # walked once
-        if (factor := _wrong_factor(terms)) is not None:
+        terms = terms_of(loss)  # walked once
+        if (factor := wrong_factor(terms)) is not None:
             if factor in self.factors:
                 yield WRONG_SIGN, "each step increases the value that it should decrease"
             self.factors.add(factor)
@@ -132,18 +133,22 @@ class LossHistory:
         if self.n <= _FEWEST and has_no_bound(loss):
             words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
             yield WRONG_SIGN, f"{words} in the loss, which has no lower bound"
-        if (divergence := _divergence_in(terms)) is not None:
+        if (divergence := divergence_in(terms)) is not None:
             self.divergences.append(divergence[1])
-        slopes = _slopes_in(terms)
+        slopes = slopes_in(terms)
+        is_policy = bool(_clipped(terms)) or (slopes is not None and bool(slopes.min() < 0 < slopes.max()))
         if slopes is not None and (frame := frame_of_caller()) is not None:
             rewards = dict(_rewards_in(frame))
             signs = [
                 _correlation(slopes, values) for values in rewards.values() if len(values) == len(slopes)
             ]
             if any(abs(sign) > _RELATED for sign in signs):
+                is_policy = True
                 self.are_lowered.append(max(signs, key=abs) > 0)
                 for name, values in rewards.items():
                     self.rewards.setdefault(name, []).append(float(values.sum()))
+        if is_policy:
+            yield POLICY, "the loss is a policy gradient"
 
     def at_end(self, models: Sequence[WatchedModel]) -> Iterator[tuple[str, str]]:
         """Yield what the run shows as a whole."""
@@ -289,21 +294,16 @@ def _kind_of(node: Any) -> str:
     return node.name().lstrip("_").partition("Backward")[0]
 
 
-def has_wrong_sign(loss: Tensor) -> float | None:
+def wrong_factor(terms: Sequence[Term]) -> float | None:
     """Return the factor of a loss that its steps make worse, such as -1 of a criterion; None for any other.
 
     All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
     without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
     """
-    return _wrong_factor(_terms_of(loss))
-
-
-def _wrong_factor(terms: Sequence[Term]) -> float | None:
-    for term in terms:
-        is_clipped = term.kind in _BOUNDS and _is_clipped(term.node)
-        if is_clipped and (term.kind == "Minimum") == (term.factor > 0):
+    for term in _clipped(terms):
+        if (term.kind == "Minimum") == (term.factor > 0):
             return term.factor
-    if (divergence := _divergence_in(terms)) is not None and divergence[0] < 0:
+    if (divergence := divergence_in(terms)) is not None and divergence[0] < 0:
         return divergence[0]
     kinds = {(_score_of(term.node) or term.kind, term.factor < 0) for term in terms}
     is_weighted = len({term.factor for term in terms}) > 1 and terms[0].kind in _TO_BE_LARGE  # by rewards
@@ -312,11 +312,12 @@ def _wrong_factor(terms: Sequence[Term]) -> float | None:
 
 def has_negative_part(loss: Tensor) -> bool:
     """Tell whether one of several terms of a loss is the negative of a criterion."""
-    terms = _terms_of(loss)
+    terms = terms_of(loss)
     return len(terms) > 1 and any(term.kind in _TO_BE_SMALL and term.factor < 0 for term in terms)
 
 
-def _terms_of(loss: Tensor) -> list[Term]:
+def terms_of(loss: Tensor) -> list[Term]:
+    """Return the terms of a loss; empty if there are too many."""
     return _terms_from(loss.grad_fn)
 
 
@@ -383,7 +384,12 @@ def has_no_bound(loss: Tensor) -> bool:
     )
 
 
-def _is_clipped(node: Any) -> bool:
+def _clipped(terms: Sequence[Term]) -> list[Term]:
+    """Return the terms that are the smaller or larger of ratio and clipped ratio, times advantages, as in PPO."""
+    return [term for term in terms if term.kind in _BOUNDS and _has_clipped_ratio(term.node)]
+
+
+def _has_clipped_ratio(node: Any) -> bool:
     """Tell whether a minimum or maximum compares products of one ratio, exp(...), and of the same ratio clamped."""
     sides = [set(_nodes_behind(other, _SCALED_RATIO)) for other, _ in _inputs(node)]
     ratios = [{one for one in side if _kind_of(one) == "Exp"} for side in sides]
@@ -416,14 +422,8 @@ def _is_overlap(node: Any) -> bool:
     return False
 
 
-def divergence_of(loss: Tensor) -> Tensor | None:
-    """Return KL(N(mean, std) || N(0, 1)) of a sample in nats, if it is a term of the loss; None without one."""
-    divergence = _divergence_in(_terms_of(loss))
-    return None if divergence is None else divergence[1]
-
-
-def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
-    """Return the factor of a divergence from the standard normal distribution, and its value.
+def divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
+    """Return the factor of KL(N(mean, std) || N(0, 1)) in a loss, and its value for a sample in nats.
 
     It is a sum over mean^2 + variance - log(variance), where the variance is exp(log-variance) or a square.
     """
@@ -455,15 +455,11 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
     return None
 
 
-def slopes_by_log_probability(loss: Tensor) -> Tensor | None:
+def slopes_in(terms: Sequence[Term]) -> Tensor | None:
     """Return the derivative of a loss by each log-probability that it contains; None if there are too few.
 
     That is minus an advantage for each action in a policy gradient.
     """
-    return _slopes_in(_terms_of(loss))
-
-
-def _slopes_in(terms: Sequence[Term]) -> Tensor | None:
     slopes = list[Tensor]()
     for term in terms:
         if term.kind in _OF_LIKELIHOODS:
