@@ -1,41 +1,20 @@
 """Faults in the autograd graph of a hand-written loss: sums, shapes that were broadcast, wrong signs."""
 
-import contextlib
 import math
-import re
-import statistics
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import factor_of, output_shape_of, saved_in
-from modelscope_cli.records.watch import (
-    BROADCAST,
-    COLLAPSED,
-    NEGATED,
-    POLICY,
-    RETURN_FALLS,
-    SUMMED,
-    UNRELATED,
-    WRONG_SIGN,
-)
-from modelscope_cli.watching.exchanged_rows import unrelated_outputs
-from modelscope_cli.watching.model_registry import WatchedModel
-from modelscope_cli.watching.source_location import frame_of_caller, walk_named
+from modelscope_cli.records.watch import BROADCAST, NEGATED, SUMMED
 
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
 _MOST = 2048  # nodes searched for terms
-_FEWEST = 8  # actions; losses
-_RECORDS, _NEARLY_ALL, _SURE = 12, 0.9, 3.0  # losses; of them; standard errors
-_RELATED = 0.3  # correlation of rewards and slopes
-_NO_INFORMATION = 0.01  # nats
-_REWARD = re.compile(r"(?i)^(?!.*(cost|neg)).*(?<![a-z])(rewards?|rews?|returns?|rets?|payoffs?)(?![a-z\[])")
+_FEWEST = 8  # actions
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
 _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
@@ -106,97 +85,6 @@ class Term(NamedTuple):
     @property
     def edge(self) -> tuple[Any, int]:
         return self.node, self.number
-
-
-@dataclass(slots=True)
-class LossHistory:
-    """What the graphs of the losses show over the steps of a run."""
-
-    n: int = 0  # number of losses
-    # Of losses with the wrong sign; that of a reward differs between steps
-    factors: set[float] = field(default_factory=set)
-    # Of the posterior of a variational autoencoder from its prior, in nats
-    divergences: list[Tensor] = field(default_factory=list)
-    # By name: sums over variables of the script, one a policy gradient
-    rewards: dict[str, list[float]] = field(default_factory=dict)
-    # Whether the loss lowers the probabilities of actions with higher rewards
-    are_lowered: list[bool] = field(default_factory=list)
-
-    def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
-        """Take the loss of a step, and yield what is certain of it; see `faults_of`."""
-        terms = terms_of(loss)  # walked once
-        if (factor := wrong_factor(terms)) is not None:
-            if factor in self.factors:
-                yield WRONG_SIGN, "each step increases the value that it should decrease"
-            self.factors.add(factor)
-        self.n += 1
-        if self.n <= _FEWEST and has_no_bound(loss):
-            words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
-            yield WRONG_SIGN, f"{words} in the loss, which has no lower bound"
-        if (divergence := divergence_in(terms)) is not None:
-            self.divergences.append(divergence[1])
-        slopes = slopes_in(terms)
-        is_policy = bool(_clipped(terms)) or (slopes is not None and bool(slopes.min() < 0 < slopes.max()))
-        if slopes is not None and (frame := frame_of_caller()) is not None:
-            rewards = dict(_rewards_in(frame))
-            signs = [
-                _correlation(slopes, values) for values in rewards.values() if len(values) == len(slopes)
-            ]
-            if any(abs(sign) > _RELATED for sign in signs):
-                is_policy = True
-                self.are_lowered.append(max(signs, key=abs) > 0)
-                for name, values in rewards.items():
-                    self.rewards.setdefault(name, []).append(float(values.sum()))
-        if is_policy:
-            yield POLICY, "the loss is a policy gradient"
-
-    def at_end(self, models: Sequence[WatchedModel]) -> Iterator[tuple[str, str]]:
-        """Yield what the run shows as a whole."""
-        if (unrelated := unrelated_outputs(models)) is not None:
-            yield UNRELATED, unrelated
-        half = [float(one) for one in self.divergences[len(self.divergences) // 2 :]]
-        if len(half) >= _RECORDS and max(half) < _NO_INFORMATION and half[-1] <= 2 * half[0]:
-            words = (
-                f"the posterior equals the prior for every sample: their KL divergence is {half[-1]:.2g} nats"
-            )
-            yield COLLAPSED, f"{words}, so the latent tells nothing about the input"
-        n = len(self.are_lowered)
-        changes = {name: _change(sums) for name, sums in self.rewards.items() if len(sums) == n >= _RECORDS}
-        lowest = min(changes, key=lambda name: changes[name], default="")
-        is_certain = changes and sum(self.are_lowered) >= _NEARLY_ALL * n
-        if is_certain and max(changes.values()) < _SURE and changes[lowest] < -_SURE:
-            sums = self.rewards[lowest]
-            first, last = statistics.fmean(sums[: n // 2]), statistics.fmean(sums[-3:])
-            words = f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls"
-            yield RETURN_FALLS, f"{words} from {first:.3g} to {last:.3g}"
-
-
-def _rewards_in(frame: FrameType) -> Iterator[tuple[str, Tensor]]:
-    """Yield the variables of a function, and of the one that called it, that are named as rewards."""
-    for one in (frame, frame.f_back):
-        for _, name, value in walk_named(list(one.f_locals.items()) if one is not None else (), 1):
-            if _REWARD.search(name) and not callable(value):
-                with contextlib.suppress(Exception):
-                    if len(values := _flat(value)) >= _FEWEST:
-                        yield name, values
-
-
-def _flat(value: Any) -> Tensor:
-    if isinstance(value, list | tuple | deque):
-        return torch.cat([_flat(one) for one in value])
-    return torch.as_tensor(value).detach().float().cpu().flatten()
-
-
-def _correlation(one: Tensor, other: Tensor) -> float:
-    value = float(torch.corrcoef(torch.stack([one, other]))[0, 1])
-    return value if math.isfinite(value) else 0.0
-
-
-def _change(values: Sequence[float]) -> float:
-    """Return the difference of the last values from the first half, in standard errors by that half."""
-    first, last = values[: len(values) // 2], values[-max(len(values) // 8, 3) :]
-    error = statistics.stdev(first) * math.sqrt(1 / len(first) + 1 / len(last))
-    return (statistics.fmean(last) - statistics.fmean(first)) / error if error else 0.0
 
 
 def summed_over(loss: Tensor) -> int:
@@ -300,7 +188,7 @@ def wrong_factor(terms: Sequence[Term]) -> float | None:
     All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
     without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
     """
-    for term in _clipped(terms):
+    for term in clipped(terms):
         if (term.kind == "Minimum") == (term.factor > 0):
             return term.factor
     if (divergence := divergence_in(terms)) is not None and divergence[0] < 0:
@@ -384,7 +272,7 @@ def has_no_bound(loss: Tensor) -> bool:
     )
 
 
-def _clipped(terms: Sequence[Term]) -> list[Term]:
+def clipped(terms: Sequence[Term]) -> list[Term]:
     """Return the terms that are the smaller or larger of ratio and clipped ratio, times advantages, as in PPO."""
     return [term for term in terms if term.kind in _BOUNDS and _has_clipped_ratio(term.node)]
 
@@ -461,7 +349,13 @@ def slopes_in(terms: Sequence[Term]) -> Tensor | None:
     That is minus an advantage for each action in a policy gradient.
     """
     slopes = list[Tensor]()
-    for term in terms:
+    unclipped = [
+        inner._replace(factor=inner.factor * term.factor)
+        for term in clipped(terms)
+        for edge in _inputs(term.node)
+        for inner in _terms_from(*edge)
+    ]
+    for term in (*terms, *unclipped):
         if term.kind in _OF_LIKELIHOODS:
             slopes.append(torch.tensor([term.factor * _OF_LIKELIHOODS[term.kind]]))
         elif term.kind == "Mul" and len(_inputs(term.node)) == 1:

@@ -8,9 +8,8 @@ from torch.distributions import Bernoulli, Categorical, Independent, Normal, kl_
 from torch.nn import functional as F
 
 from modelscope_cli.hooks.torch_private import output_shape_of
-from modelscope_cli.records.watch import POLICY
+from modelscope_cli.records.watch import POLICY, WRONG_SIGN
 from modelscope_cli.watching.loss_graph import (
-    LossHistory,
     broadcast_in,
     divergence_in,
     has_negative_part,
@@ -20,6 +19,7 @@ from modelscope_cli.watching.loss_graph import (
     terms_of,
     wrong_factor,
 )
+from modelscope_cli.watching.loss_history import LossHistory
 
 N = 12
 
@@ -252,6 +252,25 @@ def test_returns_without_a_baseline_are_known_by_their_name():
     returns = GAIN.abs()  # noqa: F841  # read from this function
     x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
     assert POLICY in [kind for kind, _ in LossHistory().see(-(picked(x) * GAIN.abs()).mean())]
+
+
+PPO_AND_ITS_MISTAKES = {
+    "a policy gradient": (lambda x, advantages: -(picked(x) * advantages).mean(), False),
+    "without its minus": (lambda x, advantages: (picked(x) * advantages).mean(), True),
+    "PPO": (lambda x, advantages: torch.max(*surrogates(x, -advantages)).mean(), False),
+    "PPO without its minus signs": (lambda x, advantages: torch.max(*surrogates(x, advantages)).mean(), True),
+}
+
+
+@pytest.mark.parametrize("what", PPO_AND_ITS_MISTAKES)
+def test_the_sign_of_variables_named_as_advantages(what):
+    make, is_wrong = PPO_AND_ITS_MISTAKES[what]
+    x, history = torch.nn.Linear(3, 4)(torch.randn(N, 3)), LossHistory()
+    told = []
+    for _ in range(10):
+        advantages = torch.randn(N)
+        told += [kind for kind, _ in history.see(make(x, advantages) + 0.5 * zeros(x))]
+    assert (WRONG_SIGN in told) == is_wrong
 
 
 def test_the_slopes_of_single_log_probabilities():
