@@ -24,6 +24,7 @@ from modelscope_cli.watching.source_location import place_of_caller
 _CYCLES = 16
 _LENGTHS = "total_steps", "T_max", "total_iters"  # attributes of torch's schedules
 _PROBES = 4  # parameters of an optimizer that represent all of them
+_TEACHER = 4  # tensors
 _SAMPLE = 64  # elements of a parameter that are compared to detect changes
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
 COUNTED = "uncleared", "emptied", "scaled", "shrunk", "stale", "remade", "repeated"
@@ -392,6 +393,7 @@ class Bookkeeper:
 
         After a model is deleted, its last facts remain.
         """
+        model.makes_targets |= _has_teacher(_own(model))
         shapes = [p.shape for p in _own(model)]
         for other in self._registry.models if shapes else ():
             is_like = bool(model.n_reached) if other is model else [p.shape for p in _own(other)] == shapes
@@ -438,6 +440,13 @@ class Bookkeeper:
 def _own(model: WatchedModel) -> list[nn.Parameter]:
     root = model.root()
     return list(root.parameters()) if root is not None else []
+
+
+def _has_teacher(parameters: list[nn.Parameter]) -> bool:
+    """Tell whether those without gradients are, by their shapes, a copy of the others or of the first of them."""
+    frozen = [p.shape for p in parameters if not p.requires_grad]
+    trained = [p.shape for p in parameters if p.requires_grad]
+    return len(frozen) >= _TEACHER and trained[: len(frozen)] == frozen
 
 
 def _runs_as(model: WatchedModel, owner: str) -> str:

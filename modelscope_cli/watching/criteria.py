@@ -66,7 +66,7 @@ _MADE_BY = {
 }
 JOINED = "cat"
 _MOST_NODES = 8  # views and casts between the criterion and the operation that computed its input
-_MOST_CLASSES = 4096  # that are counted individually
+_MOST_CLASSES = 4096  # that are counted individually, but for joined scores of a positive and negatives
 _MOST_TARGETS = 1 << 14
 _MOST_SUMMED = 1 << 20  # values
 _SUM, _FAR_FROM = 1e-3, 0.1  # distance of a sum from 1: of probabilities, and of other values
@@ -152,7 +152,7 @@ class CriterionSums:
     def _compare(self, predictions: Tensor, target: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
         """Return the number of correct predictions, and the number of labels."""
         is_counted = torch.ne(target, -100 if ignored is None else ignored)
-        if self.n_classes is not None and self.n_classes <= _MOST_CLASSES:
+        if self.n_classes is not None and (self.n_classes <= _MOST_CLASSES or self.made_by == JOINED):
             labels = _count(target, is_counted, self.n_classes)
             guesses = _count(predictions, is_counted, self.n_classes)
             self._labels = labels if self._labels is None else self._labels + labels

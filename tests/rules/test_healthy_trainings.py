@@ -44,6 +44,9 @@ from modelscope_cli.records.watch import (
 )
 from modelscope_cli.rules.training.rule_types import LASTING
 
+CONTRASTIVE = tuple(4.13 - 0.7 * i / N for i in range(N))
+FILLING = tuple(7.2 + 0.85 * i / N for i in range(N))
+
 # What looks like a fault and is none, in a training that learns.
 HEALTHY: dict[str, WatchRecord] = {
     # What is certain, and is not so here.
@@ -90,6 +93,24 @@ HEALTHY: dict[str, WatchRecord] = {
         criteria=(
             criterion(commonest_label=1.0, commonest_labels=(1.0,) * N, label_entropy=0.0, made_by="cat"),
         )
+    ),
+    "a positive among the others of the batch": training(
+        criteria=(
+            criterion(
+                **{"classes": 63, "made_by": "cat", "label_entropy": math.log(32), "commonest_label": 1 / 32},
+                **{"commonest_labels": (1 / 32,) * N, "accuracy": (0.05,) * N, "value": CONTRASTIVE},
+            ),
+        ),
+        loss=(loss(CONTRASTIVE),),
+    ),
+    "a queue of negatives that fills up": training(
+        criteria=(
+            criterion(
+                **{"classes": 4097, "made_by": "cat", "label_entropy": 0.0, "commonest_label": 1.0},
+                **{"commonest_labels": (1.0,) * N, "accuracy": (0.0,) * N, "value": FILLING},
+            ),
+        ),
+        loss=(loss(FILLING),),
     ),
     "language: the loss falls, and most predictions are wrong": training(
         criteria=(criterion(accuracy=(0.1,) * N, value=SLOW),), loss=(loss(SLOW),)

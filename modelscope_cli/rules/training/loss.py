@@ -30,6 +30,7 @@ _ALIKE = 4.0  # times
 _GROWS = 4.0  # times
 _VANISHED, _NOTHING = 0.05, 1e-4  # of the loss at first; of both
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
+_OF_ANGLES = 8.0  # the largest loss that may be a few cosines
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -369,6 +370,8 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
         for spread, at in (("standard deviation", 0), ("spread of directions", 2)):
             first, last = ends[at : at + 2]
             if not last < threshold * first:
+                continue
+            if at and main.start > _OF_ANGLES:
                 continue
             loss_left = (main.end - floor) / (main.start - floor)
             # Squared distances, and one minus the cosine, shrink as the square of the spread.

@@ -28,6 +28,8 @@ _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
 _IMBALANCED = 0.8  # share of the commonest label: guessing it is right so often that accuracy says little
+_EVEN = 0.05  # nats
+_QUEUE = 8  # times the rows of a batch
 _GROWN = 2.0  # times the cost of guessing at first
 _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not fall
 
@@ -165,7 +167,12 @@ def _has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
             early, late = statistics.median(guesses[:third]), statistics.median(guesses[-third:])
             if late > _GROWN * early:
                 return True
-    return not any(one.classes for one in trained) and any(one.makes_targets for one in facts.models)
+    # A queue of negatives fills up first, with outputs of a copy that differ less and less from the positives
+    has_queue = any(
+        has_positions(one) and (one.classes or 0) > _QUEUE * max(one.series.rows) for one in trained
+    )
+    has_classes = any(one.classes for one in trained)
+    return has_queue or (not has_classes and any(one.makes_targets for one in facts.models))
 
 
 def _learns(
@@ -282,17 +289,20 @@ def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None
     total = sum(k for *_, k in rows)
     if not total:
         return None, None, 0
-    by_label = 0.0 if has_one_place(criterion) else criterion.commonest_label or 0.0
+    by_label = 0.0 if has_positions(criterion) else criterion.commonest_label or 0.0
     guessed = max(by_label, 1 / (criterion.classes or 1))
     return sum(right for right, *_ in rows) / total, guessed, total
 
 
-def has_one_place(criterion: WatchedCriterion) -> bool:
-    """Tell whether scores were joined so that the label is always one position, as with a positive and negatives.
+def has_positions(criterion: WatchedCriterion) -> bool:
+    """Tell whether scores of a positive and negatives were joined, so that a label is the positive's position.
 
-    Guessing the label is then no baseline.
+    That is always the same, or every position equally often in each batch. Guessing it is then no baseline.
     """
-    return criterion.made_by == "cat" and criterion.commonest_label == 1
+    shares = {share for share in criterion.series.commonest_label if share is not None}
+    if criterion.made_by != "cat" or criterion.label_entropy is None or len(shares) != 1:
+        return False
+    return abs(criterion.label_entropy + math.log(shares.pop())) < _EVEN
 
 
 def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> float | None:
@@ -323,7 +333,7 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
     scale = scale_of(one, losses)
     if scale is None or scale <= 0:
         return None
-    if has_one_place(one):
+    if has_positions(one):
         return scale * math.log(one.classes or 1)
     if one.classes and one.label_entropy is not None:
         return scale * one.label_entropy

@@ -15,7 +15,7 @@ from modelscope_cli.records.watch import (
     WRONG_SIGN,
     WatchedCriterion,
 )
-from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, has_positions, scale_of
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 
 _WITHIN = {
@@ -316,7 +316,7 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
         return  # adversaries use one label at a time, and so do parts of many losses
     (one,) = losses
-    if has_one_place(one) or len(one.series.step) < 3 or sum(one.series.rows) < threshold:
+    if has_positions(one) or len(one.series.step) < 3 or sum(one.series.rows) < threshold:
         return
     if one.commonest_label == 1 and main.end < _NEARLY_NOTHING * math.log(max(one.classes or 2, 2)):
         what = f"of {one.classes}" if one.classes else "whatever the image"
