@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,14 @@ class Process:
         if code is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return code
+
+    def wait_for(self, path: Path, seconds: float = 120) -> None:
+        """Wait until a file is there that the process writes; fail where it ends before."""
+        end = time.monotonic() + seconds
+        while not path.exists():
+            assert self.poll() is None, self.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.02)
 
     def _read_status(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status[0]], [], [], timeout)[0]:

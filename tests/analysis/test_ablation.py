@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from listening import Told
 from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
@@ -18,7 +19,6 @@ from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.progress import Silent
 from modelscope_cli.records.run import InputInfo, ModelInfo, WeightsInfo
 
 LABELS = ("circle", "square", "triangle", "star")
@@ -298,19 +298,16 @@ def test_other_interventions_still_know_which_call_it_is() -> None:
         assert row.output_l2 == close((after - before).norm(dim=1).mean().item(), A_NETWORK)
 
 
-class Listening(Silent):
+class Listening(Told):
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[Any] = []
-        self.notes: list[str] = []
 
     def track(self, items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
         self.told.append(total)
         for one in items:
             self.told.append(one)
             yield one
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def test_progress_counts_every_ablation(residual: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

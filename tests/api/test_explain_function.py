@@ -61,14 +61,6 @@ def test_the_model_is_left_as_it_was(unchanged):
     assert str(record)
 
 
-def test_it_is_left_as_it_was_by_a_method_that_does_not_fit(unchanged):
-    model = tiny_resnet().train()
-    check = unchanged(model)
-    with pytest.raises(CannotRunError, match="no attention"):
-        ms.explain(model, STAR, method="rollout", **QUICK)
-    check()
-
-
 def test_a_requirement_that_is_not_met_leaves_with_1(both):
     line = f"explain {STAR} -m {TINY} -c {HEALTHY} --method hirescam --size 32 --batch 64 --no-save"
     document = both.typed(f"{line} --require 'border>2' --require 'border>=0'", code=1)

@@ -2,33 +2,10 @@
 
 import pytest
 import torch
-from function_and_command import HEALTHY, STAR, TINY, plain, tiny_resnet, without
+from function_and_command import STAR, tiny_resnet
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-
-
-def test_a_module_gives_what_its_file_gives(both):
-    typed = both.typed(
-        f"grads {STAR} -m {TINY} -c {HEALTHY} --no-save --mode train --loss mean --hook scale=2@bn"
-    )
-    found = plain(ms.grads(tiny_resnet(), STAR, mode="train", loss="mean", hook="scale=2@bn").to_dict())
-    assert without(found, "model") == without(typed, "model")
-    assert found["model"]["source"] == "object"
-
-
-def test_the_module_is_left_as_it_was(unchanged):
-    model = tiny_resnet().train()
-    model.bn.eval()
-    model.head.bias.requires_grad_(False)
-    model.conv.weight.grad = torch.ones_like(model.conv.weight)
-    x = torch.rand(2, 3, 64, 64)
-    check = unchanged(model)
-    ms.grads(model, x, freeze="block1", clip_norm=1.0, mode="train")
-    check()
-    with pytest.raises(UsageError):
-        ms.grads(model, x, target=99)
-    check()
 
 
 def test_a_loss_of_the_callers_own():
@@ -61,16 +38,3 @@ def test_the_report_is_written_where_asked_and_nowhere_else(both, cwd):
     with pytest.raises(UsageError, match="not empty"):
         ms.grads("nothing_of_the_kind", out="report")
     assert both.said() == ""
-
-
-@pytest.mark.parametrize(("keywords", "said"), [
-    ({"loss": "entropy"}, "did you mean cross-entropy"),
-    ({"loss": 3}, "a loss of type int is neither"),
-    ({"clip": 1, "clip_norm": 1}, "exclude each other"),
-    ({"mode": "trian"}, "did you mean train"),
-    ({"repeat": 0}, "too small"),
-    ({"full_backward": True, "clip_activations": 1.0}, "tensor hooks"),
-])  # fmt: skip
-def test_what_means_nothing_is_refused_before_anything_is_loaded(keywords, said):
-    with pytest.raises(UsageError, match=said):
-        ms.grads("nothing_of_the_kind", **keywords)

@@ -1,25 +1,19 @@
 """What is typed and what is called are one thing: `featuremaps` and its kin, as commands and as functions."""
 
 import json
-import shlex
-from pathlib import Path
 
 import pytest
 import torch
+from function_and_command import HEALTHY, STAR, TINY
 from PIL import Image
 from safetensors.torch import load_file
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.progress import Silent
-from modelscope_cli.shell.app import run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-SAMPLES = Path(__file__).parents[2] / "samples"
-TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
-CHECKPOINT = SAMPLES / "tiny_resnet.safetensors"
-STAR = SAMPLES / "star.png"
 ZEROED = "zero[1]@block1.conv1"
 
 # Of every command: what is typed, and the same in Python.
@@ -48,23 +42,6 @@ CASES = {
 WRITES_A_FOLDER = {"featuremaps", "ablate", "prune", "attack"}
 
 
-@pytest.fixture(autouse=True)
-def no_downloads(monkeypatch, tmp_path):
-    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def typed(capsys):
-    """Return a function that runs a command line and gives its document."""
-
-    def type_it(line):
-        assert run(shlex.split(f"{line} --json --quiet")) == 0
-        return json.loads(capsys.readouterr().out)
-
-    return type_it
-
-
 def handed_over():
     """Return a module as a caller may have it: in training, partly frozen, with a gradient and a hook of theirs."""
     module = ms.load(TINY, weights="none", seed=3).module.train()
@@ -91,8 +68,8 @@ def assert_alike(ours, theirs, at=""):
         assert ours == theirs, at
 
 
-def call(command, model, keywords, tmp_path):
-    out = {"out": tmp_path / "out"} if command in WRITES_A_FOLDER else {}
+def call(command, model, keywords, cwd):
+    out = {"out": cwd / "out"} if command in WRITES_A_FOLDER else {}
     return getattr(ms, command)(model, STAR, **CASES[command][1], **keywords, **out)
 
 
@@ -103,40 +80,38 @@ def compare(record, document, but=()):
     assert_alike(ours, document)
 
 
-def line(command, model, tmp_path):
-    out = f"--out {tmp_path / 'out'} --force" if command in WRITES_A_FOLDER else ""
+def line(command, model, cwd):
+    out = f"--out {cwd / 'out'} --force" if command in WRITES_A_FOLDER else ""
     return f"{command} {STAR} {model} {CASES[command][0]} {out}"
 
 
 @pytest.mark.parametrize("command", CASES)
 @pytest.mark.parametrize(("model", "named", "keywords"), [
     ("-m squeezenet1_1 -w none --size 64", "squeezenet1_1", {"weights": "none", "size": 64}),
-    (f"-m {TINY} -c {CHECKPOINT} --hook {ZEROED}", TINY, {"checkpoint": CHECKPOINT, "hook": ZEROED}),
+    (f"-m {TINY} -c {HEALTHY} --hook {ZEROED}", TINY, {"checkpoint": HEALTHY, "hook": ZEROED}),
 ], ids=["zoo", "checkpoint"])  # fmt: skip
-def test_function_and_command_give_the_same_document(command, model, named, keywords, typed, tmp_path):
-    record = call(command, named, keywords, tmp_path)
-    written = {file.name for file in tmp_path.rglob("*") if file.is_file()}
-    compare(record, typed(line(command, model, tmp_path)))
-    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == written
+def test_function_and_command_give_the_same_document(command, model, named, keywords, both, cwd):
+    record = call(command, named, keywords, cwd)
+    written = {file.name for file in cwd.rglob("*") if file.is_file()}
+    compare(record, both.typed(line(command, model, cwd)))
+    assert {file.name for file in cwd.rglob("*") if file.is_file()} == written
 
 
 @pytest.mark.parametrize("command", CASES)
-def test_a_module_is_described_as_by_the_command_and_left_as_it_was(
-    command, typed, tmp_path, unchanged, capsys
-):
+def test_a_module_is_described_as_by_the_command_and_left_as_it_was(command, both, cwd, unchanged):
     module = handed_over()
     check = unchanged(module)
-    record = call(command, module, {"seed": 3}, tmp_path)
+    record = call(command, module, {"seed": 3}, cwd)
     check()
-    assert capsys.readouterr() == ("", "")
-    compare(record, typed(line(command, f"-m {TINY} -w none --seed 3", tmp_path)), but=["model"])
+    assert both.said() == ""
+    compare(record, both.typed(line(command, f"-m {TINY} -w none --seed 3", cwd)), but=["model"])
 
 
 @pytest.mark.parametrize("command", CASES)
-def test_nothing_is_written_where_no_folder_was_given(command, tmp_path, capsys):
+def test_nothing_is_written_where_no_folder_was_given(command, cwd, both):
     getattr(ms, command)(handed_over(), STAR, **CASES[command][1])
-    assert list(tmp_path.iterdir()) == []
-    assert capsys.readouterr() == ("", "")
+    assert list(cwd.iterdir()) == []
+    assert both.said() == ""
 
 
 @pytest.mark.parametrize("command", CASES)
@@ -147,7 +122,7 @@ def test_a_decoded_image_does_as_well_as_its_file(command):
         for image in (STAR, Image.open(STAR))
     )
     assert list(theirs["input"]["files"]) == ["image 1"]
-    text = json.dumps(ours).replace(json.dumps(str(STAR)), '"image 1"')
+    text = json.dumps(ours).replace(json.dumps(STAR), '"image 1"')
     ours, theirs = json.loads(text), json.loads(json.dumps(theirs))
     for document in (ours, theirs):
         del document["elapsed_ms"], document["argv"]
@@ -162,40 +137,11 @@ def test_a_record_shows_itself_in_a_notebook(command):
 
 
 @pytest.mark.parametrize("command", sorted(WRITES_A_FOLDER))
-def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(command, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("kept")
+def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(command, cwd):
+    (cwd / "out").mkdir()
+    (cwd / "out" / "mine.txt").write_text("kept")
     with pytest.raises(UsageError, match="is not empty"):
-        getattr(ms, command)("resnet34", STAR, **CASES[command][1], out=tmp_path / "out", weights="nonsense")
-
-
-@pytest.mark.parametrize(("command", "keywords", "said"), [
-    ("featuremaps", {"max_channels": 0}, "max.channels"),
-    ("featuremaps", {"cell": 4096}, "cell"),
-    ("featuremaps", {"scale": "chanel"}, "channel"),
-    ("featuremaps", {"cmap": "viridi"}, "viridis"),
-    ("ablate", {"by_channel": True}, "needs layer"),
-    ("ablate", {"method": "means"}, "mean"),
-    ("prune", {"amount": 1}, "below 1"),
-    ("prune", {"sweep": (0.5, 2.0)}, "below 1"),
-    ("prune", {"method": "l3"}, "l1"),
-    ("prune", {"global_": True, "by_channel": True}, "exclude each other"),
-    ("prune", {"save_weights": "weights.pt"}, "safetensors"),
-    ("attack", {"method": "fgm"}, "fgsm"),
-    ("attack", {"norm": "l1"}, "l2"),
-    ("attack", {"epsilon": 8}, "above 1"),
-    ("attack", {"steps": 0}, "steps"),
-    ("attack", {"restarts": 0}, "restarts"),
-    ("attack", {"method": "fgsm", "steps": 3}, "does not apply"),
-    ("predict", {"top": 0}, "top"),
-    ("predict", {"scores": "sigmoyd"}, "sigmoid"),
-    ("predict", {"temperature": 0}, "more than 0"),
-    ("predict", {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
-    ("predict", {"threshold": 2, "scores": "sigmoid"}, "the most is 1"),
-])  # fmt: skip
-def test_what_means_nothing_is_refused_before_the_model_is_loaded(command, keywords, said):
-    with pytest.raises(UsageError, match=said):
-        getattr(ms, command)("resnet34", STAR, **keywords, weights="nonsense")
+        getattr(ms, command)("resnet34", STAR, **CASES[command][1], out=cwd / "out", weights="nonsense")
 
 
 def test_one_image_is_meant():
@@ -219,14 +165,14 @@ def test_predictions_are_given_to_a_callback_batch_by_batch():
     assert last.classes == whole.classes == parts[0].classes
 
 
-def test_the_classes_are_named_by_a_list(tmp_path):
+def test_the_classes_are_named_by_a_list(cwd):
     module = handed_over()
     n_classes = ms.predict(module, STAR).classes
     names = [f"kind {n}" for n in range(n_classes)]
-    (tmp_path / "names.txt").write_text("\n".join(names))
+    (cwd / "names.txt").write_text("\n".join(names))
     guess = ms.predict(module, STAR, labels=names).predictions[0].top[0]
     assert guess.label == f"kind {guess.index}"
-    assert ms.predict(module, STAR, labels=tmp_path / "names.txt").predictions[0].top[0].label == guess.label
+    assert ms.predict(module, STAR, labels=cwd / "names.txt").predictions[0].top[0].label == guess.label
     with pytest.raises(CannotRunError, match="the list of labels has 2 labels"):
         ms.predict(module, STAR, labels=names[:2])
 
@@ -241,30 +187,30 @@ def test_a_loader_and_a_tensor_are_predicted_without_names():
     assert [row.image for row in ms.predict(module, batch=2).predictions] == ["0", "1"]  # noise
 
 
-def test_pruned_weights_are_saved_where_asked_and_nowhere_else(tmp_path):
+def test_pruned_weights_are_saved_where_asked_and_nowhere_else(cwd):
     module = handed_over()
-    file = tmp_path / "pruned.safetensors"
+    file = cwd / "pruned.safetensors"
     record = ms.prune(module, STAR, amount=0.5, sweep=(), global_=True, save_weights=file)
-    assert [file.name for file in tmp_path.iterdir()] == ["pruned.safetensors"]
-    assert record.file_bytes == (tmp_path / "pruned.safetensors").stat().st_size
-    saved = load_file(tmp_path / "pruned.safetensors")
+    assert [file.name for file in cwd.iterdir()] == ["pruned.safetensors"]
+    assert record.file_bytes == (cwd / "pruned.safetensors").stat().st_size
+    saved = load_file(cwd / "pruned.safetensors")
     names = {f"{row.name}.{row.parameter}" for row in record.layers}
     assert sum(int((saved[name] == 0).sum()) for name in names) == record.totals.zeros
     assert record.totals.zeros == round(0.5 * record.totals.numel)
 
 
-@pytest.mark.parametrize("keywords", [{"model": CHECKPOINT}, {"model": TINY, "checkpoint": CHECKPOINT}])
+@pytest.mark.parametrize("keywords", [{"model": HEALTHY}, {"model": TINY, "checkpoint": HEALTHY}])
 def test_the_weights_that_are_pruned_are_not_overwritten(keywords):
     with pytest.raises(UsageError, match="overwrite the checkpoint"):
-        ms.prune(inputs=STAR, save_weights=CHECKPOINT, **keywords)
+        ms.prune(inputs=STAR, save_weights=HEALTHY, **keywords)
 
 
-def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(tmp_path):
+def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(cwd):
     module = handed_over()
     kept = ms.attack(module, STAR, epsilon="8/255", steps=3)
-    saved = ms.attack(module, STAR, epsilon="8/255", steps=3, out=tmp_path / "out")
+    saved = ms.attack(module, STAR, epsilon="8/255", steps=3, out=cwd / "out")
     assert (kept.out_dir, kept.files) == (None, ())
-    assert {file.name for file in (tmp_path / "out").iterdir()} == set(saved.files)
+    assert {file.name for file in (cwd / "out").iterdir()} == set(saved.files)
     ours, theirs = kept.to_dict(), saved.to_dict()
     for key in ("elapsed_ms", "out_dir", "files"):
         del ours[key], theirs[key]

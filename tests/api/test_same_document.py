@@ -1,11 +1,24 @@
 """A command and its function give the same document, and the function writes nothing to the terminal."""
 
+from contextlib import nullcontext
+
 import pytest
-from function_and_command import HEALTHY, SAMPLES, SICK, SQUEEZENET, STAR, TINY, plain, without
+import torch
+from function_and_command import HEALTHY, SAMPLES, SICK, SQUEEZENET, STAR, TINY, plain, tiny_resnet, without
 
 import modelscope_cli as ms
+from modelscope_cli.errors import ModelscopeError, UsageError
 
 NOISE = {"weights": "none", "input_shape": (2, 3, 64, 64)}
+TRAINED = "--size 32 --pictures 40 --batch 8 --steps 5 --out run -q"
+SMALL = {"size": 32, "pictures": 40, "batch": 8, "steps": 5}
+LOADERS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+generator = torch.Generator().manual_seed(0)
+data = TensorDataset(torch.randn(32, 3, 32, 32, generator=generator), torch.arange(32) % 10)
+loaders = DataLoader(data, batch_size=8), DataLoader(data, batch_size=32)
+"""
 # Command line, exit code, function, its arguments, its keywords.
 TABLE = [
     ("check resnet18 -w none --input-shape 2,3,64,64 --max-params 10M --ignore MS3 --fail-on warning", 1,
@@ -55,3 +68,102 @@ def test_function_and_command_give_the_same_document(both, line, code, function,
     typed = both.typed(line, code)
     assert without(plain(function(*arguments, **keywords).to_dict())) == without(typed)
     assert both.said() == ""
+
+
+@pytest.mark.parametrize(("line", "function", "arguments", "keywords"), [
+    *(
+        (f"{function.__name__} {model} {TRAINED}", function, (name,), {**SMALL, **keywords})
+        for function in (ms.train, ms.lrfind)
+        for model, name, keywords in (
+            ("-m squeezenet1_1", "squeezenet1_1", {}),
+            (f"-m {TINY}", TINY, {}),
+            (f"-m {TINY} -c {HEALTHY}", TINY, {"checkpoint": HEALTHY}),
+        )
+    ),
+    (f"train -m {TINY} --vary norm-layer=batch,none {TRAINED}", ms.train, (TINY,),
+     {"vary": "norm-layer=batch,none", **SMALL}),
+    (f"lrfind -m {TINY} --linear --to 0.5 {TRAINED}", ms.lrfind, (TINY,), {"linear": True, "high": 0.5, **SMALL}),
+    (f"lrfind -m {TINY} --loaders own.py:loaders {TRAINED}", ms.lrfind, (TINY,),
+     {"loaders": "own.py:loaders", "steps": 5}),
+])  # fmt: skip
+def test_a_training_is_that_of_the_command_and_so_is_its_folder(
+    both, cwd, undrawn, line, function, arguments, keywords
+):
+    (cwd / "own.py").write_text(LOADERS)
+    before = {file.name for file in cwd.iterdir()}
+    called = without(plain(function(*arguments, **keywords).to_dict()), "out_dir", "files")
+    assert {file.name for file in cwd.iterdir()} - {"__pycache__"} == before
+    assert both.said() == ""
+    assert called == without(both.typed(line), "out_dir", "files")
+    written = function(*arguments, **keywords, out="mine")
+    names = {file.name for file in (cwd / "mine").iterdir()}
+    assert names == {file.name for file in (cwd / "run").iterdir()} == set(written.files)
+
+
+@pytest.mark.parametrize(("line", "function", "arguments", "keywords", "apart"), [
+    (f"stats {STAR} -m {TINY} -c {SICK}", ms.stats, (STAR,), {}, ()),
+    (f"check {TINY} {STAR} -c {SICK} --select MS1,MS2", ms.check, (STAR,), {"select": "MS1,MS2"}, ()),
+    (f"grads {STAR} -m {TINY} -c {SICK} --no-save --mode train --loss mean --hook scale=2@bn", ms.grads, (STAR,),
+     {"mode": "train", "loss": "mean", "hook": "scale=2@bn"}, ()),
+    (f"summary {TINY} --input-shape 2,3,64,64 --freeze head", ms.summary, (),
+     {"input_shape": (2, 3, 64, 64), "freeze": "head"}, ("device",)),
+])  # fmt: skip
+def test_a_module_gives_what_its_file_gives(both, line, function, arguments, keywords, apart):
+    typed = both.typed(line)
+    found = plain(function(tiny_resnet(SICK), *arguments, **keywords).to_dict())
+    assert without(found, "model", *apart) == without(typed, "model", *apart)
+    assert found["model"]["source"] == "object"
+    assert (found["device"], typed["device"]) == ("cpu", "meta" if function is ms.summary else "cpu")
+
+
+@pytest.mark.parametrize(("use", "fails"), [
+    (lambda model, x: ms.stats(model, x.numpy(), mode="train", hook="zero@bn"), False),
+    (ms.check, False),
+    (lambda model, x: ms.check(model, x, mode="train", select="MS3"), False),
+    (lambda model, x: ms.grads(model, x, freeze="block1", clip_norm=1.0, mode="train"), False),
+    (lambda model, x: ms.grads(model, x, target=99), True),
+    (lambda model, x: ms.summary(model, freeze="block1"), False),
+    (lambda model, x: ms.summary(model, x[:, :1]), True),
+    (lambda model, x: ms.explain(model, x[:1], method="rollout"), True),
+])  # fmt: skip
+def test_a_module_is_left_as_it_was(unchanged, use, fails):
+    model = tiny_resnet(SICK).train()
+    model.bn.eval()
+    model.head.bias.requires_grad_(False)
+    model.conv.weight.grad = torch.ones_like(model.conv.weight)
+    x = torch.rand(2, 3, 64, 64)
+    check = unchanged(model)
+    with pytest.raises(ModelscopeError) if fails else nullcontext():
+        use(model, x)
+    check()
+
+
+# Of each function what only Python can ask, or says in other words; `tests/cli` has what is typed wrong.
+@pytest.mark.parametrize(("function", "keywords", "said"), [
+    (ms.check, {"select": "MS999"}, "unknown rule 'MS999'"),
+    (ms.check, {"set": {"MS299": 1}}, "unknown rule 'MS299'"),
+    (ms.check, {"mode": "trian"}, "did you mean train"),
+    (ms.grads, {"loss": 3}, "a loss of type int is neither"),
+    (ms.grads, {"clip": 1, "clip_norm": 1}, "exclude each other"),
+    (ms.grads, {"mode": "trian"}, "did you mean train"),
+    (ms.featuremaps, {"max_channels": 0}, "max.channels"),
+    (ms.featuremaps, {"cell": 4096}, "cell"),
+    (ms.featuremaps, {"scale": "chanel"}, "channel"),
+    (ms.ablate, {"by_channel": True}, "needs layer"),
+    (ms.ablate, {"method": "means"}, "mean"),
+    (ms.prune, {"sweep": (0.5, 2.0)}, "below 1"),
+    (ms.prune, {"global_": True, "by_channel": True}, "exclude each other"),
+    (ms.prune, {"save_weights": "weights.pt"}, "safetensors"),
+    (ms.attack, {"method": "fgsm", "steps": 3}, "does not apply"),
+    (ms.attack, {"restarts": 0}, "restarts"),
+    (ms.predict, {"top": 0}, "top"),
+    (ms.predict, {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
+    (ms.lrfind, {"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),
+    (ms.lrfind, {"steps": 2}, "the least is 3"),
+    (ms.lrfind, {"smoothing": 1.0}, "smoothing=1"),
+    (ms.lrfind, {"loaders": "own.py:loaders", "data": "folder"}, "exclude each other"),
+])  # fmt: skip
+def test_what_means_nothing_is_refused_before_anything_is_loaded(function, keywords, said):
+    images = {} if function is ms.lrfind else {"inputs": STAR}
+    with pytest.raises(UsageError, match=said):
+        function("nothing_of_the_kind", **images, **keywords)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from function_and_command import STAR, TINY, plain, tiny_resnet, without
+from function_and_command import STAR, plain, tiny_resnet, without
 from PIL import Image
 from torch import nn
 
@@ -20,24 +20,6 @@ class Misfit(nn.Module):
     def forward(self, x):
         return self.c(self.b(self.a(x)))
 """
-
-
-def test_a_module_gives_what_its_file_gives(both):
-    typed = both.typed(f"summary {TINY} --input-shape 2,3,64,64 --freeze head")
-    found = plain(ms.summary(tiny_resnet(), input_shape=(2, 3, 64, 64), freeze="head").to_dict())
-    assert without(found, "model", "device") == without(typed, "model", "device")
-    assert (found["device"], typed["device"]) == ("cpu", "meta")
-
-
-def test_the_module_is_left_as_it_was(unchanged):
-    model = tiny_resnet().train()
-    model.head.bias.requires_grad_(False)
-    x = torch.rand(1, 5, 64, 64)
-    check = unchanged(model)
-    ms.summary(model, freeze="block1")
-    with pytest.raises(ForwardError):
-        ms.summary(model, x)
-    check()
 
 
 def test_inputs_of_every_kind_say_the_size():

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from modelscope_cli.inputs.python_inputs import open_inputs
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.shell.app import run as run_argv
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -114,3 +118,22 @@ def refused(run: Run) -> Callable[..., tuple[str, str]]:
 @pytest.fixture(scope="session")
 def samples() -> Path:
     return SAMPLES
+
+
+@pytest.fixture(scope="session")
+def loaded() -> Callable[..., tuple[Any, tuple[Any, ...]]]:
+    """Return a function that gives a module and its arguments for some images, to be run without a command."""
+
+    def load(*images: str, **request: Any) -> tuple[Any, tuple[Any, ...]]:
+        model = load_model(ModelRequest(device="cpu", **request))
+        inputs = open_inputs(
+            InputRequest(files=tuple(str(SAMPLES / image) for image in images)),
+            family=model.family,
+            transforms=model.transforms,
+            module=model.module,
+            device=model.device,
+            dtype=model.dtype,
+        )
+        return model.module, next(iter(inputs)).args
+
+    return load

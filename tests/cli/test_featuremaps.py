@@ -1,15 +1,11 @@
 """`modelscope featuremaps`: which pictures are written, what is on them, and where."""
 
 import pytest
-import torch
+from collected import outputs_of
 from PIL import Image
 from safetensors.torch import load_file
 from tolerance import A_NETWORK, assert_close
-
-from modelscope_cli.inputs.python_inputs import open_inputs
-from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.load import load_model
-from modelscope_cli.models.request import ModelRequest
+from torch import nn
 
 
 def files(folder):
@@ -23,38 +19,9 @@ def size(path):
 
 
 @pytest.fixture(scope="module")
-def resnet34(samples):
-    """resnet34 as the command builds it, and the picture as it prepares it."""
-    loaded = load_model(ModelRequest(model="resnet34", weights="none", device="cpu"))
-    request = InputRequest(files=(str(samples / "harbour.jpg"),))
-    inputs = open_inputs(
-        request,
-        family=loaded.family,
-        transforms=loaded.transforms,
-        module=loaded.module,
-        device=loaded.device,
-        dtype=loaded.dtype,
-    )
-    return loaded.module, next(iter(inputs)).args
-
-
-def by_hand(module, args, wanted):
-    """Return the order of calls of some layers, and what each put out first, by hooks of the test's own."""
-    order, outputs = [], {}
-    handles = []
-    for name, layer in module.named_modules():
-
-        def keep(layer, args, output, name=name):
-            order.append(name)
-            outputs.setdefault(name, output[0].clone())
-
-        if wanted(layer):
-            handles.append(layer.register_forward_hook(keep))
-    with torch.no_grad():
-        module(*args)
-    for handle in handles:
-        handle.remove()
-    return order, outputs
+def resnet34(loaded):
+    """resnet34 as the command builds it, and the image as it prepares it."""
+    return loaded("harbour.jpg", model="resnet34", weights="none")
 
 
 def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, resnet34, monkeypatch):
@@ -67,7 +34,9 @@ def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, re
     assert "wrote runs/featuremaps-resnet34 (36 grids)\n" in whole.err
     assert whole.column("file") == grids
 
-    order, _ = by_hand(*resnet34, lambda layer: isinstance(layer, torch.nn.Conv2d))
+    module, args = resnet34
+    called = [name for name, _ in outputs_of(module, *args)]
+    order = [name for name in called if isinstance(module.get_submodule(name), nn.Conv2d)]
     assert [name.partition("_")[2].removesuffix(".png") for name in grids] == order
     assert whole.column("name") == order
     numbers = [int(name.partition("_")[0]) for name in grids]
@@ -153,7 +122,8 @@ def test_saved_tensors_are_the_layers_own_outputs(run, cwd, resnet34):
         "--save-tensors all.safetensors"
     )
     saved = load_file(cwd / "all.safetensors")
-    _, truth = by_hand(*resnet34, lambda layer: not list(layer.children()))
+    module, args = resnet34
+    truth = {name: output[0] for (name, call), output in outputs_of(module, *args).items() if call == 0}
     assert sorted(saved) == sorted(["bn1", "fc", *(f"layer1.{i}.conv{n}" for i in range(3) for n in (1, 2))])
     for name, tensor in saved.items():
         assert_close(tensor, truth[name], A_NETWORK)  # bn1, too, though an in-place ReLU follows it

@@ -1,14 +1,10 @@
 """`modelscope grads`: the tables, the folder it leaves, and what it says."""
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from tolerance import A_NETWORK, close
-
-from modelscope_cli.inputs.python_inputs import open_inputs
-from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.load import load_model
-from modelscope_cli.models.request import ModelRequest
 
 FIGURES = {"grad_norm", "grad_mean", "grad_std", "grad_abs_max"}
 PARAMETER = FIGURES | {"name", "layer", "shape", "numel", "trainable", "grad_min", "grad_max"}
@@ -21,32 +17,27 @@ def names(folder):
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def by_hand(samples, name="star.png", target=None):
-    """Return the gradient of every parameter of the healthy sample model for one picture."""
-    model = load_model(
-        ModelRequest(
+@pytest.fixture
+def by_hand(loaded, samples):
+    """Return a function that gives the loss of the healthy sample model for one image, and all its gradients."""
+
+    def differentiate(name="star.png", target=None):
+        module, args = loaded(
+            name,
             model=f"{samples}/tiny_resnet.py:TinyResNet",
             checkpoint=samples / "tiny_resnet.safetensors",
-            device="cpu",
         )
-    )
-    inputs = open_inputs(
-        InputRequest(files=(str(samples / name),)),
-        family=model.family,
-        transforms=model.transforms,
-        module=model.module,
-        device=model.device,
-        dtype=model.dtype,
-    )
-    scores = model.module(*next(iter(inputs)).args)
-    label = scores.argmax(1) if target is None else torch.tensor([target])
-    parameters = dict(model.module.named_parameters())
-    loss = F.cross_entropy(scores, label)
-    return loss.item(), dict(zip(parameters, torch.autograd.grad(loss, parameters.values()), strict=True))
+        scores = module(*args)
+        label = scores.argmax(1) if target is None else torch.tensor([target])
+        parameters = dict(module.named_parameters())
+        loss = F.cross_entropy(scores, label)
+        return loss.item(), dict(zip(parameters, torch.autograd.grad(loss, parameters.values()), strict=True))
+
+    return differentiate
 
 
-def test_the_table_is_what_autograd_gives(run, samples):
-    loss, grads = by_hand(samples, target=3)
+def test_the_table_is_what_autograd_gives(run, by_hand):
+    loss, grads = by_hand(target=3)
     outcome = run("grads {star} {healthy} -t 3 --no-save")
     assert outcome.column("name") == list(grads)
     for row, grad in zip(outcome.rows, grads.values(), strict=True):
@@ -60,9 +51,9 @@ def test_the_table_is_what_autograd_gives(run, samples):
     assert document["loss"]["target"].startswith("3")
 
 
-def test_several_images_are_several_passes(run, samples):
+def test_several_images_are_several_passes(run, by_hand):
     pictures = ("star.png", "harbour.jpg", "composition.jpg")
-    each = [by_hand(samples, name)[1] for name in pictures]
+    each = [by_hand(name)[1] for name in pictures]
     document = run("grads {star} {harbour} {composition} {healthy} --no-save --json").json
     assert (document["passes"], document["images"]) == (3, 3)
     for row in document["parameters"]:

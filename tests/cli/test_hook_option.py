@@ -169,6 +169,9 @@ WRONG = [
     ("grads", "grad:call=hooks.py:text@conv", 2, "and is called with (grad)", "def text(grad)"),
     ("grads", "full-backward:zero@block1.bn1", 4, "full backward hooks cannot be used here", "grad:"),
     ("grads", "call=hooks.py:in_place@block1.shortcut", 4, "backward raised RuntimeError", "return a new tensor"),
+    ("prune", "grad:zero@conv", 2, "prune runs no backward pass", "modelscope grads"),
+    ("ablate", "zero@nothing", 2, "'nothing' matches no layer", "types present"),
+    ("attack", "zreo@conv", 2, "unknown action 'zreo'", "zero@"),
 ]  # fmt: skip
 
 

@@ -77,9 +77,6 @@ def test_diff_of_two_sides_hooked_alike(run):
 
 
 @pytest.mark.parametrize(("line", "quoted", "hint"), [
-    ("prune {star} {tiny} --hook grad:zero@conv", "prune runs no backward pass", "modelscope grads"),
-    ("ablate {star} {tiny} --hook zero@nothing", "'nothing' matches no layer", "types present"),
-    ("attack {star} {tiny} --hook zreo@conv", "unknown action 'zreo'", "zero@"),
     ("diff {TINY} {TINY} --hook zero@conv", "'--hook", "--input-shape"),
     ("diff {TINY} {star} --hook zero@conv", "nothing to compare", "--b-"),
     ("diff {TINY} {star} --b-seed 1 --hook save=a.safetensors@conv", "the same file", "--b-hook save=b"),

@@ -23,12 +23,6 @@ def test_without_the_package_it_is_exit_2_and_the_line_that_installs_it(
     assert outcome.out == ""
 
 
-def test_a_name_that_only_timm_has_is_answered_with_the_prefix(run, monkeypatch):
-    monkeypatch.setattr(hubs, "timm_names", lambda: ("resnet50d",))
-    for line in ("summary resnet50d", "stats resnet50d"):
-        assert "did you mean timm:resnet50d" in run(line, expect=2).err
-
-
 def test_an_image_is_not_a_model_with_a_tag(run, monkeypatch):
     monkeypatch.setattr(hubs, "timm_names", lambda: ("resnet50d",))
     assert "timm:" not in run("stats resnet50d.jpg", expect=4).err

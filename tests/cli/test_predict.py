@@ -9,31 +9,19 @@ from PIL import Image
 from tolerance import A_NETWORK, assert_close, close
 
 from modelscope_cli import __main__
-from modelscope_cli.inputs.python_inputs import open_inputs
-from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.load import load_model
-from modelscope_cli.models.request import ModelRequest
 
 CLASSES = ["circle", "square", "triangle", "star", "ring"]
 CLASSES += ["cross", "stripes", "checkerboard", "dots", "waves"]
 
 
 @pytest.fixture(scope="module")
-def logits(samples):
-    """What SqueezeNet says about the three sample pictures, without any hook: `(3, 10)`."""
+def logits(loaded, samples):
+    """What SqueezeNet says about the three sample images, without any hook: `(3, 10)`."""
     checkpoint = samples / "shapes_squeezenet1_1.safetensors"
-    loaded = load_model(ModelRequest(model="squeezenet1_1", checkpoint=checkpoint, device="cpu"))
-    pictures = tuple(str(samples / name) for name in ("star.png", "harbour.jpg", "composition.jpg"))
-    inputs = open_inputs(
-        InputRequest(files=pictures),
-        family=loaded.family,
-        transforms=loaded.transforms,
-        module=loaded.module,
-        device=loaded.device,
-        dtype=loaded.dtype,
-    )
+    images = ("star.png", "harbour.jpg", "composition.jpg")
+    module, args = loaded(*images, model="squeezenet1_1", checkpoint=checkpoint)
     with torch.no_grad():
-        return loaded.module(*next(iter(inputs)).args)
+        return module(*args)
 
 
 ALL = "predict {star} {harbour} {composition} {squeezenet}"

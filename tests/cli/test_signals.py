@@ -60,14 +60,6 @@ def leftovers(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def wait_for(process, path):
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_result_half_written_goes_with_the_run(cwd, samples, name):
     """By SIGTERM, as batch systems send it, or SIGHUP, by a lost connection; `test_interrupts.py` has Ctrl-C."""
@@ -76,7 +68,7 @@ def test_a_result_half_written_goes_with_the_run(cwd, samples, name):
     module, _, function = where.rpartition(".")
     line = line.format(samples=samples, star=samples / "star.png")
     process = warm.start("-c", WAITING.format(module=module, name=function), *line.split(), cwd=cwd)
-    wait_for(process, cwd.parent / "reached")
+    process.wait_for(cwd.parent / "reached")
     process.send_signal(number)
     process.send_signal(number)  # an impatient second one does not interrupt the clean-up
     out, err = process.communicate(timeout=60)
@@ -89,7 +81,7 @@ def test_a_result_half_written_goes_with_the_run(cwd, samples, name):
 def test_what_save_every_saved_stays(cwd, samples, number):
     line = f"train {SMALL} --steps 100000 --save-every 2 --out kept".format(samples=samples)
     process = warm.start("-m", "modelscope_cli", *line.split(), cwd=cwd)
-    wait_for(process, cwd / "kept" / "step-000004.safetensors")
+    process.wait_for(cwd / "kept" / "step-000004.safetensors")
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == (CODES[number][0] if number in CODES else -number)

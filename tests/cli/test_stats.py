@@ -6,44 +6,19 @@ import sys
 import numpy as np
 import pytest
 import torch
+from collected import outputs_of
 from PIL import Image
 from tolerance import A_NETWORK, close
 
-from modelscope_cli.inputs.python_inputs import open_inputs
-from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.load import load_model
-from modelscope_cli.models.request import ModelRequest
-
 
 @pytest.fixture(scope="module")
-def outputs(samples):
+def outputs(loaded, samples):
     """Return a function that runs a model by hand: `{(name, call): float64 array}` over some pictures."""
 
     def collect(*pictures, model="tiny_resnet.py:TinyResNet", checkpoint="tiny_resnet.safetensors"):
         source = f"{samples}/{model}" if ":" in model else model
-        loaded = load_model(ModelRequest(model=source, checkpoint=samples / checkpoint, device="cpu"))
-        inputs = open_inputs(
-            InputRequest(files=tuple(map(str, pictures))),
-            family=loaded.family,
-            transforms=loaded.transforms,
-            module=loaded.module,
-            device=loaded.device,
-            dtype=loaded.dtype,
-        )
-        found = {}
-        handles = []
-        for name, module in loaded.module.named_modules():
-
-            def keep(module, args, output, name=name):
-                call = sum(known == name for known, _ in found)
-                found[name, call] = output.detach().to(torch.float64).numpy().copy()
-
-            handles.append(module.register_forward_hook(keep))
-        with torch.no_grad():
-            loaded.module(*next(iter(inputs)).args)
-        for handle in handles:
-            handle.remove()
-        return found
+        network, args = loaded(*pictures, model=source, checkpoint=samples / checkpoint)
+        return {key: output.double().numpy() for key, output in outputs_of(network, *args).items()}
 
     return collect
 

@@ -78,6 +78,20 @@ def test_a_result_that_cannot_be_written(run, monkeypatch, broken, log, name, ki
     assert ("error: cannot write: " in outcome.err) == (kind != "unread")
 
 
+@pytest.mark.parametrize("format", ["table", "tsv", "csv", "json", "markdown"])
+@pytest.mark.parametrize("kind", [pytest.param("full", marks=NO_FULL), "unread"])
+def test_no_format_can_be_written(run, monkeypatch, broken, kind, format):
+    stream = broken(kind)
+    monkeypatch.setattr(sys, "stdout", stream)
+    outcome = run(f"models -q --format {format}", expect=4 if kind == "full" else 0)
+    if kind == "full":
+        assert outcome.err.startswith("error: cannot write: No space left on device\n\nhint: ")
+    else:
+        assert outcome.err == ""
+        stream.write("more")  # what is left over must not trouble the end of the process
+        stream.flush()
+
+
 @pytest.mark.parametrize(("name", "kind"), IN_TURN)
 def test_notes_that_cannot_be_written_change_no_result(run, monkeypatch, broken, log, name, kind):
     monkeypatch.setattr(sys, "stderr", broken(kind))
@@ -110,6 +124,7 @@ PROCESSES = [
     ("--help >&-", 4, ""),
     ("rules <&- 2>&-", 0, "code\t"),
     pytest.param("rules 2>/dev/full", 0, "code\t", marks=NO_FULL),
+    pytest.param("--help >/dev/full", 4, "", marks=NO_FULL),
     pytest.param("rules >/dev/full 2>/dev/full", 4, "", marks=NO_FULL),
     pytest.param("nonsense 2>/dev/full", 2, "", marks=NO_FULL),
 ]

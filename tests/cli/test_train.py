@@ -1,4 +1,4 @@
-"""`modelscope train`: the contract, the study, and what it leaves behind."""
+"""`modelscope train` and `lrfind`: the contract, the study, and what they leave behind."""
 
 import json
 import re
@@ -111,6 +111,20 @@ def test_a_loss_that_is_nan_from_the_first_step_is_said_and_nothing_is_trained(r
     assert document["held_out"][-1]["loss"] is None
     after = load_file(cwd / document["out_dir"] / "model.safetensors")
     assert torch.equal(after["head.weight"], state["head.weight"])
+
+
+def test_a_range_test_whose_loss_is_nan_from_the_first_step_suggests_nothing(run, cwd):
+    (cwd / "mine.py").write_text(
+        "import torch\n"
+        "batch = torch.full((16, 3, 32, 32), torch.nan), torch.arange(16) % 10\n"
+        "def loaders():\n    return [batch, batch], [batch]\n"
+    )
+    outcome = run("lrfind --model {TINY} --loaders mine.py:loaders --json")
+    document = outcome.json
+    assert document["stopped"] == "the loss was not finite at step 0"
+    assert document["suggestion"] == {"steepest": None, "valley": None, "minimum": None}
+    assert document["loss"] == [None]
+    assert document["restored"]["buffers"]
 
 
 def test_it_stops_early_once_the_held_out_loss_does_not_fall(run):

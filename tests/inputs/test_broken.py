@@ -1,57 +1,12 @@
-"""Images that cannot be decoded: of which kind they are, and that they are left out and counted."""
+"""Images that cannot be decoded are left out and counted; `test_pictures.py` has which kind they are of."""
 
-import io
 import random
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.image import (
-    UnreadableImage,
-    UnreadableImageError,
-    UnreadableImages,
-    decode,
-    in_words,
-)
-from modelscope_cli.inputs.listing import ListedImage
-
-
-def encoded(format, mode="RGB", **options):
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(stream, format, **options)
-    return stream.getvalue()
-
-
-def kind_of(content):
-    with pytest.raises(UnreadableImageError) as caught:
-        decode(ListedImage("x", content), "RGB")
-    return caught.value.kind
-
-
-@pytest.mark.parametrize("share", [0.5, 0.9])
-@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "BMP", "TIFF"])
-def test_a_file_that_ends_too_early_is_truncated(format, share):
-    content = encoded(format)
-    # Of these two the header already says where everything lies, and Pillow refuses them as a whole.
-    allowed = {"truncated"} | ({"unreadable", "not an image"} if format in ("WEBP", "TIFF") else set())
-    assert kind_of(content[: int(len(content) * share)]) in allowed
-
-
-def test_the_other_kinds():
-    assert kind_of(b"") == "empty"
-    assert kind_of(b"once upon a time") == "not an image"
-    stream = io.BytesIO()
-    Image.fromarray(np.full((4, 4), 1e6, dtype=np.int32)).save(stream, "TIFF")
-    assert kind_of(stream.getvalue()) == "32-bit"
-
-
-def test_a_bomb_is_too_large(monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    assert kind_of(encoded("PNG")) == "too large"
+from modelscope_cli.inputs.image import UnreadableImage, UnreadableImages, in_words
 
 
 @pytest.fixture

@@ -109,12 +109,6 @@ def test_standard_input_is_read_once_and_kept(opened, make_picture, monkeypatch)
     assert torch.equal(first.args[0], again.args[0])
 
 
-def test_empty_standard_input(opened, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
-    with pytest.raises(CannotRunError, match="'-' is empty"):
-        opened("-")
-
-
 @pytest.mark.parametrize(("batch", "sizes"), [(None, [8, 3]), (4, [4, 4, 3]), (1, [1] * 11), (99, [11])])
 def test_pictures_are_batched_in_order_and_the_same_every_time(opened, make_picture, batch, sizes):
     paths = [make_picture(f"{i:02}.png", size=(40 + i, 30)) for i in range(11)]

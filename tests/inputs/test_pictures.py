@@ -9,7 +9,7 @@ from PIL import Image, ImageFile
 from torchvision.transforms.functional import pil_to_tensor
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.image import decode
+from modelscope_cli.inputs.image import UnreadableImageError, decode
 from modelscope_cli.inputs.listing import ListedImage
 
 
@@ -90,8 +90,7 @@ def test_16_bit_gray_is_scaled_not_clipped(tmp_path, name, mode):
 
 def test_32_bit_float_pixels_have_no_stated_white(tmp_path):
     Image.new("F", (3, 3), 0.5).save(tmp_path / "a.tif")
-    with pytest.raises(CannotRunError, match="no defined white level"):
-        pixels(tmp_path / "a.tif")
+    assert "no defined white level" in refusal(tmp_path / "a.tif", "32-bit")
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.tif"])
@@ -103,9 +102,10 @@ def test_the_first_frame_stands_for_an_animation(tmp_path, name):
     assert blue < 5
 
 
-def refusal(path):
-    with pytest.raises(CannotRunError) as caught:
+def refusal(path, kind=None):
+    with pytest.raises(UnreadableImageError) as caught:
         pixels(path)
+    assert kind is None or caught.value.kind == kind
     assert f"'{path}'" in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.hint
@@ -114,17 +114,17 @@ def refusal(path):
 
 def test_an_empty_file_is_said_to_be_empty(tmp_path):
     (tmp_path / "a.jpg").touch()
-    assert "is empty" in refusal(tmp_path / "a.jpg")
+    assert "is empty" in refusal(tmp_path / "a.jpg", "empty")
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif"])
 def test_text_is_not_a_picture(tmp_path, name):
     (tmp_path / name).write_text("just words\n" * 99)
-    assert "is not an image" in refusal(tmp_path / name)
+    assert "is not an image" in refusal(tmp_path / name, "not an image")
 
 
 def test_a_format_that_starts_another_program_is_not_opened(make_picture):
-    assert "is not an image" in refusal(make_picture("a.eps"))
+    assert "is not an image" in refusal(make_picture("a.eps"), "not an image")
 
 
 @pytest.mark.parametrize("lenient", [False, True])
@@ -135,7 +135,8 @@ def test_a_truncated_picture_is_never_half_shown(make_picture, monkeypatch, name
     path = make_picture(name, size=(200, 200))
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep)])
-    refusal(path)
+    # In a WebP or TIFF the header already says where everything lies, and Pillow refuses it as a whole.
+    refusal(path, "truncated" if keep >= 0.5 and name in ("a.jpg", "a.png", "a.bmp") else None)
     assert lenient == ImageFile.LOAD_TRUNCATED_IMAGES
 
 
@@ -152,7 +153,7 @@ def test_a_decompression_bomb_is_never_inflated(make_picture, monkeypatch, facto
     path = make_picture("a.png", size=(100, 100))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", int(10_000 / factor))
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was inflated"))
-    message = refusal(path)
+    message = refusal(path, "too large")
     assert "too large to open safely" in message
     assert "10000 pixels" in message
 

@@ -7,25 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from listening import Told
 from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.architecture import model_inside
-from modelscope_cli.records.progress import Silent
 
 X = torch.rand(1, 3, 8, 8)
-
-
-class Told(Silent):
-    """Keeps what is said on the way."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 class Small(nn.Module):

@@ -40,17 +40,6 @@ def test_a_prefix_names_a_hub(typed: str, parts: tuple[str, str]) -> None:
     assert split_hub(typed) == parts
 
 
-@pytest.mark.parametrize(
-    ("typed", "package"),
-    [("timm:resnet50d", "timm"), ("hf:google/vit-base-patch16-224", "transformers")],
-)
-@pytest.mark.usefixtures("no_packages")
-def test_without_the_package_the_error_is_the_line_that_installs_it(typed: str, package: str) -> None:
-    with pytest.raises(UsageError, match=f"needs the package '{package}'") as caught:
-        check_request(ModelRequest(typed))
-    assert caught.value.hint == f"pip install {package}"
-
-
 @pytest.mark.usefixtures("no_packages")
 def test_a_list_of_models_needs_the_package_too() -> None:
     with pytest.raises(UsageError, match="'timm:vit' needs the package 'timm'"):

@@ -1,4 +1,3 @@
-import dataclasses
 import pickle
 import random
 import shlex
@@ -242,10 +241,6 @@ def test_number_of_classes_where_there_are_none(file: Path) -> None:
     assert "--num-classes 3" in rejected(UsageError, f"{file}:make", num_classes=3).message
 
 
-def test_weights_by_name_are_torchvisions(file: Path) -> None:
-    assert "'DEFAULT'" in rejected(UsageError, f"{file}:Net", weights="DEFAULT").message
-
-
 @pytest.mark.parametrize(("code", "said"), [
     ("import torch\n\nraise ValueError('two\\nlines')\n", "ValueError: two lines at {file}:3"),
     ("def f(:\n", "SyntaxError: invalid syntax ({name}, line 1) at {file}:1"),
@@ -291,10 +286,6 @@ def test_a_module_whose_attributes_raise(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_a_module(tmp_path: Path) -> None:
     assert rejected(UsageError, f"{tmp_path}:Net").hint == "--model FILE.py:NAME"
-
-
-def test_a_request_is_plain_data() -> None:
-    assert dataclasses.replace(ModelRequest(), model="alexnet").model == "alexnet"
 
 
 @pytest.fixture

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 from torchvision.models import list_models
 
@@ -9,14 +6,6 @@ from modelscope_cli.models.names import model_names, timm_names
 
 def test_names_are_those_torchvision_lists() -> None:
     assert list(model_names()) == list_models()
-
-
-def test_names_are_read_without_importing_anything_heavy() -> None:
-    script = (
-        "import sys; from modelscope_cli.models.names import model_names; assert 'resnet34' in model_names();"
-        "heavy = {'torch', 'torchvision', 'numpy', 'PIL'} & set(sys.modules); assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 def test_no_torchvision_means_no_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collected import outputs_of
 from torch import Tensor, nn
 
 import modelscope_cli as ms
@@ -56,24 +57,6 @@ def file(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Path:
         warnings.simplefilter("ignore")
         torch.onnx.export(net, (torch.zeros(1, 3, 15, 15),), str(path), dynamo=True, verbose=False)
     return path
-
-
-def outputs_of(net: Net, x: Tensor) -> dict[tuple[str, int], Tensor]:
-    """Return what torch's layers return."""
-    seen: dict[tuple[str, int], Tensor] = {}
-    handles = []
-    for name, module in net.named_modules():
-
-        def keep(module: nn.Module, given: Any, output: Tensor, name: str = name) -> None:
-            n = sum(1 for one in seen if one[0] == name)
-            seen[name, n] = output.clone()
-
-        handles.append(module.register_forward_hook(keep))
-    with torch.no_grad():
-        net(x)
-    for handle in handles:
-        handle.remove()
-    return seen
 
 
 def test_layers_have_torchs_names_and_values(net: Net, file: Path) -> None:

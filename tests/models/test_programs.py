@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from listening import Told
 from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.progress import Silent
 
 X = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -32,16 +32,6 @@ def small() -> Small:
 
 
 MACS = 4 * 3 * 9 * 100 + 4 * 4 * 9 * 64 + 4 * 3
-
-
-class Told(Silent):
-    """Keeps what a command says on the way."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def scripted() -> nn.Module:

@@ -77,15 +77,6 @@ def test_small_maps_are_enlarged_by_a_whole_factor_and_large_ones_left():
     assert image_tiles.enlarge(torch.zeros(1, 224, 100, dtype=torch.uint8), None).shape == (1, 224, 100)
 
 
-def test_an_overlay_shows_the_picture_below(maps):
-    black, white = (torch.full((3, 40, 40), value, dtype=torch.uint8) for value in (0, 255))
-    dark, light = (
-        np.asarray(image_tiles.overlay(maps, p, "viridis", 32, "channel"), dtype=float)
-        for p in (black, white)
-    )
-    assert light.mean() > dark.mean() + 50
-
-
 def test_an_unknown_colour_map_names_near_ones():
     with pytest.raises(UsageError, match=r"'viridi'.*viridis"):
         image_tiles.make_palette("viridi")

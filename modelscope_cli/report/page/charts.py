@@ -33,7 +33,7 @@ class AxisScale:
 
 def linear(values: Iterable[float], most_ticks: int = 5) -> AxisScale:
     """Return an axis for finite values; from 0 to 1 if there are none."""
-    finite = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
+    finite = [_within_range(value) for value in values] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         half = abs(high) / 2 or 0.5
@@ -63,6 +63,11 @@ def wants_log(values: Sequence[float]) -> bool:
     """Tell whether values, none of them negative, span too much for a linear axis."""
     positive = [value for value in values if value > 0]
     return bool(positive) and min(values) >= 0 and max(positive) > 1000 * min(positive)
+
+
+def _within_range(value: float) -> float:
+    """Return a finite value so that the difference of two is finite as well."""
+    return min(max(value, -_LARGEST), _LARGEST)
 
 
 def _round_step(step: float) -> float:
@@ -149,7 +154,8 @@ def spark(values: Values, step: Sequence[int]) -> Html:
     finite = [v for v in values if v is not None and math.isfinite(v)]
     if len(finite) < 2:
         return NOTHING
-    scale = logarithmic(finite, 400) if wants_log(finite) else AxisScale((min(finite), max(finite)))
+    ends = _within_range(min(finite)), _within_range(max(finite))
+    scale = logarithmic(finite, 400) if wants_log(finite) else AxisScale(ends)
     across = AxisScale((0.0, float(max(*step, 1))))
     line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
     return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")

@@ -1,6 +1,5 @@
-"""`train` from Python: the same document as the command's, and a module of the caller's left as it is."""
+"""`train` and `lrfind` from Python: a module and a loader of the caller's, and what is refused."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -12,25 +11,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.importspec import import_object
-from modelscope_cli.shell.app import run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
-OF_THE_CALL = {"argv", "elapsed_ms", "out_dir", "files"}
 SMALL = {"size": 32, "pictures": 40, "batch": 8, "steps": 3}
-FLAGS = "--size 32 --pictures 40 --batch 8 --steps 3 --out run --json -q"
-
-# what is typed, and what is said in Python
-MODELS = {
-    "zoo": (("-m", "squeezenet1_1"), {"model": "squeezenet1_1"}),
-    "module": (("-m", TINY), {"model": TINY}),
-    "checkpoint": (
-        ("-m", TINY, "-c", f"{SAMPLES}/tiny_resnet.safetensors"),
-        {"model": TINY, "checkpoint": SAMPLES / "tiny_resnet.safetensors"},
-    ),
-}
 
 
 @pytest.fixture
@@ -43,36 +29,6 @@ def tiny():
 def loader():
     data = TensorDataset(torch.randn(48, 3, 32, 32), torch.arange(48) % 10)
     return DataLoader(data, batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(1))
-
-
-def typed(capsys, *argv):
-    """Run a command line and return its document."""
-    assert run(["train", *FLAGS.split(), *argv]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def comparable(document, *also):
-    return {key: value for key, value in document.items() if key not in OF_THE_CALL | set(also)}
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_function_and_command_give_the_same_document(capsys, tmp_path, monkeypatch, kind):
-    monkeypatch.chdir(tmp_path)
-    argv, keywords = MODELS[kind]
-    document = typed(capsys, *argv)
-    record = ms.train(**{**SMALL, **keywords})
-    assert capsys.readouterr() == ("", "")
-    assert [file.name for file in tmp_path.iterdir()] == ["run"]
-    assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
-
-
-def test_a_study_and_its_folder_are_those_of_the_command(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    document = typed(capsys, "-m", TINY, "--vary", "norm-layer=batch,none")
-    record = ms.train(TINY, vary="norm-layer=batch,none", out=tmp_path / "mine", **SMALL)
-    assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
-    names = {file.name for file in (tmp_path / "mine").iterdir()}
-    assert names == {file.name for file in (tmp_path / "run").iterdir()} == set(record.files)
 
 
 def test_a_module_gives_what_its_class_gives_and_is_left_as_it_was(unchanged, capsys, tiny):
@@ -126,6 +82,22 @@ def test_a_callback_may_be_a_class_or_an_object_of_ones_own(tiny):
     assert counting.n == 3
     ms.train(tiny, callback=[Counting, counting], **SMALL)
     assert counting.n == 6
+
+
+def test_a_range_test_leaves_a_module_and_a_loader_as_they_were(unchanged, capsys, tiny):
+    model = tiny.double()
+    model(torch.randn(2, 3, 32, 32, dtype=torch.float64)).sum().backward()
+    model.block1.eval()
+    data = TensorDataset(torch.randn(32, 3, 32, 32), torch.arange(32) % 10)
+    loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(1))
+    check, order = unchanged(model), loader.generator.get_state()
+    record = ms.lrfind(model, loader, steps=6, norm_layer="group")
+    check()
+    assert torch.equal(order, loader.generator.get_state())
+    assert capsys.readouterr() == ("", "")
+    assert record.restored.weights
+    assert record.data == "DataLoader"
+    assert record.run.input.shape == ((8, 3, 32, 32),)
 
 
 REFUSED = {
