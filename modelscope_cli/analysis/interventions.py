@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -16,30 +16,23 @@ from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.hooks.binding import BoundHooks, ParametersKept, bind_hooks
 from modelscope_cli.hooks.patterns import parse_pattern
 from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.hooks.spec import HookSpec, function_hook, parse_hook
 from modelscope_cli.inputs.forward_signature import arrange_named
+from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import Arguments, HookReport, Notice, invocation
 
-if TYPE_CHECKING:
-    from modelscope_cli.hooks.binding import BoundHooks
-    from modelscope_cli.hooks.spec import HookSpec
-    from modelscope_cli.models.load import LoadedModel
-    from modelscope_cli.records.run import HookReport, Notice
-
-
 GivenHook = tuple[str, str, Callable[..., Any]]  # kind, pattern, function
-ReadHook = tuple["HookSpec", Callable[..., Any] | None]  # the function of a `call`
-HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
+ReadHook = tuple[HookSpec, Callable[..., Any] | None]  # the function of a `call`
+HookFindings = tuple[tuple[HookReport, ...], tuple[Notice, ...]]
 
 
 def read_hooks(
     requests: Sequence[str | GivenHook] | None, command: str, *, has_backward: bool = False
 ) -> list[ReadHook]:
     """Parse every `--hook`, in order, and import the functions; those handed over in Python stay as they are."""
-    from modelscope_cli.hooks.spec import parse_hook
-
     hooks: list[ReadHook] = []
     files: set[Path] = set()
     for text in requests or ():
@@ -61,8 +54,6 @@ def read_hooks(
 
 
 def _parse_function_hook(hook: GivenHook) -> ReadHook:
-    from modelscope_cli.hooks.spec import function_hook
-
     if len(hook) != 3 or not callable(hook[2]):
         raise UsageError(
             f"a hook is a text or (kind, pattern, function), not {hook!r}",
@@ -75,7 +66,7 @@ def _parse_function_hook(hook: GivenHook) -> ReadHook:
     return spec, function
 
 
-def _import(spec: "HookSpec") -> Callable[..., Any]:
+def _import(spec: HookSpec) -> Callable[..., Any]:
     from modelscope_cli.models.importspec import import_object
 
     where = str(spec.arguments[0])
@@ -103,7 +94,7 @@ _CALLED_WITH = {
 }
 
 
-def _check_signature(spec: "HookSpec", where: str, function: Callable[..., Any]) -> None:
+def _check_signature(spec: HookSpec, where: str, function: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):  # builtins without a signature
@@ -116,11 +107,11 @@ def _check_signature(spec: "HookSpec", where: str, function: Callable[..., Any])
         raise UsageError(message, f"def {where.rpartition(':')[2]}({names}): ...") from None
 
 
-def _example(spec: "HookSpec", function: str = "") -> str:
+def _example(spec: HookSpec, function: str = "") -> str:
     return f"--hook 'call={function or 'path/to/hooks.py:fn'}@{spec.pattern}'"
 
 
-def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., Any]:
+def _explained(spec: HookSpec, function: Callable[..., Any]) -> Callable[..., Any]:
     """Redirect what a function prints to stderr, and name the hook if it raises."""
     from modelscope_cli.models.importspec import user_code_failed
 
@@ -138,17 +129,15 @@ def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., 
 
 
 def bind(
-    hooks: Sequence[ReadHook], loaded: "LoadedModel", args: Arguments, seed: int, progress: Progress
-) -> "BoundHooks":
+    hooks: Sequence[ReadHook], loaded: LoadedModel, args: Arguments, seed: int, progress: Progress
+) -> BoundHooks:
     """Bind the hooks to a model; `args` is what it will be called with."""
-    from modelscope_cli.hooks.binding import bind_hooks
-
     bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=progress.say)
     tell(progress, bound.notes)
     return bound
 
 
-def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
+def conclude(bound: BoundHooks, progress: Progress) -> HookFindings:
     """Write the saved tensors, print the warnings, and return reports and warnings."""
     for file, tensors in bound.saved().items():
         from modelscope_cli.report.tensor_file import write_tensors
@@ -161,9 +150,7 @@ def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
     return reports, warnings
 
 
-def _warnings(report: "HookReport") -> list["Notice"]:
-    from modelscope_cli.records.run import Notice
-
+def _warnings(report: HookReport) -> list[Notice]:
     hook = f"--hook '{report.spec}'"
     notices = []
     if report.never_fired:
@@ -211,7 +198,7 @@ class ActiveHooks:
 
 @contextmanager
 def hook(
-    model: "nn.Module | LoadedModel",
+    model: nn.Module | LoadedModel,
     *hooks: str | GivenHook,
     args: Any = None,
     seed: int = 0,

@@ -57,8 +57,8 @@ def contact_sheet(tiles: Sequence[Tile], cmap: str, input_image: Tensor | None =
     for place, (body, (name, shape)) in enumerate(zip(bodies, words, strict=True)):
         x = MARGIN + place % columns * step_x
         y = MARGIN + place // columns * step_y
-        write(sheet, (x, y), name, _NAME_SIZE, side, cmap)
-        write(sheet, (x, y + _LINES // 2 - 1), shape, NUMBER_SIZE, side, cmap, faint=True)
+        write(sheet, (x, y), name, _NAME_SIZE, side)
+        write(sheet, (x, y + _LINES // 2 - 1), shape, NUMBER_SIZE, side, faint=True)
         if input_image is not None and place == 0:
             paste_image(sheet, body, (x, y + _LINES))
         else:
@@ -121,7 +121,7 @@ def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tu
             image_tiles.save_png(draw(exhibit, maps, look), folder / file)
             # A vector has one value per channel, so its colours always span the layer.
             record = replace(record, file=file, scale=look.scale if maps.ndim > 1 else "layer")
-            tiles.append(Tile(stem, numbers.shape(record.shape), partial(_draw_tile, maps, look)))
+            tiles.append(Tile(stem, numbers.shape(record.shape), partial(draw_tile, maps, look)))
         records.append(record)
     image_tiles.save_png(contact_sheet(tiles, look.cmap, look.input_image), folder / CONTACT_SHEET)
     return tuple(records)
@@ -133,7 +133,7 @@ def contact_sheet_of(exhibits: Sequence[Exhibit], look: MapLook) -> Callable[[],
     for exhibit, stem in zip(exhibits, file_stems([exhibit.record for exhibit in exhibits]), strict=True):
         if exhibit.maps is not None and exhibit.record.shown:
             maps = exhibit.maps.to("cpu")
-            few = partial(_draw_tile, _liveliest(maps) if maps.ndim > 1 else maps, look)
+            few = partial(draw_tile, _liveliest(maps) if maps.ndim > 1 else maps, look)
             tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), few))
     return lambda: image_tiles.to_png(contact_sheet(tiles, look.cmap, look.input_image))
 
@@ -155,7 +155,7 @@ def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     rows = -(-len(selected) // columns)
     cell = (body.width + GAP) // columns - GAP, (body.height + GAP) // rows - GAP - BAND
-    number_cells(body, record.shown, cell, columns, look.cmap)
+    number_cells(body, record.shown, cell, columns)
     low, high = (numbers.number(end) or "none" for end in (record.min, record.max))
     parts = [
         *(label_of(record), record.type, numbers.shape(record.shape), _which(record), record.note),
@@ -180,7 +180,7 @@ def _which(record: FeatureMap) -> str:
     return words if is_sorted else f"{words}, in another order"
 
 
-def _draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
+def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     """Draw an output for the contact sheet, at most `side` pixels wide."""
     is_overlay = look.under is not None and maps.ndim > 1
     cells = _liveliest(maps) if is_overlay else tile(maps, look)

@@ -193,15 +193,13 @@ _BAR, _BAR_HEIGHT, _BAR_WORDS = 14, 240, 68  # the colour bar, and the numbers a
 _NARROWEST = 320  # least width of an image, for its title
 
 
-def number_cells(
-    image: Image.Image, numbers: Sequence[int], cell: tuple[int, int], columns: int, cmap: str
-) -> None:
+def number_cells(image: Image.Image, numbers: Sequence[int], cell: tuple[int, int], columns: int) -> None:
     """Write a number in the band above every cell of a mosaic; above every second or third for narrow cells.
 
     Args:
         cell: width and height of a cell in pixels, without its band.
     """
-    font = _font(NUMBER_SIZE)
+    font = font_of(NUMBER_SIZE)
     step_x, step_y = cell[0] + GAP, cell[1] + BAND + GAP
     longest = max(font.getlength(str(number)) for number in numbers)
     stride = max(math.ceil((longest + 4) / step_x), 1)
@@ -211,7 +209,7 @@ def number_cells(
         row, column = divmod(place, columns)
         if column % stride == 0:
             pen.text((column * step_x + 1, row * step_y), str(number), fill=255, font=font)
-    _stamp(image, (0, 0), mask, cmap)
+    _stamp(image, (0, 0), mask)
 
 
 def page(
@@ -236,7 +234,7 @@ def page(
     height = max(body.height, beside.height if beside else 0, bar_height if bar else 0)
     sheet = empty(body.mode, (inner + 2 * MARGIN, height + TITLE + 2 * MARGIN), cmap)
     top = MARGIN + TITLE
-    write(sheet, (MARGIN, MARGIN), title, TITLE_SIZE, inner, cmap)
+    write(sheet, (MARGIN, MARGIN), title, TITLE_SIZE, inner)
     if beside is not None:
         paste_image(sheet, beside, (MARGIN, top))
     sheet.paste(body, (MARGIN + left, top))
@@ -254,31 +252,24 @@ def _draw_bar(
     column.putpalette(make_palette(cmap))
     sheet.paste(column if sheet.mode == "P" else column.convert("RGB"), place)
     for words, top in zip(bar, (y + height - BAND, y), strict=True):
-        write(sheet, (x + _BAR + 4, top), words, NUMBER_SIZE, _BAR_WORDS - 4, cmap)
+        write(sheet, (x + _BAR + 4, top), words, NUMBER_SIZE, _BAR_WORDS - 4)
 
 
 def write(
-    image: Image.Image,
-    place: tuple[int, int],
-    text: str,
-    size: int,
-    width: int,
-    cmap: str,
-    *,
-    faint: bool = False,
+    image: Image.Image, place: tuple[int, int], text: str, size: int, width: int, *, faint: bool = False
 ) -> None:
     """Draw one line of antialiased text, also on palette images; shortened in the middle to `width`."""
     mask = Image.new("L", (max(width, 1), size + 8), 0)
-    ImageDraw.Draw(mask).text((0, 0), cut(text, size, width), fill=160 if faint else 255, font=_font(size))
-    _stamp(image, place, mask, cmap)
+    ImageDraw.Draw(mask).text((0, 0), cut(text, size, width), fill=160 if faint else 255, font=font_of(size))
+    _stamp(image, place, mask)
 
 
 def cut(text: str, size: int, width: int) -> str:
     """Shorten text in the middle to a width in pixels: layer names differ at both ends."""
-    return cut_in_the_middle(plain(text), lambda short: _font(size).getlength(short) <= width)
+    return cut_in_the_middle(plain(text), lambda short: font_of(size).getlength(short) <= width)
 
 
-def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: str) -> None:
+def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image) -> None:
     """Draw a gray mask of text onto an image."""
     if image.mode == "P":
         last = len(TEXT) - 1
@@ -286,7 +277,7 @@ def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: 
         letters = Image.frombytes("P", letters.size, letters.tobytes())
         image.paste(letters, place, mask.point(lambda value: 255 if value else 0))
     else:
-        image.paste(_rgb(TEXT[-1], cmap), (*place, place[0] + mask.width, place[1] + mask.height), mask)
+        image.paste(TEXT_RGB, (*place, place[0] + mask.width, place[1] + mask.height), mask)
 
 
 def thumbnail(input_image: Tensor, side: int) -> Image.Image:
@@ -317,17 +308,12 @@ def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) 
 
 def empty(mode: str, size: tuple[int, int], cmap: str) -> Image.Image:
     if mode == "RGB":
-        return Image.new("RGB", size, _rgb(BACKGROUND, cmap))
+        return Image.new("RGB", size, BACKGROUND_RGB)
     image = Image.new("P", size, BACKGROUND)
     image.putpalette(make_palette(cmap))
     return image
 
 
-def _rgb(index: int, cmap: str) -> tuple[int, int, int]:
-    red, green, blue = make_palette(cmap)[3 * index : 3 * index + 3]
-    return red, green, blue
-
-
 @lru_cache(maxsize=8)
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def font_of(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)

@@ -21,24 +21,7 @@ from modelscope_cli.report.formats import render_csv, render_json, render_markdo
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
 from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
 
-__all__ = [
-    "card_of",
-    "card_to_html",
-    "display",
-    "figure_below",
-    "figures_of",
-    "graph_of",
-    "noun_of",
-    "panel",
-    "plot",
-    "save",
-    "sheet_of",
-    "table_of",
-    "to_html",
-    "to_page",
-    "to_text",
-    "whole_sheet_of",
-]
+__all__ = ["graph_of", "sheet_of"]  # which records look for here, beside what is defined below
 
 # Results that are looked at, and the file of their folder that shows the whole.
 _SHOWN_BELOW = {
@@ -77,18 +60,20 @@ def to_html(sheet: Sheet) -> str:
     body = "".join(_body(sheet, columns))
     n = len(sheet.rows)
     more = f'<span class="shut">all {n:,} rows</span><span class="open">fewer rows</span>'
-    return (
-        f'<div class="modelscope"><style>{_style()}</style><p class="title">{escape(sheet.title)}</p>'
-        + (f"<details><summary>{more}</summary></details>" if n > _MOST_ROWS else "")
-        + f'<div class="scroll"><table class="rows"><thead><tr>{head}</tr></thead>'
-        + f"<tbody>{body}</tbody></table></div>"
-        + f'<dl class="facts">{facts}</dl></div>'
-    )
+    switch = f"<details><summary>{more}</summary></details>" if n > _MOST_ROWS else ""
+    rows = f'<table class="rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return _box(sheet.title, f'{switch}<div class="scroll">{rows}</div>', facts)
 
 
 @cache
 def _style() -> str:
     return files(__package__).joinpath("notebook.css").read_text(encoding="utf-8")
+
+
+def _box(title: str, content: str, facts: str) -> str:
+    """Return a title, what is below it as HTML, and the lines of a description list."""
+    head = f'<style>{_style()}</style><p class="title">{escape(title)}</p>'
+    return f'<div class="modelscope">{head}{content}<dl class="facts">{facts}</dl></div>'
 
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
@@ -223,11 +208,7 @@ def panel_of(record: Any) -> str:
     facts = "".join(
         f"<dt>{'' if n else 'found'}</dt><dd>{escape(plain(text))}</dd>" for n, text in enumerate(findings)
     )
-    answer = escape(plain(table_of(record.command).answer(record)))
-    return (
-        f'<div class="modelscope"><style>{_style()}</style><p class="title">{answer}</p>{line}'
-        f'<dl class="facts">{facts}</dl></div>'
-    )
+    return _box(plain(table_of(record.command).answer(record)), line, facts)
 
 
 def noun_of(sheet: Sheet) -> str:
@@ -250,11 +231,7 @@ def card_of(row: Any) -> list[tuple[str, str]]:
 
 def card_to_html(label: str, row: Any) -> str:
     facts = "".join(f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in card_of(row))
-    title = escape(label or type(row).__name__)
-    return (
-        f'<div class="modelscope"><style>{_style()}</style><p class="title">{title}</p>'
-        f'<dl class="facts">{facts}</dl></div>'
-    )
+    return _box(label or type(row).__name__, "", facts)
 
 
 def to_page(record: Any, file: str | PathLike[str] | None) -> str:

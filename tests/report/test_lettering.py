@@ -67,7 +67,7 @@ def test_names_that_differ_at_either_end_stay_apart():
 @pytest.mark.parametrize("side", [8, 20, 96])
 def test_every_cell_has_its_number_where_there_is_room(side):
     bare, numbered = grid(9, side), grid(9, side)
-    image_tiles.number_cells(numbered, [3, 7, 1000, 4, 5, 6, 8, 9, 10], (side, side), 3, "viridis")
+    image_tiles.number_cells(numbered, [3, 7, 1000, 4, 5, 6, 8, 9, 10], (side, side), 3)
     changed = np.asarray(bare) != np.asarray(numbered)
     step = side + image_tiles.GAP + image_tiles.BAND
     for row in range(3):

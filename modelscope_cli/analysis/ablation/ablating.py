@@ -66,10 +66,9 @@ class CandidateFinder(Observer):
         self._channels.see(module, output)
         tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
         if tensors and self._selection.means(call.name, call.index, is_innermost):
+            # Never None with two dimensions or more.
             channel_dims = (self._channels.find(module, tensor) for tensor in tensors)
-            dims = tuple(
-                dim for dim in channel_dims if dim is not None
-            )  # never None with two dimensions or more
+            dims = tuple(dim for dim in channel_dims if dim is not None)
             self.found.append(Candidate(call, dims, tensors[0].shape[dims[0]]))
 
 

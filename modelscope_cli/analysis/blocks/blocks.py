@@ -27,7 +27,6 @@ from modelscope_cli.analysis.blocks.folder import (
     write_sums,
 )
 from modelscope_cli.analysis.blocks.stored_blocks import (
-    PATIENCE_S,
     Rendezvous,
     SequentialBlocks,
     StoredBlocks,
@@ -210,7 +209,7 @@ class Blocks:
         if meeting is None or self.is_first:
             path = Path(tempfile.mkdtemp(prefix="modelscope-"))
         else:
-            path = Path(meeting.hear(_FOLDER, PATIENCE_S))
+            path = Path(meeting.hear(_FOLDER))
         try:
             if meeting is not None and self.is_first:
                 meeting.tell(_FOLDER, str(path))
@@ -230,7 +229,7 @@ class Blocks:
         if self._meeting is not None and self.is_first:
             self._meeting.tell(_BEGUN, "yes")
         elif self._meeting is not None:
-            self._meeting.hear(_BEGUN, PATIENCE_S)
+            self._meeting.hear(_BEGUN)
         changes = differences(self._document, folder.document() or {})
         if changes:
             message = f"'{folder.path}' contains blocks of another run, which differs in {', '.join(changes)}"

@@ -45,9 +45,9 @@ class Rendezvous:
         with _explained():
             self._store.set(word, text)
 
-    def hear(self, word: str, patience_s: float) -> str:
+    def hear(self, word: str) -> str:
         """Wait for a text of another process. A store's own `wait` would ignore signals, so this polls."""
-        end = time.monotonic() + patience_s
+        end = time.monotonic() + _PATIENCE_S
         while not self._has(word):
             self.check()
             if time.monotonic() > end:
@@ -101,7 +101,7 @@ def _explained() -> Iterator[None]:
 
 T = TypeVar("T")
 # If no block was finished for this long, the process that claimed it is considered dead.
-PATIENCE_S, _POLL_S = 1800.0, 0.02
+_PATIENCE_S, _POLL_S = 1800.0, 0.02
 
 
 class StoredBlocks:
@@ -139,16 +139,10 @@ class StoredBlocks:
             yield self.take(phase, number)
 
     def _claimed(self, phase: str) -> Iterator[int]:
-        """Return the numbers of unfinished blocks for this process, claimed lazily."""
-        numbers = self._numbers(phase)
-        return (number for number in numbers if not self._folder.has(phase, number))
-
-    def _numbers(self, phase: str) -> Iterator[int]:
-        if self._meeting is None:
-            yield from range(self._inputs.n_batches)
-            return
-        while (number := self._meeting.add(f"claimed {phase}", 1) - 1) < self._inputs.n_batches:
-            yield number
+        """Yield the numbers of unfinished blocks for this process, each claimed when it is asked for."""
+        meeting, n = self._meeting, self._inputs.n_batches
+        claimed = range(n) if meeting is None else (meeting.add(f"claimed {phase}", 1) - 1 for _ in range(n))
+        yield from (number for number in claimed if number < n and not self._folder.has(phase, number))
 
     def _wait_for(self, phase: str, number: int) -> None:
         """Wait for a block that another process computes."""
@@ -156,8 +150,8 @@ class StoredBlocks:
         while not self._folder.has(phase, number):
             if (now := self._folder.last_change()) != changed:
                 changed, since = now, time.monotonic()
-            if time.monotonic() - since > PATIENCE_S:
-                message = f"no process has finished a block for {PATIENCE_S / 60:.0f} minutes"
+            if time.monotonic() - since > _PATIENCE_S:
+                message = f"no process has finished a block for {_PATIENCE_S / 60:.0f} minutes"
                 raise CannotRunError(message, "start the same command with --resume")
             if self._meeting is not None:
                 self._meeting.check()

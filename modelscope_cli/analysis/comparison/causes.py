@@ -89,9 +89,11 @@ def find_causes(
         lambda: _image_size(a, b, args, tolerance),
         lambda: itertools.islice(_stored_weights(a, b, matching), None if first.status == "same" else 1),
     )
-    for check in checks if found or not layers or not has_values else ():
+    is_other_model = has_values and layers > 0 and found == 0  # whose first difference explains nothing
+    if not is_other_model:
         with torch.no_grad():
-            if causes := tuple(check()):
+            shown = (tuple(check()) for check in checks)
+            if causes := next(filter(None, shown), ()):
                 return causes
     if not has_values or found > matching.by_value or any(row.status == "same" for row in rows):
         return ()

@@ -34,6 +34,7 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (
+    Cause,
     DiffRecord,
     DiffSide,
     LayerDifference,
@@ -66,7 +67,9 @@ def pair_names(
         pairs.update(renamed)
         renamings.append(Renaming(prefix, b_prefix, len(renamed)))
         rest_a, rest_b = _without(rest_a, renamed), _without(rest_b, renamed.values())
-    pairs.update(_same_values(rest_a, rest_b))
+    ours, theirs = _by_value(rest_a), _by_value(rest_b)
+    alike = ((names, theirs.get(value, ())) for value, names in ours.items())
+    pairs |= {names[0]: others[0] for names, others in alike if len(names) == len(others) == 1}
     return pairs, tuple(renamings)
 
 
@@ -100,15 +103,6 @@ def _differing_prefixes(name: str, other: str) -> tuple[str, str]:
         parts.pop()
         others.pop()
     return "".join(f"{part}." for part in parts), "".join(f"{part}." for part in others)
-
-
-def _same_values(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, str]:
-    ours, theirs = _by_value(a), _by_value(b)
-    return {
-        names[0]: theirs[value][0]
-        for value, names in ours.items()
-        if len(names) == len(theirs.get(value, ())) == 1
-    }
 
 
 def _by_value(tensors: Mapping[str, Tensor]) -> dict[Any, list[str]]:
@@ -216,20 +210,10 @@ class ModelComparison:
         is_meant = program is None and (  # differences from a requested precision or mode need no cause
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
         )
-        causes = (
-            ()
-            if is_meant
-            else find_causes(
-                hooked_a,
-                hooked_b,
-                diff.examined,
-                diff.matching,
-                first,
-                tolerance,
-                inputs.preprocessing,
-                values,
-            )
-        )
+        causes: tuple[Cause, ...] = ()
+        if not is_meant:
+            evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values
+            causes = find_causes(hooked_a, hooked_b, *evidence)
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
@@ -286,37 +287,23 @@ def _find_copies(table: ImageTable, listed: _Listed, least: float) -> tuple[list
     copies = {pair.second for pair in identical}
     firsts = good[[n not in copies and table.contrast[n] >= _PLAIN for n in good.tolist()]]
     alike: list[ImagePair] = []
-    pixels = _Pixels(listed.files)
+
+    @cache
+    def pixels_sha256(number: int) -> bytes:
+        try:
+            pixels = decode(listed.files[number], "RGB").tobytes()
+        except UnreadableImageError:  # changed since it was examined
+            pixels = os.urandom(16)
+        return hashlib.sha256(pixels).digest()
+
     for pair in find_alike(table, firsts, least):
-        is_one_size = (table.width[pair.first], table.height[pair.first]) == (
-            table.width[pair.second],
-            table.height[pair.second],
-        )
-        if is_one_size and pair.alike >= _SAME_PIXELS and pixels.are_equal(pair.first, pair.second):
+        a, b = pair.first, pair.second
+        is_one_size = (table.width[a], table.height[a]) == (table.width[b], table.height[b])
+        if is_one_size and pair.alike >= _SAME_PIXELS and pixels_sha256(a) == pixels_sha256(b):
             identical.append(replace(pair, alike=1.0, how=PIXELS))
         else:
             alike.append(pair)
     return identical, alike
-
-
-class _Pixels:
-    """Compares decoded images by a hash of their pixels, each decoded once."""
-
-    def __init__(self, files: FileList) -> None:
-        self._files = files
-        self._known: dict[int, bytes] = {}
-
-    def are_equal(self, first: int, second: int) -> bool:
-        return self._hash(first) == self._hash(second)
-
-    def _hash(self, number: int) -> bytes:
-        if number not in self._known:
-            try:
-                pixels = decode(self._files[number], "RGB").tobytes()
-            except UnreadableImageError:  # changed since it was examined
-                pixels = os.urandom(16)
-            self._known[number] = hashlib.sha256(pixels).digest()
-        return self._known[number]
 
 
 class _Groups:

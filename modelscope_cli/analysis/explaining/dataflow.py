@@ -1,6 +1,6 @@
 """Trace the values that depend on the image through a forward pass, and cut the graph at one of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.torch_private import version_of
+from modelscope_cli.records.run import Args, Kwargs
 
 _ENDS = ("detach", "data", "grad")  # no gradient goes back through these
 _HEADS = ("linear", "conv", "matmul", "mm", "einsum", "bilinear")
@@ -66,13 +67,7 @@ class Dataflow(TorchFunctionMode):
         """Return the number of the value that a tensor holds; None if it does not depend on the image."""
         return self._numbers.get(tensor)
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         kwargs = kwargs or {}
         given = [tensor for _, tensor in tensors_in((args, kwargs))]
         reads = tuple(n for tensor in given if (n := self.number_of(tensor)) is not None)
@@ -101,9 +96,7 @@ class Dataflow(TorchFunctionMode):
             self.places[number] = ValuePosition(len(self.calls) - 1, n if n < len(made) else -1, function)
         return output
 
-    def compute(
-        self, function: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def compute(self, function: str, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Return the output of a call whose inputs depend on the image; subclasses change it."""
         return func(*args, **kwargs)
 
@@ -121,13 +114,7 @@ class Cut(Dataflow):
         self.leaf: Tensor | None = None
         self._place, self._is_blank = place, is_blank
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         if self.leaf is not None:
             return func(*args, **(kwargs or {}))
         return super().__torch_function__(func, types, args, kwargs)

@@ -219,13 +219,7 @@ def explain(
         names = _of_pixels(names, method)
     n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
-    asked = _Shared(
-        resolve_aim(str(target), subject),
-        texts(against),
-        _calls(subject, layer),
-        region,
-        given.request.batch or BATCH,
-    )
+    aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
     options = {
         **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
         **{"receipt": kind, "box": texts(box), "mask": mask},
@@ -256,8 +250,8 @@ def explain(
         )
 
     with (
-        _asking(subject, asked) as ask,  # in a model that is open and left as it was
-        blocks.begin(subject, {**options, "passes": asked.batch}, {**options, "require": require}, alone),
+        _asking(subject, aim, texts(against), calls, region, most) as ask,  # the model is left as it was
+        blocks.begin(subject, {**options, "passes": most}, {**options, "require": require}, alone),
     ):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
             for one in images:
@@ -298,17 +292,6 @@ def explain(
     if stage is None and not record.run.argv and any(one.picture is not None for one in totals.kept[:1]):
         record.keep_drawing(partial(figures_of("explain").drawing_of, record, totals.kept[:1]))
     return record
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """Options shared by all images."""
-
-    aim: TargetSpec
-    against: str | None
-    calls: tuple[str, ...]  # label of the layer's call; empty to find the layer
-    region: Region | None
-    batch: int  # images per pass
 
 
 @contextmanager
@@ -376,8 +359,20 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
-    """Open the model, and yield a function from a batch and its first number to a query per image."""
+def _asking(
+    subject: Subject,
+    aim: TargetSpec,
+    against: str | None,
+    calls: tuple[str, ...],
+    region: Region | None,
+    most: int,
+) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
+    """Open the model, and yield a function from a batch and its first number to a query per image.
+
+    Args:
+        calls: the label of the layer's call; empty to find the layer.
+        most: images per pass.
+    """
     loaded, names = subject.loaded, ModuleNames()
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
     layers: dict[tuple[int, ...], ExplainedLayer] = {}
@@ -385,34 +380,33 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
     def find(scored: Scored, image: Tensor) -> ExplainedLayer:
         """Find the layer once per image size."""
         if image.shape not in layers:
-            layers[image.shape] = find_layer(replace(scored, run=Counted(run)), names, image, shared.calls)
+            layers[image.shape] = find_layer(replace(scored, run=Counted(run)), names, image, calls)
         return layers[image.shape]
 
     interventions = subject.bind().interventions
     preprocessing = subject.inputs.preprocessing
-    together: list[int] = []
-
     frame_dim, n_frames = frames_in(loaded.module, loaded.family, subject.first.args)
-
-    def unfolded(sheet: Tensor) -> Tensor:
-        return from_sheet(sheet, n_frames, frame_dim) if frame_dim else sheet
 
     def arrange(images: Tensor) -> Arguments:
         if loaded.family == "detection":
             return side.arrange([images])
-        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: unfolded(images))
+        unfolded = from_sheet(images, n_frames, frame_dim) if frame_dim else images
+        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: unfolded)
         return arguments
+
+    together = 0
 
     def most_together(image: Tensor) -> int:
         """Return the number of images per pass: one if the model does not take more, as some exported ones."""
+        nonlocal together
         if not together:
-            together.append(shared.batch)
-            if shared.batch > 1:
+            together = most
+            if most > 1:
                 try:
                     run(image.expand(2, *image.shape[1:]).clone())
                 except ForwardError:
-                    together[0] = 1
-        return together[0]
+                    together = 1
+        return together
 
     with opened(loaded.module, arrange, interventions, [names]) as run:
 
@@ -424,17 +418,17 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
-                    target = choose_target(reader, shared.aim, shared.against, one, output)
+                    target = choose_target(reader, aim, against, one, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
                     other = None
                     if isinstance(target, ClassTarget) and target.n_classes > 1:
                         other = target.runner_up(output)
                 inside = None
-                if shared.region is not None:
+                if region is not None:
                     if preprocessing is None or not batch.names or frame_dim:
                         raise UsageError("--box and --mask are pixels of an image file", "give an image file")
                     size = decode(subject.inputs.files[batch.numbers[n]], preprocessing.mode).size
-                    inside = shared.region.seen(size, preprocessing)
+                    inside = region.seen(size, preprocessing)
                 yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),
                     Scored(counted, target, n_together if other is not None else 1, find, subject.seed),

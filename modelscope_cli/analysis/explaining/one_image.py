@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -103,7 +103,7 @@ def explain_image(
     is_asked_for: bool,
     has_maps: bool,
     counted: AbstractContextManager[None],
-    announced: Callable[[int], AbstractContextManager[None]] = lambda passes: nullcontext(),
+    announced: Callable[[int], AbstractContextManager[None]],
 ) -> ImageResult:
     """Explain one image by every method that fits.
 
@@ -147,8 +147,9 @@ def _outcomes(
     for name in sorted(names, key=flat.__contains__):
         started = time.perf_counter()
         try:
-            if name in flat:
-                raise _at_peak()
+            if name in flat:  # but for rounding, whatever the image
+                message = "the output is most like itself, so the gradient of this similarity is zero"
+                raise UnfitError(message, "--method integrated-gradients,occlusion")
             explanation = METHODS[name].explain(scored, image)
             if not explanation.cells.any():
                 raise no_gradient("the image")
@@ -170,12 +171,6 @@ def _outcomes(
             share = share_of(outcome.map.cells, question.logit - blank(METHODS[name].kind))
             outcomes[name] = replace(outcome, adds_up_to=share)
     return outcomes, {name: error.message for name, error in unfit.items()}
-
-
-def _at_peak() -> UnfitError:
-    """Return the error for a gradient that is zero but for rounding, whatever the image."""
-    message = "the output is most like itself, so the gradient of this similarity is zero"
-    return UnfitError(message, "--method integrated-gradients,occlusion")
 
 
 def _because(error: UnfitError, model: nn.Module) -> UnfitError:

@@ -193,14 +193,9 @@ class ActivationGradients(Observer):
     def _arrive(self, entry: _Output, grad: Tensor | None) -> Tensor | None:
         if grad is None:  # an unused result of `chunk`
             return None
-        if self._limit is None:
-            self._add(entry, entry.after, grad)
-            return None
-        if not self.is_clipping:
-            self._add(entry, entry.before, grad)
-            return None
-        if not entry.is_clipped:
-            self._add(entry, entry.after, grad)
+        if self._limit is None or not (self.is_clipping and entry.is_clipped):
+            is_before = self._limit is not None and not self.is_clipping
+            self._add(entry, entry.before if is_before else entry.after, grad)
             return None
         entry.n_clipped = entry.n_clipped + torch.count_nonzero(grad.abs() > self._limit)
         clipped = grad.clamp(-self._limit, self._limit)
@@ -347,16 +342,10 @@ class ParameterGradients:
                 entry.value.grad = dense(entry.value.grad)
                 yield entry, entry.value.grad
 
-    def take_before(self, n_images: int) -> None:
-        """Take the gradients of a pass without clipping, and clear them for the pass with it."""
+    def take(self, n_images: int, *, is_before_clip: bool = False) -> None:
+        """Take the gradients of the pass, the mean over this many images, and clear them."""
         for entry, grad in self._arrived():
-            entry.before.add(grad, n_images)
-            entry.value.grad = None
-
-    def take(self, n_images: int) -> None:
-        """Take the gradients of the pass, the mean over this many images."""
-        for entry, grad in self._arrived():
-            entry.after.add(grad, n_images)
+            (entry.before if is_before_clip else entry.after).add(grad, n_images)
             entry.value.grad = None
 
     def clip_mean(self) -> None:

@@ -151,7 +151,7 @@ class _Measurement:
                     if self._is_clipping_flow:
                         self._activations.is_clipping = False
                         run_backward(whole, retain_graph=True)
-                        collector.take_before(self._n_images[-1])
+                        collector.take(self._n_images[-1], is_before_clip=True)
                         self._activations.is_clipping = True
                         for start in starts:
                             start.remove()
@@ -225,7 +225,9 @@ class _Measurement:
         n_passes = len(self._n_images)
         output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
         losses = zip(self._losses, self._n_images, strict=True)
-        thresholds = None if self._is_unscaled() else request.thresholds
+        # Batch norms that have seen no batch do not normalise in eval mode.
+        is_unscaled = not request.is_training and never_saw_a_batch(self._model)
+        thresholds = None if is_unscaled else request.thresholds
         rows = collector.rows(orders, output_norm, thresholds)
         prior = self._prior(collector)
         info = LossInfo(
@@ -253,14 +255,10 @@ class _Measurement:
             warnings=(
                 *self._warnings,
                 *_notices(info, totals),
-                *([_UNSCALED] if thresholds is None and _would_be_marked(rows, output_norm) else []),
+                *([_UNSCALED] if is_unscaled and _would_be_marked(rows, output_norm) else []),
                 *frozen_but_moving(batch_norm),
             ),
         )
-
-    def _is_unscaled(self) -> bool:
-        """Whether batch norms that have seen no batch run in eval mode, where they do not normalise."""
-        return not self._request.is_training and never_saw_a_batch(self._model)
 
     def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
         clip = self._request.clip

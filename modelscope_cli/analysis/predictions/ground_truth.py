@@ -149,9 +149,8 @@ class Evaluator:
         requested, inputs = subject.given, subject.inputs
         if requested.is_noise:
             raise UsageError("noise has no truth to compare with", "give images")
-        files = (
-            inputs.files if inputs.n_listed == len(inputs.files) else inputs.files[:1]
-        )  # only the first of a clip
+        is_clip = inputs.n_listed != len(inputs.files)  # of which only the first file counts
+        files = inputs.files[:1] if is_clip else inputs.files
         if truth.is_folders and (not files or inputs.files.has_given):
             raise UsageError(
                 f"{requested.name} is not in a folder that is named after a class", "give image files"
@@ -275,11 +274,8 @@ class OfClasses(MetricSums):
 
     def __init__(self, names: ClassNames, indices: dict[Any, int], scoring: Scoring) -> None:
         self._names, self._indices, self._scoring = names, indices, scoring
-        self._counts, self._calibration, self._worst = (
-            ClassCounts(names.n_classes),
-            Calibration(),
-            WorstImages(),
-        )
+        self._counts, self._calibration = ClassCounts(names.n_classes), Calibration()
+        self._worst = WorstImages()
         self._n_in_top5 = 0
 
     def look(

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def check_scoring(scores: str, threshold: float | None, temperature: float) -> None:
+def check_scoring(scores: str, threshold: float | None) -> None:
     """Refuse a threshold with softmax."""
     if threshold is not None and scores == "softmax":
-        raise _for_sigmoid(threshold)
+        raise UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--scores sigmoid")
 
 
 def choose_activation(scores: str, threshold: float | None, module: "nn.Module") -> str:
@@ -21,10 +21,5 @@ def choose_activation(scores: str, threshold: float | None, module: "nn.Module")
     if scores == "auto":
         is_several = configured_outputs(module).has_several_labels or ends_in_sigmoid(module)
         scores = "sigmoid" if is_several else "softmax"
-    if threshold is not None and scores == "softmax":
-        raise _for_sigmoid(threshold)
+    check_scoring(scores, threshold)
     return scores
-
-
-def _for_sigmoid(threshold: float) -> UsageError:
-    return UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--scores sigmoid")

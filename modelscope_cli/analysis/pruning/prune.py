@@ -191,20 +191,14 @@ def _count_zeros(weight: nn.Parameter, mask: Tensor | None) -> int:
 
 
 def pruned_state(model: nn.Module, masks: Masks) -> dict[str, Tensor]:
-    """Return the model's state dict with the masked weights in it, on the CPU, no two tensors in one memory."""
+    """Return the model's state dict with the masked weights in it, without the extra state of some modules."""
     state: Mapping[str, Any] = model.state_dict(keep_vars=True)
-    tensors: dict[str, Tensor] = {}
-    memories: set[int] = set()
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            continue  # extra state that some modules keep there
+
+    def masked(value: Tensor) -> Tensor:
         mask = masks.get(value) if isinstance(value, nn.Parameter) else None
-        tensor = value if mask is None else masked_weight(value, mask)
-        tensor = tensor.detach().cpu().contiguous()
-        memory = tensor.untyped_storage().data_ptr()
-        tensors[name] = tensor.clone() if memory in memories else tensor
-        memories.add(memory)
-    return tensors
+        return value if mask is None else masked_weight(value, mask)
+
+    return {name: masked(value) for name, value in state.items() if isinstance(value, Tensor)}
 
 
 @spelled_out

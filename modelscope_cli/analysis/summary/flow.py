@@ -56,9 +56,8 @@ def tensors_among(value: Any) -> list[Tensor]:
         return [value]
     if isinstance(value, dict):
         value = list(value.values())
-    return (
-        [tensor for one in value for tensor in tensors_among(one)] if isinstance(value, list | tuple) else []
-    )
+    several = value if isinstance(value, list | tuple) else ()
+    return [tensor for one in several for tensor in tensors_among(one)]
 
 
 def plain_name(name: str) -> str:
@@ -121,9 +120,8 @@ class Origins:
 
     def __init__(self, model: nn.Module) -> None:
         self._known: dict[int, _KnownTensor] = {}
-        self._storages: dict[
-            StorageWeakRef, _Storage
-        ] = {}  # keeps their addresses, so that no other gets them
+        # Keeps their addresses, so that no other storage gets them
+        self._storages: dict[StorageWeakRef, _Storage] = {}
         for tensor in _own_tensors(model):
             self.put(tensor, NOTHING)
 

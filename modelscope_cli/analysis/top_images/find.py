@@ -80,20 +80,16 @@ class _Fields:
         self._wanted = wanted
         self._known: dict[tuple[Shape, ...], dict[Output, Field]] = {}
 
-    def of(self, output: Output, shapes: tuple[Shape, ...]) -> Field:
-        if shapes not in self._known:
-            self._known[shapes] = self._follow(shapes)
-        return self._known[shapes][output]
-
-    def of_first(self, output: Output) -> Field:
-        return self.of(output, shapes_of(self._subject.first.args))
-
-    def _follow(self, shapes: tuple[Shape, ...]) -> dict[Output, Field]:
+    def of(self, output: Output, shapes: tuple[Shape, ...] | None = None) -> Field:
+        """Return the field of an output; without shapes for those of the first batch."""
         args = self._subject.first.args
-        if shapes_of(args) != shapes:
-            left = iter(shapes)
-            args = map_tensors(args, lambda path, tensor: tensor.new_zeros(next(left)))
-        return fields_of_outputs(self._subject.loaded.module, args, self._wanted)
+        shapes = shapes or shapes_of(args)
+        if shapes not in self._known:
+            if shapes_of(args) != shapes:
+                left = iter(shapes)
+                args = map_tensors(args, lambda path, tensor: tensor.new_zeros(next(left)))
+            self._known[shapes] = fields_of_outputs(self._subject.loaded.module, args, self._wanted)
+        return self._known[shapes][output]
 
 
 class _OutputRows:
@@ -158,7 +154,7 @@ class _OutputRows:
 
     def _note(self, rows: Sequence[ChannelImages]) -> str:
         """Describe the receptive field of a value, and the channels that never fire."""
-        first = self._fields.of_first(self._watched.key)
+        first = self._fields.of(self._watched.key)
         height, width = first.largest()
         is_whole = height >= first.size[0] and width >= first.size[1]
         size = "the whole image" if is_whole else f"{height} x {width} pixels"

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from modelscope_cli.commands.ablate.table import ablate_sheet, answer_of, picture_title, signed
 from modelscope_cli.output_files import write_with
-from modelscope_cli.plain_text import plain
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.predict import Guess
@@ -128,7 +127,7 @@ FIGURES = {"ablation": draw_ablation}
 
 
 COLUMNS, N_TILES = 4, 12  # the image is one of the tiles
-_SIDE, _GAP, _LINE, _FRAME = 232, 16, 18, 3  # pixels
+_SIDE, _GAP, _LINE, _FRAME, _LETTERS = 232, 16, 18, 3, 13  # pixels
 _CMAP = "viridis"
 _PAPER, _INK, _FAINT, _ALARM = (17, 19, 24), (236, 238, 242), (150, 156, 168), (255, 107, 120)
 # By name and index of a call: its output for the image, `(C, H, W)` maps or a `(C,)` vector.
@@ -151,9 +150,10 @@ class _AblationTile:
         centre = (x + (_SIDE - self.image.width) // 2, y + (_SIDE - self.image.height) // 2)
         sheet.paste(self.image, centre)
         colours = (_INK, _FAINT, _ALARM if self.is_alarming else _FAINT)
-        lines = (_end_of(plain(self.lines[0])), *(_start_of(plain(line)) for line in self.lines[1:]))
-        for i, (text, colour) in enumerate(zip(lines, colours, strict=True)):
-            pen.text((x, y + _SIDE + 6 + i * _LINE), text, fill=colour, font=_font())
+        font = image_tiles.font_of(_LETTERS)
+        for i, (line, colour) in enumerate(zip(self.lines, colours, strict=True)):
+            text = image_tiles.cut(line, _LETTERS, _SIDE)
+            pen.text((x, y + _SIDE + 6 + i * _LINE), text, fill=colour, font=font)
 
 
 def rows_shown(record: AblateRecord) -> tuple[Ablation, ...]:
@@ -228,12 +228,7 @@ def _image(row: Ablation, maps: Tensor | None, input_image: Tensor) -> Image.Ima
         )
     if row.channel is not None:
         return image_tiles.overlay(maps[[row.channel]], input_image, _CMAP, _SIDE, "channel")
-    cells = gallery.tile(maps, gallery.MapLook("channel", _CMAP, None))
-    per_row = 3 if len(cells) > 4 else 2 if len(cells) > 1 else 1
-    side = (_SIDE + image_tiles.GAP) // per_row - image_tiles.GAP
-    return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, side), per_row), _CMAP).convert(
-        "RGB"
-    )
+    return gallery.draw_tile(maps, gallery.MapLook("channel", _CMAP, None), _SIDE).convert("RGB")
 
 
 def _vector(vector: Tensor) -> Image.Image:
@@ -245,31 +240,15 @@ def _vector(vector: Tensor) -> Image.Image:
     return image_tiles.scaled(image, _SIDE, Image.Resampling.NEAREST)
 
 
-def _start_of(text: str) -> str:
-    """Truncate a line at its end to fit."""
-    fitting = next(n for n in range(len(text), -1, -1) if _font().getlength(text[:n] + "…") <= _SIDE)
-    return text if _font().getlength(text) <= _SIDE else text[:fitting] + "…"
-
-
-def _end_of(text: str) -> str:
-    """Truncate a layer name at its start to fit, as its end is the most specific part."""
-    return _start_of(text[::-1])[::-1]
-
-
-def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(13)
-
-
-__all__ = ["files_for", "rows_shown", "save_report"]
 PLOT, TABLE, CONTACT_SHEET = "ablation.png", "ablation.csv", "contact_sheet.png"
 
 
-def files_for(input_image: "Tensor | None") -> tuple[str, ...]:
+def files_for(input_image: Tensor | None) -> tuple[str, ...]:
     """Return the files that `save_report` writes; the contact sheet only with an image."""
     return (PLOT, *((CONTACT_SHEET,) if input_image is not None else ()), TABLE, *RESULT_FILES)
 
 
-def save_report(record: AblateRecord, stage: Path, input_image: "Tensor | None", maps: "Maps") -> None:
+def save_report(record: AblateRecord, stage: Path, input_image: Tensor | None, maps: Maps) -> None:
     """Write `files_for(input_image)`: the chart, the contact sheet, the table, the record and its page."""
     if input_image is not None:
         save_contact_sheet(record, input_image, maps, stage / CONTACT_SHEET)

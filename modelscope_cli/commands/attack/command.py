@@ -35,9 +35,8 @@ def attack(call: CommandCall) -> None:
     model, inputs = call.subject()
     call.need_images(inputs)
     where.view.check(COLUMNS)
-    make_request(
-        **{name: call[name] for name in _SEARCH}, seed=model.seed
-    )  # refused before torch is imported
+    search = {name: call[name] for name in _SEARCH}
+    make_request(**search, seed=model.seed)  # refused before torch is imported
     inputs.check_one()
     record = ms.attack(model, inputs, **{**call.keywords(), "out": call.folder(model.model)})
     emit(where, attack_sheet(record), record)

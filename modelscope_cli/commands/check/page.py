@@ -1,7 +1,7 @@
 """The page of `check`."""
 
 from modelscope_cli.commands.check.table import check_sheet
-from modelscope_cli.records.check import CheckRecord, RuleInfo
+from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.page.common import finding, rules_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
@@ -21,21 +21,14 @@ def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
 
 
 def _verdict(record: CheckRecord) -> Html:
-    cards = [
-        finding(one, rule=f"rule-{one.code}", where=_where(one.known, one.made_at)) for one in record.findings
-    ]
+    cards = [finding(one, rule=f"rule-{one.code}", where=_where(one)) for one in record.findings]
     inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
-    return joined(
-        [
-            element("ul", *cards, class_="findings") if cards else NOTHING,
-            facts([*inputs]) if inputs else NOTHING,
-        ]
-    )
+    return joined([element("ul", *cards, class_="findings") if cards else NOTHING, facts(inputs)])
 
 
-def _where(is_known: bool, made_at: object) -> list[str]:
-    line = f"{made_at.file}:{made_at.line}" if made_at is not None else ""  # type: ignore[attr-defined]
-    return [line, "in the baseline" if is_known else ""]
+def _where(one: Finding) -> list[str]:
+    line = f"{one.made_at.file}:{one.made_at.line}" if one.made_at is not None else ""
+    return [line, "in the baseline" if one.known else ""]
 
 
 def _rules(record: CheckRecord) -> Html:

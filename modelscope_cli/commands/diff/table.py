@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from typing import Any
 
 from modelscope_cli.records.diff import (
     Difference,
@@ -72,17 +72,14 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     has_figures = record is not None and record.figures is not None
     title = "row" if has_figures else "layer" if is_run else "tensor"
 
-    def text_of(key: str, title: str, rank: int) -> Column:
-        is_shown = any(getattr(row, key, None) for row in rows)
-        return Column(
-            key, title, lambda r: getattr(r, key, None), is_number=False, rank=rank, is_shown=is_shown
-        )
+    def has(key: str) -> bool:
+        return any(getattr(row, key, None) for row in rows)
 
     return (
         Column("name", title, lambda r: r.label, is_number=False, rank=0),
         *(_FIGURES if has_figures else ()),
-        text_of("b_name", "in B", rank=1),
-        replace(text_of("type", "type", rank=0), is_shown=is_run),
+        _of_some_rows("b_name", "in B", is_number=False, rank=1, is_shown=has("b_name")),
+        _of_some_rows("type", "type", is_number=False, rank=0, is_shown=is_run),
         *field_columns(Difference, "status", text=_status),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
@@ -93,8 +90,8 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         ),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
-        Column("rounding", "own rounding", *_number_of("rounding"), rank=2, is_shown=bool(_unstable(rows))),
-        text_of("matched", "matched", rank=5),
+        _of_some_rows("rounding", "own rounding", rank=2, is_shown=bool(_unstable(rows))),
+        _of_some_rows("matched", "matched", is_number=False, rank=5, is_shown=has("matched")),
         Column("order", "order", lambda r: getattr(r, "order", None), is_shown=False),
     )
 
@@ -108,12 +105,17 @@ def _unstable(rows: Sequence[Difference]) -> list[LayerDifference]:
     return [row for row in rows if isinstance(row, LayerDifference) and row.rounding is not None]
 
 
-def _number_of(key: str) -> tuple[Callable[[Difference], float | None], Callable[[Difference], str]]:
-    """Return value and text of an attribute that only some kinds of rows have."""
-    return lambda r: getattr(r, key, None), lambda r: numbers.number(getattr(r, key, None))
+def _of_some_rows(key: str, title: str, *, is_number: bool = True, **traits: Any) -> Column:
+    """Return a column of an attribute that only one kind of differences has; empty for the others."""
+
+    def value(row: Difference) -> Any:
+        return getattr(row, key, None)
+
+    text = (lambda row: numbers.number(value(row))) if is_number else None
+    return Column(key, title, value, text, is_number=is_number, **traits)
 
 
-_FIGURES = tuple(Column(key, title, *_number_of(key), rank=0) for key, title in (("a", "A"), ("b", "B")))
+_FIGURES = (_of_some_rows("a", "A", rank=0), _of_some_rows("b", "B", rank=0))
 
 
 def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:

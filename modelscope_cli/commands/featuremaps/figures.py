@@ -1,25 +1,23 @@
 """The sheets of `featuremaps --top-images` and their output folder."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
-from modelscope_cli.plain_text import plain
 from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.image_tiles import BACKGROUND_RGB, TEXT_RGB, save_png
-from modelscope_cli.report.numbers import cut_in_the_middle, file_stems
+from modelscope_cli.report.image_tiles import BACKGROUND_RGB, save_png, write
+from modelscope_cli.report.numbers import file_stems
 from modelscope_cli.report.page.results import save_result
 
 CHANNELS_A_SHEET = 8
 SIDE = 96  # pixels of an image
 _GAP, _APART, _MARGIN = 6, 22, 14
 _SMALL, _MIDDLE, _LARGE = 11, 13, 16  # sizes of letters
-_DIM_RGB = (150, 156, 168)
 
 
 def draw_sheet(
@@ -41,15 +39,14 @@ def draw_sheet(
         2 * _MARGIN + 28 + n_rows * (block[1] + _APART) - _APART,
     )
     sheet = Image.new("RGB", size, BACKGROUND_RGB)
-    draw = ImageDraw.Draw(sheet)
-    _write(draw, (_MARGIN, _MARGIN), title, _LARGE, size[0] - 2 * _MARGIN)
+    write(sheet, (_MARGIN, _MARGIN), title, _LARGE, size[0] - 2 * _MARGIN)
     for n, row in enumerate(rows):
         left = _MARGIN + n % n_columns * (block[0] + 2 * _APART)
         top = _MARGIN + 28 + n // n_columns * (block[1] + _APART)
         parts = [f"channel {row.channel}", f"median {numbers.number(row.median)}"]
         if row.above_half is not None:
             parts.append(f"{numbers.percent(row.above_half)} of the images above half of the largest value")
-        _write(draw, (left, top), "   ".join(parts), _LARGE - 1, block[0])
+        write(sheet, (left, top), "   ".join(parts), _LARGE - 1, block[0])
         for words, images in row.groups:
             _draw_group(sheet, (left, top + 26), words, images, across, crops)
             left += group[0] + _APART
@@ -64,30 +61,15 @@ def _draw_group(
     across: int,
     crops: Mapping[ChannelImage, Image.Image],
 ) -> None:
-    draw = ImageDraw.Draw(sheet)
-    _write(draw, place, words, _MIDDLE, across * (SIDE + _GAP), _DIM_RGB)
+    write(sheet, place, words, _MIDDLE, across * (SIDE + _GAP), faint=True)
     for n, image in enumerate(images):
         left = place[0] + n % across * (SIDE + _GAP)
         top = place[1] + 22 + n // across * (SIDE + 2 * _SMALL + 12)
         crop = crops[image]
         sheet.paste(crop, (left + (SIDE - crop.width) // 2, top + (SIDE - crop.height) // 2))
-        _write(draw, (left, top + SIDE + 1), numbers.number(image.value) or str(image.value), _SMALL, SIDE)
+        write(sheet, (left, top + SIDE + 1), numbers.number(image.value) or str(image.value), _SMALL, SIDE)
         file = "/".join(image.image.replace("\\", "/").split("/")[-2:])  # the folder is often the class
-        _write(draw, (left, top + SIDE + _SMALL + 3), file, _SMALL, SIDE, _DIM_RGB)
-
-
-def _write(
-    draw: ImageDraw.ImageDraw,
-    place: tuple[int, int],
-    text: str,
-    size: int,
-    width: int,
-    colour: tuple[int, int, int] = TEXT_RGB,
-) -> None:
-    """Draw one line of text, shortened in the middle to `width` pixels."""
-    font = ImageFont.load_default(size)
-    is_short: Callable[[str], bool] = lambda cut: font.getlength(cut) <= width  # noqa: E731
-    draw.text(place, cut_in_the_middle(plain(text), is_short), fill=colour, font=font)
+        write(sheet, (left, top + SIDE + _SMALL + 3), file, _SMALL, SIDE, faint=True)
 
 
 def save_sheets(
@@ -104,11 +86,15 @@ def save_sheets(
     for layer, stem in zip(record.maps, file_stems(record.maps), strict=True):
         shown = [channels[*key_of(layer), channel] for channel in layer.shown]
         crops = cut(layer, SIDE) if shown else {}
-        files = [f"{stem}{number}.png" for number in _numbers(len(shown))]
-        for file, rows in zip(files, _pages(shown), strict=True):
+        starts = range(0, len(shown), CHANNELS_A_SHEET)
+        files = (
+            [f"{stem}-{n:02d}.png" for n in range(1, len(starts) + 1)] if len(starts) > 1 else [f"{stem}.png"]
+        )
+        for file, start in zip(files, starts, strict=False):
+            rows = shown[start : start + CHANNELS_A_SHEET]
             save_png(draw_sheet(_title(layer), rows, record.top_images, crops), stage / file)
             channels |= {key_of(row): replace(row, file=file) for row in rows}
-        maps.append(replace(layer, file=files[0] if files else None))
+        maps.append(replace(layer, file=files[0] if shown else None))
     record = replace(record, maps=tuple(maps), channels=tuple(channels.values()))
     save_result(record, stage)
     return record
@@ -118,16 +104,6 @@ def key_of(row: FeatureMap | ChannelImages) -> tuple[str | int, ...]:
     """Return a unique key of an output, or of a channel of one."""
     output_key = (row.name, row.call, row.output)
     return (*output_key, row.channel) if isinstance(row, ChannelImages) else output_key
-
-
-def _pages(rows: Sequence[ChannelImages]) -> Iterable[Sequence[ChannelImages]]:
-    return [rows[start : start + CHANNELS_A_SHEET] for start in range(0, len(rows), CHANNELS_A_SHEET)]
-
-
-def _numbers(n_channels: int) -> Iterator[str]:
-    """Yield a suffix for each sheet of a layer: a number if there are several."""
-    n_sheets = -(-n_channels // CHANNELS_A_SHEET)
-    return (f"-{n + 1:02d}" if n_sheets > 1 else "" for n in range(n_sheets))
 
 
 def _title(layer: FeatureMap) -> str:

@@ -56,7 +56,7 @@ def predict(call: CommandCall) -> None:
         return
     table = call["table"]
     where.view.check(truth_columns(table) if call["truth"] else predict_columns())
-    check_scoring(call["scores"], call["threshold"], call["temperature"])
+    check_scoring(call["scores"], call["threshold"])
 
     def lay_out(record: "PredictRecord") -> "Sheet":
         return predict_sheet(record, table)

@@ -136,9 +136,6 @@ def _correlation_title(row: ActivationStats) -> str:
     )
 
 
-__all__ = ["FIGURES", "draw_distributions", "save_correlations"]
-
-
 def draw_distributions(record: StatsRecord) -> Any:
     """Draw the distributions of all layers side by side in execution order, and their fractions of zeros.
 

@@ -26,9 +26,8 @@ def _of_study(record: TrainRecord) -> list[Section]:
     place = {id(row): n for n, row in enumerate(record.trainings)}
     variants = joined(_variant(training, n) for n, training in enumerate(record.trainings))
     table = sheet_section(sheet, "rows", "", anchor=lambda row: f"variant-{place[id(row)]}")
-    explained = facts([*study_facts(record.trainings[0])])
     return [
-        Section("table", "Variants", joined([table, explained])),
+        Section("table", "Variants", joined([table, facts(study_facts(record.trainings[0]))])),
         Section("verdict", "Verdicts", variants),
     ]
 

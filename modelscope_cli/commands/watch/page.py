@@ -17,10 +17,9 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then its evidence."""
     steps = f"{record.steps:,}, {record.recorded:,} recorded in full"
     judged, curves, *rows = training_sections(record, watch_sheet(record), steps)
-    lines = comparison(record.compared)
     found = [
         judged,
-        Section("compared", "Compared with a good run", facts(lines) if lines else NOTHING),
+        Section("compared", "Compared with a good run", facts(comparison(record.compared))),
         curves,
         Section("time", "Where the time went", _time(record)),
         *rows,
@@ -32,7 +31,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
 
 
 def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
-    lines: list[tuple[str, str | Html]] = []
+    lines = []
     for one in record.facts.inputs:
         if one.type:
             continue
@@ -52,7 +51,7 @@ def _time(record: WatchRecord) -> Html:
     time = record.facts.time
     if time is None or not time.total:
         return NOTHING
-    lines: list[tuple[str, str | Html]] = [
+    lines = [
         (PARTS.get(part, part), f"{numbers.percent(time.share(part))}, {duration(time.seconds[part])}")
         for part in sorted(time.seconds, key=time.share, reverse=True)
         if time.share(part) >= 0.001
@@ -61,7 +60,7 @@ def _time(record: WatchRecord) -> Html:
 
 
 def _optimizer(record: WatchRecord) -> Html:
-    lines: list[tuple[str, str | Html]] = []
+    lines = []
     for one in record.facts.optimizers:
         rates = [series for series in record.lr if series.optimizer == one.optimizer]
         groups = f"{len(rates)} groups" if len(rates) != 1 else "1 group"
@@ -84,4 +83,4 @@ def _optimizer(record: WatchRecord) -> Html:
         lines.append(("in no optimizer", f"{len(outside)} parameters of {len(layers)} layers: {names}"))
     elif lines:
         lines.append(("in no optimizer", "none: an optimizer holds every parameter"))
-    return facts(lines) if lines else NOTHING
+    return facts(lines)

@@ -165,9 +165,10 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         name = "loss" if len(record.loss) == 1 else f"loss ({_who(record, series.optimizer)})"
         facts.append((name, _course(series)))
     facts += [_evaluation(one) for one in record.facts.criteria if not one.is_training and one.series.step]
+    optimizers = {series.optimizer for series in record.lr}
     for series in record.lr:
         if series.group == 0:
-            name = "learning rate" if _is_alone(record.lr) else f"learning rate ({series.optimizer})"
+            name = "learning rate" if len(optimizers) == 1 else f"learning rate ({series.optimizer})"
             facts.append((name, _rates(series)))
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
@@ -215,10 +216,6 @@ def _agreement(ranks: RankFacts | None) -> str:
     if ranks.apart:
         words.append(f"{ranks.apart} not compared: possibly different on purpose")
     return "; ".join(["", *words])
-
-
-def _is_alone(series: Sequence[ScalarSeries]) -> bool:
-    return len({one.optimizer for one in series}) == 1
 
 
 def _entering(one: WatchedInput, record: WatchRecord) -> tuple[str, str]:

@@ -69,13 +69,13 @@ class GraphLook:
         return levels
 
 
-def arrows(layout: GraphLayout, quiet: str, colour: str) -> Html:
-    links = element("g", *map(_link, layout.links), class_="links", fill=quiet)
+def arrows(layout: GraphLayout) -> Html:
+    links = element("g", *map(_link, layout.links), class_="links", fill=QUIET)
     lines = (_arc(arc, layout) for arc in layout.arcs)
     ends = (layout.places[one].into for arc in layout.arcs for one in arc.targets)
     heads = (element("path", d=f"M{layout.core} {y}l6 -3.5v7z") for y in ends)
-    arcs = element("g", *lines, class_="arcs", fill="none", stroke=colour, stroke_width=1.3)
-    return joined([links, arcs, element("g", *heads, class_="heads", fill=colour)])
+    arcs = element("g", *lines, class_="arcs", fill="none", stroke=ARC, stroke_width=1.3)
+    return joined([links, arcs, element("g", *heads, class_="heads", fill=ARC)])
 
 
 def _link(link: GraphLink) -> Html:
@@ -216,7 +216,7 @@ def as_file(svg: Html) -> str:
 def _body(graph: ModelGraph, look: GraphLook) -> Iterator[Html]:
     items = [item for item in graph.top.walk() if item is not graph.top]
     yield from (_frame(item, look) for item in items if item.kind == "box")
-    yield arrows(look.layout, QUIET, ARC)
+    yield arrows(look.layout)
     yield from (_thing(item, look) for item in items)
 
 
@@ -245,8 +245,9 @@ def _ground(item: Item, look: GraphLook, level: int) -> Html:
     if item.kind == "layer":
         return element("rect", class_=f"chip h{level}", fill=FILLS[level], **shape, rx=4)
     dashes = "4 3" if item.kind == "fold" else None
-    look_of_pill = {"fill": PAPER, "stroke": QUIET, "stroke_dasharray": dashes}
-    return element("rect", class_="pill", **look_of_pill, **shape, rx=ROW / 2)
+    return element(
+        "rect", class_="pill", fill=PAPER, stroke=QUIET, stroke_dasharray=dashes, **shape, rx=ROW / 2
+    )
 
 
 def _written(item: Item, look: GraphLook) -> Iterator[Html]:

@@ -113,14 +113,12 @@ def line_chart(
     *,
     height: int = 190,
     last: int | None = None,
-    unit: str = "step",
     labels: Sequence[str] = (),
 ) -> Html:
     """Return a chart of series on one axis, logarithmic if they span more than three powers of ten.
 
     Args:
         last: the last step of the axis, if several charts share it.
-        unit: the unit of the horizontal axis.
         labels: names of the places on it, instead of their numbers.
     """
     values = [value for line in lines for value in line.finite]
@@ -131,18 +129,13 @@ def line_chart(
         *_grid(scale, across, height),
         *_flags(marks, across, height),
         _frame([_path(line, across, scale, height) for line in lines], height),
-        *_tick_words(scale, across, height, unit, labels),
+        *_tick_words(scale, across, height, labels),
     ]
     axis = ", logarithmic axis" if scale.is_log else ""
     label = f"{title}{axis}. {'; '.join(map(_in_words, lines))}"
-    look: dict[str, Any] = {
-        "class_": "chart",
-        "role": "img",
-        "aria_label": label,
-        "width": "100%",
-        "height": height + 22,
-    }
-    svg = element("svg", *paths, **look)
+    svg = element(
+        "svg", *paths, class_="chart", role="img", aria_label=label, width="100%", height=height + 22
+    )
     return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
 
 
@@ -229,9 +222,7 @@ def _share(value: float) -> str:
     return f"{value:.6g}%"
 
 
-def _tick_words(
-    scale: AxisScale, across: AxisScale, height: int, unit: str, labels: Sequence[str]
-) -> list[Html]:
+def _tick_words(scale: AxisScale, across: AxisScale, height: int, labels: Sequence[str]) -> list[Html]:
     """Return the tick labels: values on their lines, except the lowest, which would overlap the steps."""
     at = [f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}" for tick in scale.ticks]
     values = zip(scale.ticks, at, strict=True)
@@ -242,7 +233,7 @@ def _tick_words(
             continue
         anchor = "start" if n == 0 else "end" if end else "middle"
         place, kind = _share(100 * across.place(tick)), "between" if labels and n % 3 and not end else None
-        word = f"{unit} {tick:g}" if end else f"{tick:g}"
+        word = f"step {tick:g}" if end else f"{tick:g}"
         word = shortened(labels[int(tick)], _LONGEST) if labels else word
         words.append(element("text", word, x=place, y=height + 16, text_anchor=anchor, class_=kind))
     return words

@@ -73,10 +73,7 @@ def finding(
     code = element("a", one.code, href=f"#{rule}", class_="code") if rule else None
     code = code or element("span", one.code, class_="code")
     head = joined([code, kind, " ", one.rule.replace("-", " ")])
-    details = [place, *where]
-    about = joined(
-        [part for n, word in enumerate(filter(None, details)) for part in ((", ", word) if n else (word,))]
-    )
+    about = joined(filter(None, [place, *where]), ", ")
     return element(
         "li",
         element("p", head),
@@ -116,8 +113,8 @@ def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
         return None
     links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
     more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
-    names = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
-    return element("p", f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: ", names, more)
+    count = f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: "
+    return element("p", count, joined(links, ", "), more)
 
 
 def notes(sheet: Sheet) -> Html:
@@ -125,7 +122,7 @@ def notes(sheet: Sheet) -> Html:
     lines = [(label, words) for label, words in sheet.facts if label not in PROVENANCE]
     pairs = [(label, words) for label, words in lines if label not in sheet.definitions]
     defined = [(label, words) for label, words in lines if label in sheet.definitions]
-    return joined([facts([*pairs]) if pairs else NOTHING, folded("What the columns mean", [*defined])])
+    return joined([facts(pairs), folded("What the columns mean", defined)])
 
 
 def table_section(
@@ -145,7 +142,7 @@ def environment(record: Any) -> Section:
     """Return the provenance of a result: command line, model and input, versions."""
     run = getattr(record, "run", None)
     argv = run.argv if run else record.argv
-    lines: list[tuple[str, str | Html]] = []
+    lines: list[tuple[str, str]] = []
     if argv:
         lines.append(("command", element("code", f"modelscope {shlex.join(argv)}")))
     if run is not None:
@@ -156,13 +153,11 @@ def environment(record: Any) -> Section:
     return Section("environment", "How it was made", facts(lines))
 
 
-def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
+def _circumstances(run: Run) -> list[tuple[str, str]]:
     weights = run.model.weights
     is_data_set = run.device == "none"
     name = f" ({run.model.class_name})" if run.model.class_name else ""
-    lines: list[tuple[str, str | Html]] = [
-        ("model", f"{run.model.name}{name}, {weights.resolved} weights: {weights.origin}")
-    ]
+    lines = [("model", f"{run.model.name}{name}, {weights.resolved} weights: {weights.origin}")]
     if is_data_set:
         lines = [("data set", run.model.name)]
     if weights.sha256:
@@ -176,13 +171,8 @@ def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
     if not is_data_set:
         lines.append(("device", f"{run.device}, {run.dtype}"))
     lines += [("warning", warning.message) for warning in run.warnings]
-    lines.append(
-        (
-            "took",
-            f"{run.elapsed_ms / 1000:.2g} s" if run.elapsed_ms < 1000 else f"{run.elapsed_ms / 1000:.1f} s",
-        )
-    )
-    return lines
+    seconds = run.elapsed_ms / 1000
+    return [*lines, ("took", f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s")]
 
 
 def _name(key: str) -> str:
@@ -207,7 +197,7 @@ _SHOWN = {
 }
 
 
-def images_section(record: Any, embedded: EmbeddedImages, title: str = "Figures") -> list[Section]:
+def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
     """Return every image of a result with its name; without images, the figures that need only its numbers."""
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
@@ -215,7 +205,7 @@ def images_section(record: Any, embedded: EmbeddedImages, title: str = "Figures"
         figures = [*_drawn(record), *embedded.without_folder.items()]
         images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in figures]
     present = [image for image in images if image is not None]
-    return [Section("figures", title, element("div", *present, class_="gallery"))] if present else []
+    return [Section("figures", "Figures", element("div", *present, class_="gallery"))] if present else []
 
 
 def _alt(record: Any, name: str) -> str:

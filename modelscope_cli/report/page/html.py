@@ -41,9 +41,11 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
     return Html(start if name in _VOID else f"{start}{joined(content)}</{name}>")
 
 
-def joined(content: Iterable[str | None]) -> Html:
+def joined(content: Iterable[str | None], between: str = "") -> Html:
     """Concatenate texts and elements."""
-    return Html("".join(one if isinstance(one, Html) else text(one) for one in content if one is not None))
+    return Html(
+        between.join(one if isinstance(one, Html) else text(one) for one in content if one is not None)
+    )
 
 
 def text(words: str) -> Html:
@@ -72,13 +74,13 @@ class Section:
         return element("section", heading, self.body, id=self.name, aria_labelledby=f"{self.name}-title")
 
 
-def facts(pairs: list[tuple[str, str | Html]]) -> Html:
-    """Return labels and values as a description list."""
+def facts(pairs: Sequence[tuple[str, str]]) -> Html:
+    """Return labels and values as a description list; nothing without any."""
     lines = (element("div", element("dt", label), element("dd", words)) for label, words in pairs)
-    return element("dl", *lines, class_="facts")
+    return element("dl", *lines, class_="facts") if pairs else NOTHING
 
 
-def folded(title: str, pairs: list[tuple[str, str | Html]]) -> Html:
+def folded(title: str, pairs: Sequence[tuple[str, str]]) -> Html:
     """Return labels and values that are shown on request; nothing without any."""
     return element("details", element("summary", title), facts(pairs)) if pairs else NOTHING
 
@@ -126,9 +128,8 @@ def render_page(
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
 
 
-_CODE = re.compile(
-    r"<(a|h3|svg)\b.*?</\1>|<[^>]*>|\b(MS\d{3})\b", re.DOTALL
-)  # the last group outside of markup
+# The last group is outside of markup.
+_CODE = re.compile(r"<(a|h3|svg)\b.*?</\1>|<[^>]*>|\b(MS\d{3})\b", re.DOTALL)
 
 
 def with_linked_codes(markup: Html) -> Html:

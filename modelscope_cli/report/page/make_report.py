@@ -45,10 +45,9 @@ def index_page(folder: Path, target: Path, pages: Sequence[Page], left_out: Sequ
         class_="rows",
         id="results",
     )
-    parts = [element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results")]
-    if left_out:
-        parts.append(facts([("left out", words) for words in left_out]))
-    section = Section("results-section", "Results", joined(parts))
+    table = element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results")
+    missing = facts([("left out", words) for words in left_out])
+    section = Section("results-section", "Results", joined([table, missing]))
     return render_page(str(folder.absolute().name), element("p", "modelscope report"), [section], [])
 
 

@@ -96,7 +96,7 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
 
 
 def _summary(training: Trained, steps: str) -> Html:
-    lines: list[tuple[str, str | Html]] = [("steps", steps)]
+    lines = [("steps", steps)]
     for series in training.loss:
         first, last = first_of(series.value), last_of(series.value)
         if first is not None:
@@ -183,7 +183,8 @@ def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
     )
 
     def is_bad(row: WatchedParameter) -> bool:
-        return anchors.label(row) in bad_names or _is_forgotten(row)
+        is_trained = row.facts is not None and row.facts.requires_grad and row.facts.has_gradient
+        return anchors.label(row) in bad_names or (is_trained and not row.optimizer)
 
     sheet = Sheet("", columns, training.parameters, is_bad=is_bad)
     caption = "Every parameter at the last recorded step. An update of 0.001 of the weight is usual."
@@ -194,7 +195,3 @@ def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
         anchor=anchors.row,
         extras=[("updates over steps", lambda row: spark(row.series.update_ratio, row.series.step))],
     )
-
-
-def _is_forgotten(row: WatchedParameter) -> bool:
-    return not row.optimizer and row.facts is not None and row.facts.requires_grad and row.facts.has_gradient

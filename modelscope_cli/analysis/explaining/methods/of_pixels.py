@@ -11,11 +11,7 @@ from modelscope_cli.analysis.explaining.layer import Map, share_of, strongest
 from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.records.naming import percent
 
-_ENOUGH, _FIRST, _MOST = (
-    0.02,
-    8,
-    32,
-)  # of integrated gradients: relative error; intervals at first and at most
+_ENOUGH, _FIRST, _MOST = 0.02, 8, 32  # of integrated gradients: relative error; intervals at first, at most
 _COPIES, _DEVIATION = 25, 0.15  # of SmoothGrad: noisy copies; their noise, as a share of the range of values
 _SIDES, _REFINED = 7, 0.25  # of occlusion: windows along the short side; the share of them that is refined
 
