@@ -55,6 +55,7 @@ def test_steps_that_take_long_are_recorded_as_planned():
 
 def test_of_short_steps_fewer_are_recorded_which_is_said_once(monkeypatch):
     monkeypatch.setattr("modelscope_cli.watching.schedule._OPENING_S", math.inf)
+    monkeypatch.setattr("modelscope_cli.watching.schedule._SEEN", math.inf)
     found, told = recorded(0.01, 0.1, steps=250)
     assert (
         found[:20]

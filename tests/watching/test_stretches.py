@@ -14,7 +14,7 @@ from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import Stretches, is_noted, is_recorded
 from tests.watching.conftest import Heard
 
-SEEN = 64
+SEEN = 128
 
 
 @pytest.fixture(autouse=True)
