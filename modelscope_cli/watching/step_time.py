@@ -289,9 +289,7 @@ class StepTime:
 
 
 _MOST = 64  # samples; with more, every other one is dropped
-_SPLIT = (
-    4  # of as many samples one is followed by another in the next step; reading takes tenths of a millisecond
-)
+_SPLIT = 4  # of as many samples, one is followed by another in the next step
 _RECENT = 2  # steps whose loss may still be in a variable
 _KEY = "modelscope"
 
@@ -301,7 +299,7 @@ class _StepMark:
 
 
 class MemoryGrowth:
-    """Reads the memory in use at the end of at most 64 steps, evenly spread over the run.
+    """Reads the memory in use, which takes tenths of a millisecond, at the end of at most 64 steps of a run.
 
     Args:
         read: returns the bytes in use; None if unknown.
