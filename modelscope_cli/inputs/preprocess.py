@@ -205,11 +205,6 @@ class ProcessorPreset(Preset):
 
     own: OwnProcessor
 
-    @property
-    def is_of_channels(self) -> bool:
-        """Whether it makes channels, height and width of an image, and no patches or tiles."""
-        return self.own.mean is not None
-
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
         tensor = _prepared(self.own.call, image, **self._changes())

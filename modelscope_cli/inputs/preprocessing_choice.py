@@ -57,7 +57,7 @@ def plan_preprocessing(
         check_image_processor(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
-    if isinstance(preset, ProcessorPreset) and not preset.is_of_channels:
+    if _makes_tiles(preset):
         changes = request.size_options() + request.value_options()
         refuse(changes, f"prepared by {type(preset.own.call).__name__} alone")
     sides = [] if transforms is not None else list(configured_size(module) or ())
@@ -79,6 +79,11 @@ def plan_preprocessing(
         or len(getattr(preset, "resize_size", None) or ()) == 2,
         flow_size=flow_size,
     )
+
+
+def _makes_tiles(preset: Any) -> bool:
+    """Check for a processor of transformers that makes patches or tiles of an image, not its channels and sides."""
+    return isinstance(preset, ProcessorPreset) and preset.own.mean is None
 
 
 def _count_channels(module: nn.Module | None, preset: Any) -> int:
@@ -153,7 +158,7 @@ def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, i
     if isinstance(preset, Preset):
         steps += preset.words()
         resize = crop = None
-    if isinstance(preset, ProcessorPreset) and not preset.is_of_channels:
+    if _makes_tiles(preset):
         return ", ".join(steps)
     if family == "optical_flow":
         where = by(flow_size) if flow_size else f"multiples of {FLOW_STEP}, at most 520 x 960 pixels in area"
@@ -179,7 +184,7 @@ def _in_brief(preset: Any, mean: list[float], std: list[float]) -> list[str]:
     imagenet = _IMAGENET_WEIGHTS.transforms()
     if isinstance(preset, Letterbox):
         return [*preset.words(), "not normalised"]
-    if isinstance(preset, ProcessorPreset) and not preset.is_of_channels:
+    if _makes_tiles(preset):
         return preset.words()
     steps = [f"resized to {_size(resize)}"] if resize else []
     if crop and crop != resize:

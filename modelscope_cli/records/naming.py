@@ -75,6 +75,13 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def duration(seconds: float) -> str:
+    """Return a measured time: `0.21 ms`, `38 ms`, `1.35 s`, `2,450 s`."""
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
+
+
 def parents_of(layer: str) -> tuple[str, ...]:
     """Return the names of the parents of a layer, except the model: `a` and `a.b` of `a.b.c`."""
     path = layer.split(".")

@@ -1,40 +1,20 @@
 """Faults in the autograd graph of a hand-written loss: sums, shapes that were broadcast, wrong signs."""
 
-import contextlib
 import math
-import re
-import statistics
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import factor_of, output_shape_of, saved_in
-from modelscope_cli.records.watch import (
-    BROADCAST,
-    COLLAPSED,
-    NEGATED,
-    RETURN_FALLS,
-    SUMMED,
-    UNRELATED,
-    WRONG_SIGN,
-)
-from modelscope_cli.watching.exchanged_rows import unrelated_outputs
-from modelscope_cli.watching.model_registry import WatchedModel
-from modelscope_cli.watching.source_location import frame_of_caller, walk_named
+from modelscope_cli.records.watch import BROADCAST, NEGATED, SUMMED
 
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
 _MOST = 2048  # nodes searched for terms
-_FEWEST = 8  # actions; losses
-_RECORDS, _NEARLY_ALL, _SURE = 12, 0.9, 3.0  # losses; of them; standard errors
-_RELATED = 0.3  # correlation of rewards and slopes
-_NO_INFORMATION = 0.01  # nats
-_REWARD = re.compile(r"(?i)^(?!.*(cost|neg)).*(?<![a-z])(rewards?|rews?|returns?|rets?|payoffs?)(?![a-z\[])")
+_FEWEST = 8  # actions
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
 _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
@@ -79,6 +59,21 @@ _DIFFERENCES = ("SubBackward0", "RsubBackward0")
 _MANY_TERMS = 8  # fewer may be the parts of one loss, such as those of boxes and classes
 
 
+def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
+    """Yield `(kind, message)` of likely faults in a hand-written scalar loss."""
+    if (n := summed_over(loss)) > 1:
+        yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
+    if has_negative_part(loss):
+        yield NEGATED, "a criterion is subtracted from the loss"
+    if (shapes := broadcast_in(loss)) is not None:
+        prediction, difference = shapes
+        message = (
+            f"a prediction of shape {prediction} is compared with a target "
+            f"and broadcast: the difference has {difference}"
+        )
+        yield BROADCAST, message
+
+
 class Term(NamedTuple):
     """A term of a sum: a node of the graph, the number of its output, and the product of its scalar factors."""
 
@@ -90,101 +85,6 @@ class Term(NamedTuple):
     @property
     def edge(self) -> tuple[Any, int]:
         return self.node, self.number
-
-
-@dataclass(slots=True)
-class LossHistory:
-    """What the graphs of the losses show over the steps of a run."""
-
-    n: int = 0  # number of losses
-    # Of losses with the wrong sign; that of a reward differs between steps
-    factors: set[float] = field(default_factory=set)
-    # Of the posterior of a variational autoencoder from its prior, in nats
-    divergences: list[Tensor] = field(default_factory=list)
-    # By name: sums over variables of the script, one a policy gradient
-    rewards: dict[str, list[float]] = field(default_factory=dict)
-    # Whether the loss lowers the probabilities of actions with higher rewards
-    are_lowered: list[bool] = field(default_factory=list)
-
-    def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
-        """Take the loss of a step, and yield `(kind, message)` of likely faults if it is written by hand."""
-        terms = terms_from(loss.grad_fn)  # walked once
-        if (n := summed_over(loss)) > 1:
-            yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
-        if has_negative_part(terms):
-            yield NEGATED, "a criterion is subtracted from the loss"
-        if (shapes := broadcast_in(loss)) is not None:
-            prediction, difference = shapes
-            words = f"a prediction of shape {prediction} is compared with a target and broadcast"
-            yield BROADCAST, f"{words}: the difference has {difference}"
-        if (factor := wrong_factor(terms)) is not None:
-            if factor in self.factors:
-                yield WRONG_SIGN, "each step increases the value that it should decrease"
-            self.factors.add(factor)
-        self.n += 1
-        if self.n <= _FEWEST and has_no_bound(loss):
-            words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
-            yield WRONG_SIGN, f"{words} in the loss, which has no lower bound"
-        if (divergence := divergence_in(terms)) is not None:
-            self.divergences.append(divergence[1])
-        slopes = slopes_in(terms)
-        if slopes is not None and (frame := frame_of_caller()) is not None:
-            rewards = dict(_rewards_in(frame))
-            signs = [
-                _correlation(slopes, values) for values in rewards.values() if len(values) == len(slopes)
-            ]
-            if any(abs(sign) > _RELATED for sign in signs):
-                self.are_lowered.append(max(signs, key=abs) > 0)
-                for name, values in rewards.items():
-                    self.rewards.setdefault(name, []).append(float(values.sum()))
-
-    def at_end(self, models: Sequence[WatchedModel]) -> Iterator[tuple[str, str]]:
-        """Yield what the run shows as a whole."""
-        if (unrelated := unrelated_outputs(models)) is not None:
-            yield UNRELATED, unrelated
-        half = [float(one) for one in self.divergences[len(self.divergences) // 2 :]]
-        if len(half) >= _RECORDS and max(half) < _NO_INFORMATION and half[-1] <= 2 * half[0]:
-            words = (
-                f"the posterior equals the prior for every sample: their KL divergence is {half[-1]:.2g} nats"
-            )
-            yield COLLAPSED, f"{words}, so the latent tells nothing about the input"
-        n = len(self.are_lowered)
-        changes = {name: _change(sums) for name, sums in self.rewards.items() if len(sums) == n >= _RECORDS}
-        lowest = min(changes, key=lambda name: changes[name], default="")
-        is_certain = changes and sum(self.are_lowered) >= _NEARLY_ALL * n
-        if is_certain and max(changes.values()) < _SURE and changes[lowest] < -_SURE:
-            sums = self.rewards[lowest]
-            first, last = statistics.fmean(sums[: n // 2]), statistics.fmean(sums[-3:])
-            words = f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls"
-            yield RETURN_FALLS, f"{words} from {first:.3g} to {last:.3g}"
-
-
-def _rewards_in(frame: FrameType) -> Iterator[tuple[str, Tensor]]:
-    """Yield the variables of a function, and of the one that called it, that are named as rewards."""
-    for one in (frame, frame.f_back):
-        for _, name, value in walk_named(list(one.f_locals.items()) if one is not None else (), 1):
-            if _REWARD.search(name) and not callable(value):
-                with contextlib.suppress(Exception):
-                    if len(values := _flat(value)) >= _FEWEST:
-                        yield name, values
-
-
-def _flat(value: Any) -> Tensor:
-    if isinstance(value, list | tuple | deque):
-        return torch.cat([_flat(one) for one in value])
-    return torch.as_tensor(value).detach().float().cpu().flatten()
-
-
-def _correlation(one: Tensor, other: Tensor) -> float:
-    value = float(torch.corrcoef(torch.stack([one, other]))[0, 1])
-    return value if math.isfinite(value) else 0.0
-
-
-def _change(values: Sequence[float]) -> float:
-    """Return the difference of the last values from the first half, in standard errors by that half."""
-    first, last = values[: len(values) // 2], values[-max(len(values) // 8, 3) :]
-    error = statistics.stdev(first) * math.sqrt(1 / len(first) + 1 / len(last))
-    return (statistics.fmean(last) - statistics.fmean(first)) / error if error else 0.0
 
 
 def summed_over(loss: Tensor) -> int:
@@ -288,9 +188,8 @@ def wrong_factor(terms: Sequence[Term]) -> float | None:
     All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
     without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
     """
-    for term in terms:
-        is_clipped = term.kind in _BOUNDS and _is_clipped(term.node)
-        if is_clipped and (term.kind == "Minimum") == (term.factor > 0):
+    for term in clipped(terms):
+        if (term.kind == "Minimum") == (term.factor > 0):
             return term.factor
     if (divergence := divergence_in(terms)) is not None and divergence[0] < 0:
         return divergence[0]
@@ -299,12 +198,18 @@ def wrong_factor(terms: Sequence[Term]) -> float | None:
     return terms[0].factor if len(kinds) == 1 and kinds <= _WRONG and not is_weighted else None
 
 
-def has_negative_part(terms: Sequence[Term]) -> bool:
+def has_negative_part(loss: Tensor) -> bool:
     """Tell whether one of several terms of a loss is the negative of a criterion."""
+    terms = terms_of(loss)
     return len(terms) > 1 and any(term.kind in _TO_BE_SMALL and term.factor < 0 for term in terms)
 
 
-def terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
+def terms_of(loss: Tensor) -> list[Term]:
+    """Return the terms of a loss; empty if there are too many."""
+    return _terms_from(loss.grad_fn)
+
+
+def _terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
     """Return the terms of a sum; empty if there are too many.
 
     Means, sums, views, constant factors, minus signs, additions and subtractions are followed, and `picks`.
@@ -358,16 +263,21 @@ def has_no_bound(loss: Tensor) -> bool:
 
     In a likelihood the signs of `s` differ, as in `exp(-s) x + s`.
     """
-    terms = terms_from(loss.grad_fn, picks=())
+    terms = _terms_from(loss.grad_fn, picks=())
     behind = [_nodes_behind(term.node) for term in terms if term.kind in _GROWING and term.factor > 0]
     exponents = [_inputs(one)[0] for nodes in behind for one in nodes if _kind_of(one) == "Exp"]
-    inner = [one for edge in exponents for one in terms_from(*edge, picks=())] if len(terms) > 1 else []
+    inner = [one for edge in exponents for one in _terms_from(*edge, picks=())] if len(terms) > 1 else []
     return any(
         {one.factor > 0 for one in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
     )
 
 
-def _is_clipped(node: Any) -> bool:
+def clipped(terms: Sequence[Term]) -> list[Term]:
+    """Return the terms that are the smaller or larger of ratio and clipped ratio, times advantages, as in PPO."""
+    return [term for term in terms if term.kind in _BOUNDS and _has_clipped_ratio(term.node)]
+
+
+def _has_clipped_ratio(node: Any) -> bool:
     """Tell whether a minimum or maximum compares products of one ratio, exp(...), and of the same ratio clamped."""
     sides = [set(_nodes_behind(other, _SCALED_RATIO)) for other, _ in _inputs(node)]
     ratios = [{one for one in side if _kind_of(one) == "Exp"} for side in sides]
@@ -401,7 +311,7 @@ def _is_overlap(node: Any) -> bool:
 
 
 def divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
-    """Return the factor of KL(N(mean, std) || N(0, 1)) in a loss, and its value in nats a sample; None without one.
+    """Return the factor of KL(N(mean, std) || N(0, 1)) in a loss, and its value for a sample in nats.
 
     It is a sum over mean^2 + variance - log(variance), where the variance is exp(log-variance) or a square.
     """
@@ -409,7 +319,7 @@ def divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
     for term in terms:
         if term.kind == "Exp":  # of the log-variance, a term of its own
             variance = saved_in(term.node, "result")
-            behind = {one.edge for one in terms_from(*_inputs(term.node)[0])}
+            behind = {one.edge for one in _terms_from(*_inputs(term.node)[0])}
             logarithms = [one for one in terms if one.edge in behind]
         elif term.kind == "Pow":  # of the standard deviation, whose logarithm is a term
             variance = None if (x := saved_in(term.node, "self")) is None else x.square()
@@ -439,7 +349,13 @@ def slopes_in(terms: Sequence[Term]) -> Tensor | None:
     That is minus an advantage for each action in a policy gradient.
     """
     slopes = list[Tensor]()
-    for term in terms:
+    unclipped = [
+        inner._replace(factor=inner.factor * term.factor)
+        for term in clipped(terms)
+        for edge in _inputs(term.node)
+        for inner in _terms_from(*edge)
+    ]
+    for term in (*terms, *unclipped):
         if term.kind in _OF_LIKELIHOODS:
             slopes.append(torch.tensor([term.factor * _OF_LIKELIHOODS[term.kind]]))
         elif term.kind == "Mul" and len(_inputs(term.node)) == 1:
@@ -452,10 +368,10 @@ def slopes_in(terms: Sequence[Term]) -> Tensor | None:
 
 def _sign_of_likelihood(node: Any) -> int:
     """Return 1 for a log-probability, of labels or of a normal distribution, -1 for minus that, 0 for neither."""
-    for term in terms_from(node):
+    for term in _terms_from(node):
         sign = _OF_LIKELIHOODS.get(term.kind, 0)
         if term.kind == "Div":  # -(x - mean)^2 / (2 std^2)
-            inner = terms_from(_inputs(term.node)[0][0])
+            inner = _terms_from(_inputs(term.node)[0][0])
             sign = next((-1 if one.factor > 0 else 1 for one in inner if one.kind == "Pow"), 0)
         elif term.kind == "Exp":  # the ratio of a probability to an earlier one
             sign = _sign_of_likelihood(_inputs(term.node)[0][0])

@@ -29,7 +29,8 @@ from modelscope_cli.watching.custom_optimizers import (
     unheld_models,
 )
 from modelscope_cli.watching.error_isolation import Guard
-from modelscope_cli.watching.loss_graph import LossHistory, shares_of_rows_in
+from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
+from modelscope_cli.watching.loss_history import LossHistory
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
@@ -420,7 +421,7 @@ class Recorder:
         if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
             return
         place = place_of_caller()
-        for kind, message in self._history.see(tensors):
+        for kind, message in (*faults_of(tensors), *self._history.see(tensors)):
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:
@@ -432,9 +433,8 @@ class Recorder:
             root = model.root()
             if root is None or (model.is_followed and not model.flags.trace):
                 continue
-            is_finite = not model.is_followed or model.flags.see_gradients(
-                root
-            )  # else after the step, for all parameters together
+            # Of the others after the step, for all parameters together
+            is_finite = not model.is_followed or model.flags.see_gradients(root)
             if not (is_finite and is_loss_finite):
                 look_back(model, self.registry)
 

@@ -34,6 +34,7 @@ _COMPUTING = (FORWARD, BACKWARD, OPTIMIZER, VALIDATION)
 # Functions of tensors that wait for what an accelerator computes.
 _WAITING = ("item", "tolist", "cpu", "numpy", "to", "__bool__", "__float__", "__int__", "__index__")
 _COLLECTIVE = ("all_reduce", "barrier")
+_COLLECTING = 16  # forward passes before the first step, such as those of an agent
 _PLACED = 8  # steps in which the line that waits is looked up
 
 
@@ -124,6 +125,8 @@ class StepTime:
         self._credit()
         if self._first is None:
             self._first = dict(self._now)
+            if self._n_passes > _COLLECTING:  # what it learns from is made between them
+                self._first.pop(REST, None)
         else:
             for part, seconds in self._now.items():
                 self._later[part] += seconds

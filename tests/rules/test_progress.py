@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tolerance import close
 from trainings import CLASSES, FALLING, FLAT, N, criterion, loss
 
-from modelscope_cli.records.watch import TrainingFacts
+from modelscope_cli.records.watch import POLICY, Event, TrainingFacts
 from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining, LossCourse, follow, scale_of
 from modelscope_cli.rules.training.rule_types import lasting, share_of_steps
 
@@ -33,6 +33,13 @@ def followed(*values, facts: TrainingFacts | None = None, lr=()) -> CourseOfTrai
 
 def course(values) -> LossCourse:
     return followed(values).losses[0]
+
+
+def test_the_loss_of_a_policy_gradient_may_rise() -> None:
+    rising = loss(line(1.0, 3.0, 200), "SGD")
+    assert follow([rising], (), TrainingFacts()).learns is False
+    one = follow([rising], (), TrainingFacts(), [Event(0, POLICY, "")])
+    assert (one.learns, one.moves) == (None, "it is a policy gradient")
 
 
 # Without noise

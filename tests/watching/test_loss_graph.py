@@ -8,6 +8,7 @@ from torch.distributions import Bernoulli, Categorical, Independent, Normal, kl_
 from torch.nn import functional as F
 
 from modelscope_cli.hooks.torch_private import output_shape_of
+from modelscope_cli.records.watch import POLICY, WRONG_SIGN
 from modelscope_cli.watching.loss_graph import (
     broadcast_in,
     divergence_in,
@@ -15,15 +16,12 @@ from modelscope_cli.watching.loss_graph import (
     has_no_bound,
     slopes_in,
     summed_over,
-    terms_from,
+    terms_of,
     wrong_factor,
 )
+from modelscope_cli.watching.loss_history import LossHistory
 
 N = 12
-
-
-def terms_of(loss):
-    return terms_from(loss.grad_fn)
 
 
 @pytest.fixture
@@ -232,6 +230,49 @@ def test_the_slope_by_a_log_probability_is_minus_the_advantage(what):
     assert torch.equal(slopes, -GAIN)
 
 
+POLICIES = {
+    "PPO": (lambda x: -torch.min(*surrogates(x)).mean(), True),
+    "advantages": (lambda x: -(picked(x) * GAIN).mean(), True),
+    "actor and critic": (lambda x: (x[:, 0] - GAIN).square().mean() - (picked(x) * GAIN).mean(), True),
+    "cross-entropy": (zeros, False),
+    "samples with weights": (lambda x: -(picked(x) * GAIN.abs()).mean(), False),
+    "labels of a teacher": (lambda x: -(MASK.softmax(1) * x.log_softmax(1)).sum(1).mean(), False),
+    "a likelihood": (lambda x: -gaussian(x).mean(), False),
+}
+
+
+@pytest.mark.parametrize("what", POLICIES)
+def test_a_policy_gradient_is_told_from_a_likelihood(what):
+    make, is_policy = POLICIES[what]
+    loss = make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))
+    assert (POLICY in [kind for kind, _ in LossHistory().see(loss)]) == is_policy
+
+
+def test_returns_without_a_baseline_are_known_by_their_name():
+    returns = GAIN.abs()  # noqa: F841  # read from this function
+    x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
+    assert POLICY in [kind for kind, _ in LossHistory().see(-(picked(x) * GAIN.abs()).mean())]
+
+
+PPO_AND_ITS_MISTAKES = {
+    "a policy gradient": (lambda x, advantages: -(picked(x) * advantages).mean(), False),
+    "without its minus": (lambda x, advantages: (picked(x) * advantages).mean(), True),
+    "PPO": (lambda x, advantages: torch.max(*surrogates(x, -advantages)).mean(), False),
+    "PPO without its minus signs": (lambda x, advantages: torch.max(*surrogates(x, advantages)).mean(), True),
+}
+
+
+@pytest.mark.parametrize("what", PPO_AND_ITS_MISTAKES)
+def test_the_sign_of_variables_named_as_advantages(what):
+    make, is_wrong = PPO_AND_ITS_MISTAKES[what]
+    x, history = torch.nn.Linear(3, 4)(torch.randn(N, 3)), LossHistory()
+    told = []
+    for _ in range(10):
+        advantages = torch.randn(N)
+        told += [kind for kind, _ in history.see(make(x, advantages) + 0.5 * zeros(x))]
+    assert (WRONG_SIGN in told) == is_wrong
+
+
 def test_the_slopes_of_single_log_probabilities():
     x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
     each = [
@@ -297,7 +338,7 @@ TERMS = {
 @pytest.mark.parametrize("what", TERMS)
 def test_a_criterion_that_is_subtracted(what):
     make, is_negative = TERMS[what]
-    assert has_negative_part(terms_of(make(torch.nn.Linear(3, 4)(torch.randn(N, 3))))) == is_negative
+    assert has_negative_part(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) == is_negative
 
 
 def test_the_sign_of_a_number_minus_a_criterion():
@@ -331,7 +372,7 @@ def test_without_shapes_nothing_is_claimed(prediction, monkeypatch):
 
 def test_without_the_factor_of_a_product_no_sign_is_claimed():
     node = SimpleNamespace(name=lambda: "MulBackward0", next_functions=[(SimpleNamespace(name=str), 0)])
-    assert wrong_factor(terms_from(node)) is None
+    assert wrong_factor(terms_of(SimpleNamespace(grad_fn=node))) is None
 
 
 # In a training

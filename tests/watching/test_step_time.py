@@ -239,6 +239,19 @@ def test_what_waits_for_other_ranks_is_found(monkeypatch):
     assert time.to_dict()["seconds"]["ranks"] == 4 * 0.25
 
 
+@pytest.mark.parametrize(("n_passes", "first"), [(1, 7), (50, 5)])
+def test_what_an_agent_collects_before_it_learns_is_not_of_the_first_step(n_passes, first):
+    clock = Clock()
+    time = StepTime(clock)
+    for n in range(n_passes):
+        time.begin_pass()
+        clock.sleep(5 / n_passes)
+        time.end_pass()
+        clock.sleep(2 * (n == 0))  # the environment
+    time.end_step()
+    assert time.to_dict()["first"] == pytest.approx(first)
+
+
 def test_what_a_script_does_before_its_first_batch_is_not_of_the_first_step():
     clock = Clock()
     time = StepTime(clock)
@@ -295,6 +308,11 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
             "MS771",
             {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 1000},
             "40 % of each step waits for data, which the training process loads itself: 40 ms an image",
+        ),
+        (
+            "MS771",
+            {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 25},
+            "40 % of each step waits for data, which the training process loads itself: 1.6 s an image",
         ),
         ("MS771", {"seconds": {"data": 29.0, "rest": 71.0}, "workers": 2}, None),
         ("MS771", {"seconds": {"data": 4.0, "rest": 1.0}, "workers": 2}, None),

@@ -126,7 +126,6 @@ class SecondPass(Observer):
         self, first: Mapping[Key, Activation], wanted: Wanted, frames: FrameSplitter | None = None
     ) -> None:
         self._wanted, self._frames = wanted, frames or FrameSplitter(0)
-        self._channels = ChannelFinder()
         self._missing = {key: _missing(activation, wanted) for key, activation in first.items()}
         self._begin()
 
@@ -141,7 +140,7 @@ class SecondPass(Observer):
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         found = list(tensors_in(output))
         for path, tensor in list(found):
-            found += self._frames.split(path, tensor, self._channels.find(module, tensor))
+            found += self._frames.split(path, tensor, module)
         for path, tensor in found:
             key = (call.name, call.index, path)
             missing = self._missing.get(key)
@@ -154,7 +153,7 @@ class SecondPass(Observer):
                 digits[bucket] = digits[bucket] + counts if bucket in digits else counts
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
-        self._frames.see(output, self._channels, module)
+        self._frames.see(module, output)
 
     def take(self) -> tuple[SecondPassSums, ...]:
         """Return the sums of a batch, in the order of the activations, and reset them."""
@@ -226,7 +225,7 @@ class ActivationObserver(Observer):
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
             channel_dim = self._channels.find(module, tensor)
-            frames = list(self._frames.split(path, tensor, channel_dim))
+            frames = list(self._frames.split(path, tensor, module))
             if self._is_innermost_only and not is_innermost:
                 continue
             for name, frame in frames:
@@ -235,7 +234,8 @@ class ActivationObserver(Observer):
                 self._add(call, path, tensor, channel_dim)
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
-        self._frames.see(output, self._channels, module)
+        self._channels.see(module, output)
+        self._frames.see(module, output)
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
         key = (call.name, call.index, path)
@@ -327,7 +327,7 @@ def observe_activations(
         )
 
     def run(session: HookSession, batch: Batch) -> None:
-        frames.n_images = batch.n_images
+        frames.begin(batch.n_images)
         session.run(training_args(model, family, batch.args) if is_training else batch.args)
 
     def see(batch: Batch) -> BatchCapture:

@@ -1,7 +1,7 @@
 """The page of `watch`."""
 
 from modelscope_cli.commands.watch.table import PARTS, time_words, watch_sheet
-from modelscope_cli.records.naming import layer_of, some
+from modelscope_cli.records.naming import duration, layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import comparison
@@ -53,7 +53,7 @@ def _time(record: WatchRecord) -> Html:
     if time is None or not time.total:
         return NOTHING
     lines: list[tuple[str, str | Html]] = [
-        (PARTS.get(part, part), f"{numbers.percent(time.share(part))}, {time.seconds[part]:.3g} s")
+        (PARTS.get(part, part), f"{numbers.percent(time.share(part))}, {duration(time.seconds[part])}")
         for part in sorted(time.seconds, key=time.share, reverse=True)
         if time.share(part) >= 0.001
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import RuleText
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, duration
 from modelscope_cli.records.training_facts import RankFacts, TimeFacts
 from modelscope_cli.records.watch import (
     SPARSE,
@@ -195,8 +195,8 @@ def time_words(time: TimeFacts) -> str:
     parts = sorted((part for part in time.seconds if time.share(part) >= 0.005), key=time.share, reverse=True)
     shares = ", ".join(f"{100 * time.share(part):.0f} % {PARTS.get(part, part)}" for part in parts)
     if not time.steps:
-        return f"{shares}; {time.total:.3g} s in {counted(time.passes, 'forward')}"
-    return f"{shares}; {1000 * time.total / time.steps:.3g} ms a step"
+        return f"{shares}; {duration(time.total)} in {counted(time.passes, 'forward')}"
+    return f"{shares}; {duration(time.total / time.steps)} a step"
 
 
 def _agreement(ranks: RankFacts | None) -> str:

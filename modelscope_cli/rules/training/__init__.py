@@ -12,7 +12,6 @@ from modelscope_cli.rules.training.progress import (
     FEW_LABELS,
     MIN_STEPS,
     follow,
-    has_moving_targets,
     labels_seen,
 )
 from modelscope_cli.rules.training.rule_types import Case, Course, Link, TrainingRule, TrainingSighting
@@ -33,7 +32,7 @@ class Judgement:
 def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgement:
     """Return the verdict, and the findings with each cause before its symptoms."""
     facts = facts or TrainingFacts()
-    case = Case(course, facts, follow(course.loss, course.lr, facts))
+    case = Case(course, facts, follow(course.loss, course.lr, facts, course.events))
     findings_by_rule = [(rule, sighting) for rule in RULES for sighting in rule.judge(case, rule.threshold)]
     if _may_have_begun(case) and {rule.code for rule, _ in findings_by_rule} == {NOT_FALLEN}:
         findings_by_rule = []  # one that learns may be there too after so few labels
@@ -105,8 +104,8 @@ def _why_unknown(case: Case) -> str | None:
     if case.progress.learns:
         unmeasured = "and there is nothing to compare it with: neither the chance-level loss nor an accuracy"
         return None if case.progress.is_measured else f"{reason}, {unmeasured}"
-    if has_moving_targets(case.facts, case.progress.chance) and main.n:
-        return f"{reason}, and need not fall: the targets seem to come from the model itself, or from a copy of it"
+    if case.progress.moves and main.n:
+        return f"{reason}, and need not fall: {case.progress.moves}"
     chance = case.progress.chance
     if chance is not None and main.n:
         reason += f"; the chance-level loss is {chance:.3g}"

@@ -12,7 +12,6 @@ from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     LossCourse,
     accuracy_of,
-    has_moving_targets,
     is_on_its_way,
     may_wander,
 )
@@ -102,7 +101,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
         return
-    threshold *= _MOVING if has_moving_targets(case.facts, case.progress.chance) else 1
+    threshold *= _MOVING if case.progress.moves else 1
     for course in case.progress.losses:
         if course.n < MIN_STEPS or not math.isfinite(course.end):
             continue
@@ -327,7 +326,7 @@ def _exchangeable(case: Case) -> Iterator[TrainingSighting]:
     """A loss that is no higher for the predictions of other samples."""
     if case.course.steps < 3 * _ENOUGH or case.progress.is_adversarial:
         return
-    is_free = may_wander(case.facts) or has_moving_targets(case.facts, case.progress.chance)
+    is_free = may_wander(case.facts) or case.progress.moves
     if not (is_free or (case.progress.learns and case.progress.is_measured)):
         yield from case.told(UNRELATED)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from modelscope_cli.records.watch import ScalarSeries, TrainingFacts, WatchedCriterion
+from modelscope_cli.records.watch import POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
 
 MIN_STEPS = 20  # fewer cannot show a trend of the loss
 FEW_LABELS = 4000  # a run that is no better than guessing after fewer may only have begun
@@ -86,6 +86,7 @@ class CourseOfTraining:
     accuracy: float | None
     guessed: float | None
     is_adversarial: bool  # several optimizers have losses of their own, so that one may rise as another falls
+    moves: str | None  # why its loss need not fall although the model learns; None if it has to
     learns: bool | None  # the verdict; None if unknown
 
     @property
@@ -100,7 +101,10 @@ class CourseOfTraining:
 
 
 def follow(
-    loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts
+    loss: Sequence[ScalarSeries],
+    lr: Sequence[ScalarSeries],
+    facts: TrainingFacts,
+    events: Sequence[Event] = (),
 ) -> CourseOfTraining:
     """Return the course of a training."""
     courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
@@ -113,14 +117,19 @@ def follow(
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
     chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
+    moves = None
+    if any(event.kind == POLICY for event in events):
+        moves = "it is a policy gradient"
+    elif _has_moving_targets(facts, chance):
+        moves = "the targets seem to come from the model itself, or from a copy of it"
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
     if learns is False and main is not None and is_on_its_way(main, courses[0]):
         learns = None
     if learns is False and not is_adversarial:
         (course,) = courses
-        is_free = may_wander(facts) or has_moving_targets(facts, chance)
+        is_free = may_wander(facts) or moves is not None
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
-    return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, learns)
+    return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, moves, learns)
 
 
 def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
@@ -142,7 +151,7 @@ def may_wander(facts: TrainingFacts) -> bool:
     return is_bare and not any(one.is_training for one in facts.criteria)
 
 
-def has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
+def _has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
     """Tell whether a model computes its own targets, so that its loss need not fall.
 
     Such as values of states, or how well boxes match: probabilities that grow, in a loss of several parts.

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import counted, percent
+from modelscope_cli.records.naming import counted, duration, percent
 from modelscope_cli.records.training_facts import MemoryFacts, TimeFacts
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 
@@ -45,7 +45,7 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words += "data, which the training process loads itself"
         hint = "DataLoader(num_workers=4, persistent_workers=True), so that it loads while the model computes"
         if time.images:
-            words += f": {1000 * time.seconds['data'] / time.images:.3g} ms an image"
+            words += f": {duration(time.seconds['data'] / time.images)} an image"
     yield TrainingSighting(None, 1, time.share("data"), words, hint=hint)
 
 
@@ -82,7 +82,7 @@ def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSightin
         return
     share = time.first / (time.first + time.total)
     if share > threshold:
-        words = f"the first step takes {time.first:.3g} s, {percent(share)} of all steps"
+        words = f"the first step takes {duration(time.first)}, {percent(share)} of all steps"
         yield TrainingSighting(None, 0, share, words)
 
 
@@ -177,7 +177,7 @@ def slow_rank(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     part = max(set(ranks[slow].seconds) - {"backward", "ranks"}, key=more)
     where = _WHERE.get(part, f"in {part}")
-    words = f"rank {slow} takes {1000 * lost / ranks[slow].steps:.3g} ms more for each step than the others"
+    words = f"rank {slow} takes {duration(lost / ranks[slow].steps)} more for each step than the others"
     words += f", mostly {where}, and they wait for it during {percent(share)} of the time"
     yield TrainingSighting(None, 1, share, words)
 

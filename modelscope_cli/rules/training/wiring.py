@@ -150,12 +150,13 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The steps make the criterion larger.
 
     A minimised negative criterion, alone or as a term, maximize=True, a score that is minimised, a policy gradient
-    under which the rewards fall, or a loss that falls without limit.
+    against the advantages or under which the rewards fall, or a loss that falls without limit.
 
     Measure: recorded steps, all with a loss below zero and a criterion above; or 1.5 times the chance level of a
-        criterion that is subtracted; or 12 losses of a policy, with rewards by the names of variables
+        criterion that is subtracted; or 12 losses of a policy, with rewards by the names of variables, 8 with
+        advantages
     Source: certain: the criterion rises as the loss falls
-    Hint: remove the minus before the loss, or maximize=True
+    Hint: change its sign: a minus, or maximize=True, is missing or one too many
     Why: each step increases the criterion that it should decrease
     """
     yield from case.told(RETURN_FALLS)

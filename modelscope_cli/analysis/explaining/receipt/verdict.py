@@ -195,7 +195,9 @@ def _read(text: str) -> Requirement:
         return Requirement(text, _VERDICT, "", "")
     match = _REQUIREMENT.fullmatch(text)
     if match is None:
-        raise UsageError(f"'--require {text}' is not passed, or FIELD>VALUE with >, <, >= or <=", _EXAMPLE)
+        raise UsageError(
+            f"'--require {text}' is neither 'passed' nor FIELD>VALUE with >, <, >= or <=", _EXAMPLE
+        )
     figure, comparison, value = match.groups()
     if figure not in FIGURES:
         near = nearest(figure, FIGURES) or "fields are " + ", ".join(FIGURES)
