@@ -63,7 +63,7 @@ def test_of_short_steps_fewer_are_recorded_which_is_said_once(monkeypatch):
         + [step for step in found if step >= 20][: 20 - sum(step < 20 for step in SCHEDULE)]
     )
     assert 20 <= len(found) < len(SCHEDULE)
-    assert found[-1] > 200  # it goes on
+    assert found[-1] > 150  # it goes on
     assert len(told) == 1
     assert told[0][0] >= 20
 
