@@ -309,8 +309,13 @@ def saved_in(node: Any, name: str) -> Tensor | None:
     return tensor if isinstance(tensor, Tensor) else None
 
 
+_LEAVES = torch.Tensor, int, float, str, torch.dtype
+
+
 def children_of(value: Any) -> Children | None:
     """Return the children of a tuple, list, dict or other registered container; None for anything else."""
+    if value is None or isinstance(value, _LEAVES):
+        return None  # most values; looking through the kinds of containers takes as long as a small layer
     pytree = getattr(torch.utils, "_pytree", None)
     if pytree is None:
         return _plain_children(value)

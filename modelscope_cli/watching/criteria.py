@@ -69,6 +69,7 @@ _MOST_NODES = 8  # views and casts between the criterion and the operation that 
 _MOST_CLASSES = 4096  # that are counted individually, but for joined scores of a positive and negatives
 _MOST_TARGETS = 1 << 14
 _MOST_SUMMED = 1 << 20  # values
+_MOST_READ, _FEWEST_ROWS = 1 << 15, 64  # values of an input in training, and rows that are read in any case
 _SUM, _FAR_FROM = 1e-3, 0.1  # distance of a sum from 1: of probabilities, and of other values
 _MOST_PENDING = 256  # calls in evaluation before their sums are fetched
 
@@ -304,6 +305,13 @@ def _misplaced(name: str, x: Tensor) -> str | None:
     return f"softmax over dimension {wrong}" if wrong != class_dim and off[class_dim] > _FAR_FROM else None
 
 
+def _some_rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return every n-th row of a large input and of its target."""
+    has_rows = x.ndim and target.ndim and len(x) == len(target)
+    n = max(min(x.numel() // _MOST_READ, len(x) // _FEWEST_ROWS), 1) if has_rows else 1
+    return (x[::n], target[::n]) if n > 1 else (x, target)
+
+
 def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
     counts = torch.zeros(n_classes, dtype=torch.int64, device=labels.device)
     indices = labels.clamp(0, n_classes - 1).reshape(-1)
@@ -373,6 +381,8 @@ class CriterionWatch:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
+        if is_training:
+            x, target = _some_rows(x, target)
         guess = _best_constant(name, target, options)
         shared = _shared(kind, name, x, target) if is_training else None
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)

@@ -35,6 +35,7 @@ _FEWEST = 4  # rows of an output that are exchanged
 _ORDERS = 2  # random orders of the rows in each step
 _MOST_CALLS, _MOST_OUTPUTS = 256, 8  # of functions; of models
 _RECORDS = 8  # steps
+_CERTAIN = 4  # steps in a row in which the loss rises clearly
 _SLIGHT, _SURE = 0.2, 4.0  # mean rise in differences of the loss between batches, and in standard errors
 _CLEAR = 0.1  # mean rise as a share of the loss, whatever its error
 _MOST_VALUES = 1 << 20  # of an output
@@ -69,6 +70,7 @@ class Tape(threading.local):
     def __init__(self) -> None:
         self._mode = _Notes(self)
         self._is_on = self._is_left = False
+        self._is_over = False  # whether a loss clearly depends on which output belongs to which sample
         # Of the models that ran since the last backward pass: model, number of its call, tensors
         self.outputs: list[tuple[WatchedModel, int, list[Tensor]]] = []
         self._forget()
@@ -107,7 +109,7 @@ class Tape(threading.local):
         tensors = [x for _, x in tensors_in(output) if x.is_floating_point() and x.requires_grad and x.ndim]
         tensors = [x for x in tensors if len(x) == len(tensors[0]) >= _FEWEST and not is_sharded(x)]
         is_small = sum(x.numel() for x in tensors) <= _MOST_VALUES and len(self.outputs) < _MOST_OUTPUTS
-        if model.step < _FIRST or not can_move_modes() or has_compiled():
+        if self._is_over or model.step < _FIRST or not can_move_modes() or has_compiled():
             return
         self._is_barred |= not is_small
         if tensors:
@@ -156,7 +158,10 @@ class Tape(threading.local):
                 rises.append(self._computed_again(calls, loss, {id(x): x[order] for x in tensors}) - plain)
             rise = sum(rises) / _ORDERS
             if math.isfinite(rise) and max(map(abs, rises)) > _SAME * abs(plain):
-                model.exchanged.setdefault(number, []).append((rise, plain))
+                seen = model.exchanged.setdefault(number, [])
+                seen.append((rise, plain))
+                is_clear = [rise > _CLEAR * abs(loss) for rise, loss in seen[-_CERTAIN:]]
+                self._is_over |= all(is_clear) and len(is_clear) == _CERTAIN
 
     def _leading_to(self, loss: Tensor) -> list[Any]:
         needed, calls = {id(loss)}, []

@@ -124,7 +124,8 @@ class PassWatch:
     def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
         self.hook()
         self._pass.leave(module)
-        self._guard(self._note_output, module, output)
+        if self.tape.outputs or self._is_counting():
+            self._guard(self._note_output, module, output)
         self.step_time.end_pass()
 
     def _note_output(self, module: nn.Module, output: Any) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar
 
-_OPENING = 20  # steps of all optimizers that are recorded at any cost
+_OPENING = 20  # steps of all optimizers that are recorded at any cost,
+_OPENING_S = 1.0  # until that has taken this long
 _FIRST = 4  # the same of each optimizer
 _SHARE = 0.04  # of the time of the steps that recording may take after that
 _ALLOWANCE_S = 0.02  # that it may take in addition
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not followed either
 _WEIGHT = 0.1  # of the last plain step in the usual length of one
-_SEEN = 256  # first steps of all optimizers, none of which runs without hooks
+_SEEN = 128  # first steps of all optimizers, none of which runs without hooks
 _HOOKS_SHARE = 0.03  # of the time of the steps that the hooks of plain steps may take after that
 _LONGEST = 32  # rounds without hooks, and
 _FEWEST, _PER_RUN = 8, 64  # at most a 64th of the steps so far, but up to 8
@@ -70,6 +71,7 @@ class Budget:
     clock: Callable[[], float] = time.process_time
     n: int = 0  # steps of all optimizers so far
     was_plain: bool = False  # whether the last step was neither recorded nor followed
+    _is_opening: bool = True
     _begun: float = 0.0
     _ended: float = 0.0  # the last step
     _spent: float = 0.0
@@ -85,10 +87,9 @@ class Budget:
         else:
             longer = took - self._usual if self._usual is not None else math.inf
             seconds = min(max(longer, seconds), 2 * seconds)
-        if self.n <= _OPENING:
-            self._begun = now
-        else:
-            self._spent += seconds
+        self._spent += seconds
+        if self._is_opening and (self.n >= _OPENING or self._spent > _OPENING_S):
+            self._is_opening, self._begun, self._spent = False, now, 0.0
 
     def resume(self) -> None:
         """Leave out the time since the last step that was seen."""
@@ -96,7 +97,7 @@ class Budget:
 
     def allows(self, step: int, is_recorded: bool = True) -> bool:
         """Tell whether a step, counted from 0 by its optimizer, may be recorded, or followed."""
-        if self.n < _OPENING or step < _FIRST:
+        if (self._is_opening and self.n < _OPENING) or step < _FIRST:
             return True
         most = _ALLOWANCE_S + _SHARE * (self.clock() - self._begun - self._spent)
         return self._spent <= (most if is_recorded else _FOLLOWED * most)
@@ -116,8 +117,7 @@ class Stretches:
     is_barred: bool = False  # whether none may begin, as a step would be misread
     _last: int = 0  # the optimizer that ended the last round
     _left: int = 0  # rounds
-    _length: int = 0
-    _begun: float = 0.0  # this round with hooks, or the stretch
+    _begun: float = 0.0  # this round
     _is_plain: bool = False  # this round so far
     _stepped: set[int] = field(default_factory=set)  # in this round
     _recent: "deque[int]" = field(default_factory=lambda: deque(maxlen=16))
@@ -146,8 +146,8 @@ class Stretches:
         self._waiting -= 1
         if n < _SEEN or self.is_barred or not is_next_plain or self._waiting > 0 or not self._with:
             return False
-        self._length = self._left = min(self._wanted(), _LONGEST, max(n // _PER_RUN, _FEWEST))
-        self.is_open = self._length > 0
+        self._left = min(self._wanted(), _LONGEST, max(n // _PER_RUN, _FEWEST))
+        self.is_open = self._left > 0
         self._waiting = 0 if self.is_open else _TRIED
         return self.is_open
 
@@ -161,13 +161,12 @@ class Stretches:
     def ends(self, optimizer: int) -> bool:
         """Count a step without hooks, and tell whether the stretch ends with it."""
         self._recent.append(optimizer)
-        self._left -= optimizer == self._last
+        if optimizer == self._last:
+            self._left, begun, self._begun = self._left - 1, self._begun, self.clock()
+            self._without.append(self._begun - begun)
         return self._left <= 0
 
     def end(self) -> None:
-        """Time the stretch, if it has not been cut short."""
-        now = self.clock()
-        if self._left <= 0:
-            self._without.append((now - self._begun) / self._length)
-        self._begun, self._is_plain, self.is_open = now, True, False
+        """End the stretch."""
+        self._begun, self._is_plain, self.is_open = self.clock(), True, False
         self._stepped.clear()

@@ -233,6 +233,24 @@ def test_accuracy_and_shares_are_those_of_the_batch(recorded):
     assert seen.label_entropy == close(plain + 2 / (2 * N))  # Miller 1955
 
 
+def test_of_a_large_batch_in_training_the_whole_loss_and_some_rows_are_read(recorded):
+    x, labels = torch.randn(1000, 200), torch.arange(1000) % 200
+
+    def loss(logits):
+        scores = (x + 0 * logits.sum()).log_softmax(1)
+        with torch.no_grad():
+            F.nll_loss(scores, labels)
+        return F.nll_loss(scores, labels)
+
+    record = recorded(lambda: train(loss, 1))
+    for is_training, every in ((True, 6), (False, 1)):
+        seen = one(record, is_training).series
+        right = x[::every].argmax(1) == labels[::every]
+        assert seen.rows == (len(right),)
+        assert seen.accuracy[0] == close(right.float().mean().item())
+        assert seen.value[0] == close(F.nll_loss(x.log_softmax(1), labels).item())
+
+
 def test_label_smoothing_keeps_the_labels(recorded):
     labels = torch.arange(N) % CLASSES
     seen, logits = figures(recorded, lambda x: F.cross_entropy(x, labels, label_smoothing=0.1))
