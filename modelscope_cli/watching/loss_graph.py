@@ -123,8 +123,8 @@ class LossHistory:
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
         """Take the loss of a step, and yield what is certain of it; see `faults_of`."""
-        terms = _terms_of(loss)  # walked once
-        if (factor := _wrong_factor(terms)) is not None:
+        terms = terms_from(loss.grad_fn)  # walked once
+        if (factor := wrong_factor(terms)) is not None:
             if factor in self.factors:
                 yield WRONG_SIGN, "each step increases the value that it should decrease"
             self.factors.add(factor)
@@ -132,9 +132,9 @@ class LossHistory:
         if self.n <= _FEWEST and has_no_bound(loss):
             words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
             yield WRONG_SIGN, f"{words} in the loss, which has no lower bound"
-        if (divergence := _divergence_in(terms)) is not None:
+        if (divergence := divergence_in(terms)) is not None:
             self.divergences.append(divergence[1])
-        slopes = _slopes_in(terms)
+        slopes = slopes_in(terms)
         if slopes is not None and (frame := frame_of_caller()) is not None:
             rewards = dict(_rewards_in(frame))
             signs = [
@@ -289,21 +289,17 @@ def _kind_of(node: Any) -> str:
     return node.name().lstrip("_").partition("Backward")[0]
 
 
-def has_wrong_sign(loss: Tensor) -> float | None:
+def wrong_factor(terms: Sequence[Term]) -> float | None:
     """Return the factor of a loss that its steps make worse, such as -1 of a criterion; None for any other.
 
     All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
     without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
     """
-    return _wrong_factor(_terms_of(loss))
-
-
-def _wrong_factor(terms: Sequence[Term]) -> float | None:
     for term in terms:
         is_clipped = term.kind in _BOUNDS and _is_clipped(term.node)
         if is_clipped and (term.kind == "Minimum") == (term.factor > 0):
             return term.factor
-    if (divergence := _divergence_in(terms)) is not None and divergence[0] < 0:
+    if (divergence := divergence_in(terms)) is not None and divergence[0] < 0:
         return divergence[0]
     kinds = {(_score_of(term.node) or term.kind, term.factor < 0) for term in terms}
     is_weighted = len({term.factor for term in terms}) > 1 and terms[0].kind in _TO_BE_LARGE  # by rewards
@@ -312,16 +308,12 @@ def _wrong_factor(terms: Sequence[Term]) -> float | None:
 
 def has_negative_part(loss: Tensor) -> bool:
     """Tell whether one of several terms of a loss is the negative of a criterion."""
-    terms = _terms_of(loss)
+    terms = terms_from(loss.grad_fn)
     return len(terms) > 1 and any(term.kind in _TO_BE_SMALL and term.factor < 0 for term in terms)
 
 
-def _terms_of(loss: Tensor) -> list[Term]:
-    return _terms_from(loss.grad_fn)
-
-
-def _terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
-    """Return the terms of a sum; empty if there are too many.
+def terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
+    """Return the terms of a sum, such as a loss; empty if there are too many.
 
     Means, sums, views, constant factors, minus signs, additions and subtractions are followed, and `picks`.
     """
@@ -374,10 +366,10 @@ def has_no_bound(loss: Tensor) -> bool:
 
     In a likelihood the signs of `s` differ, as in `exp(-s) x + s`.
     """
-    terms = _terms_from(loss.grad_fn, picks=())
+    terms = terms_from(loss.grad_fn, picks=())
     behind = [_nodes_behind(term.node) for term in terms if term.kind in _GROWING and term.factor > 0]
     exponents = [_inputs(one)[0] for nodes in behind for one in nodes if _kind_of(one) == "Exp"]
-    inner = [one for edge in exponents for one in _terms_from(*edge, picks=())] if len(terms) > 1 else []
+    inner = [one for edge in exponents for one in terms_from(*edge, picks=())] if len(terms) > 1 else []
     return any(
         {one.factor > 0 for one in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
     )
@@ -416,13 +408,7 @@ def _is_overlap(node: Any) -> bool:
     return False
 
 
-def divergence_of(loss: Tensor) -> Tensor | None:
-    """Return KL(N(mean, std) || N(0, 1)) of a sample in nats, if it is a term of the loss; None without one."""
-    divergence = _divergence_in(_terms_of(loss))
-    return None if divergence is None else divergence[1]
-
-
-def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
+def divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
     """Return the factor of a divergence from the standard normal distribution, and its value.
 
     It is a sum over mean^2 + variance - log(variance), where the variance is exp(log-variance) or a square.
@@ -431,7 +417,7 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
     for term in terms:
         if term.kind == "Exp":  # of the log-variance, a term of its own
             variance = saved_in(term.node, "result")
-            behind = {one.edge for one in _terms_from(*_inputs(term.node)[0])}
+            behind = {one.edge for one in terms_from(*_inputs(term.node)[0])}
             logarithms = [one for one in terms if one.edge in behind]
         elif term.kind == "Pow":  # of the standard deviation, whose logarithm is a term
             variance = None if (x := saved_in(term.node, "self")) is None else x.square()
@@ -455,15 +441,11 @@ def _divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
     return None
 
 
-def slopes_by_log_probability(loss: Tensor) -> Tensor | None:
+def slopes_in(terms: Sequence[Term]) -> Tensor | None:
     """Return the derivative of a loss by each log-probability that it contains; None if there are too few.
 
     That is minus an advantage for each action in a policy gradient.
     """
-    return _slopes_in(_terms_of(loss))
-
-
-def _slopes_in(terms: Sequence[Term]) -> Tensor | None:
     slopes = list[Tensor]()
     for term in terms:
         if term.kind in _OF_LIKELIHOODS:
@@ -478,10 +460,10 @@ def _slopes_in(terms: Sequence[Term]) -> Tensor | None:
 
 def _sign_of_likelihood(node: Any) -> int:
     """Return 1 for a log-probability, of labels or of a normal distribution, -1 for minus that, 0 for neither."""
-    for term in _terms_from(node):
+    for term in terms_from(node):
         sign = _OF_LIKELIHOODS.get(term.kind, 0)
         if term.kind == "Div":  # -(x - mean)^2 / (2 std^2)
-            inner = _terms_from(_inputs(term.node)[0][0])
+            inner = terms_from(_inputs(term.node)[0][0])
             sign = next((-1 if one.factor > 0 else 1 for one in inner if one.kind == "Pow"), 0)
         elif term.kind == "Exp":  # the ratio of a probability to an earlier one
             sign = _sign_of_likelihood(_inputs(term.node)[0][0])

@@ -10,15 +10,20 @@ from torch.nn import functional as F
 from modelscope_cli.hooks.torch_private import output_shape_of
 from modelscope_cli.watching.loss_graph import (
     broadcast_in,
-    divergence_of,
+    divergence_in,
     has_negative_part,
     has_no_bound,
-    has_wrong_sign,
-    slopes_by_log_probability,
+    slopes_in,
     summed_over,
+    terms_from,
+    wrong_factor,
 )
 
 N = 12
+
+
+def terms_of(loss):
+    return terms_from(loss.grad_fn)
 
 
 @pytest.fixture
@@ -189,16 +194,16 @@ SIGNS = {
 def test_the_sign_of_what_is_to_be_small(what):
     torch.manual_seed(0)
     make, is_wrong = SIGNS[what]
-    assert (has_wrong_sign(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) is not None) == is_wrong
+    assert (wrong_factor(terms_of(make(torch.nn.Linear(3, 4)(torch.randn(N, 3))))) is not None) == is_wrong
 
 
 @pytest.mark.parametrize("divergence", [normal, by_log_variance, by_deviation])
 def test_the_divergence_is_that_of_torch(divergence):
     x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
-    assert float(divergence_of(zeros(x) + 3 * divergence(x))) == pytest.approx(
+    assert float(divergence_in(terms_of(zeros(x) + 3 * divergence(x)))[1]) == pytest.approx(
         float(normal(x).detach()), rel=1e-5
     )
-    assert divergence_of(zeros(x)) is None
+    assert divergence_in(terms_of(zeros(x))) is None
 
 
 def gaussian(x):
@@ -223,7 +228,7 @@ def test_the_slope_by_a_log_probability_is_minus_the_advantage(what):
     loss = (
         -(LIKELIHOODS[what](x) * GAIN).mean() + 0.5 * zeros(x) - 0.01 * Categorical(logits=x).entropy().mean()
     )
-    slopes = slopes_by_log_probability(loss)
+    slopes = slopes_in(terms_of(loss))
     assert torch.equal(slopes, -GAIN)
 
 
@@ -233,8 +238,8 @@ def test_the_slopes_of_single_log_probabilities():
         -Categorical(logits=row).log_prob(label) * float(gain)
         for row, label, gain in zip(x, LABELS, GAIN, strict=True)
     ]
-    assert torch.allclose(slopes_by_log_probability(torch.stack(each).sum()), -GAIN)
-    assert slopes_by_log_probability(zeros(x)) is None
+    assert torch.allclose(slopes_in(terms_of(torch.stack(each).sum())), -GAIN)
+    assert slopes_in(terms_of(zeros(x))) is None
 
 
 def likelihood(x, sign):
@@ -297,8 +302,8 @@ def test_a_criterion_that_is_subtracted(what):
 
 def test_the_sign_of_a_number_minus_a_criterion():
     x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
-    assert has_wrong_sign(1 - zeros(x)) == -1
-    assert has_wrong_sign(zeros(x) - 1) is None
+    assert wrong_factor(terms_of(1 - zeros(x))) == -1
+    assert wrong_factor(terms_of(zeros(x) - 1)) is None
 
 
 # The private door: what a node of the graph knows of its output.
@@ -326,7 +331,7 @@ def test_without_shapes_nothing_is_claimed(prediction, monkeypatch):
 
 def test_without_the_factor_of_a_product_no_sign_is_claimed():
     node = SimpleNamespace(name=lambda: "MulBackward0", next_functions=[(SimpleNamespace(name=str), 0)])
-    assert has_wrong_sign(SimpleNamespace(grad_fn=node)) is None
+    assert wrong_factor(terms_of(SimpleNamespace(grad_fn=node))) is None
 
 
 # In a training
