@@ -50,8 +50,9 @@ class OptimizerFacts:
     Attributes:
         made: the line that made it; None if it was made before recording began.
         cycles: recorded intervals between steps; of these `uncleared`: gradients of the step before were never
-            cleared; `emptied`: cleared after the backward pass; `scaled`: of a scaled loss; `shrunk`: became
-            smaller before a gradient scaler unscaled them.
+            cleared; `emptied`: cleared after the backward pass; `discarded`: cleared before each of several
+            backward passes; `scaled`: of a scaled loss; `shrunk`: became smaller before a gradient scaler
+            unscaled them.
         held: number of parameters; `strangers`: those without a gradient that belong to no model that ran.
         weight_decay: the highest of its groups.
         stale: number of last recorded steps for which its averages and counters stayed the same although it
@@ -59,6 +60,8 @@ class OptimizerFacts:
         remade: number of steps by a new optimizer whose predecessor took only one step.
         repeated: number of last recorded steps whose gradients are bit-identical to those of the recorded step
             before.
+        restored: number of steps that go on with the averages of earlier ones, after the weights before the first
+            step were loaded again.
     """
 
     optimizer: str
@@ -75,16 +78,19 @@ class OptimizerFacts:
     remade: int = 0
     repeated: int = 0
     shrunk: int = 0
+    discarded: int = 0
+    restored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """A schedule of the learning rate whose length is known.
+    """A schedule of the learning rate.
 
     Attributes:
         made: the line that made it.
-        total: steps that it is made for; `used`: its own steps.
+        total: steps that it is made for, 0 if unknown; `used`: its own steps.
         steps: those that its optimizer took.
+        base: the lowest learning rate that its optimizer was made with.
     """
 
     schedule: str
@@ -93,6 +99,7 @@ class ScheduleFacts:
     total: int
     used: int
     steps: int
+    base: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

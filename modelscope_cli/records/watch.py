@@ -236,7 +236,8 @@ class WatchedCriterion:
         made_by: what gave its input: softmax, relu, tanh, sigmoid; `softmax over dimension 0` where that is
             not of the classes; None for anything else.
         shapes: of input and target where they differ and are broadcast.
-        is_summed: the criterion is a sum over the batch.
+        is_summed: the criterion is a sum over the batch; `is_weighted`: its classes have weights, so that its best
+            constant is not the commonest label.
         label_entropy: of the labels of all recorded steps, in nats, corrected for their small number.
         commonest_label: the share of the commonest of them.
     """
@@ -251,6 +252,7 @@ class WatchedCriterion:
     label_entropy: float | None
     commonest_label: float | None
     series: CriterionSeries
+    is_weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +281,8 @@ class ModelFacts:
             criterion; empty without any pass.
         copies: models whose weights are still bit-identical to the initial weights of this one: label, number
             of runs without gradients (with a backward pass in between), losses without gradients, and whether
-            the name of its class says that it is an average.
+            the name of its class says that it is an average, or, after 500 runs, that of a variable that it is a
+            target.
     """
 
     model: str

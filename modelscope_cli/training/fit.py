@@ -285,7 +285,7 @@ def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> Tra
     )
     flags = dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
     series = CriterionSeries(loss.step, loss.value, (batch,) * n, **unknown, **flags)
-    about = dict.fromkeys(("place", "made_by", "shapes", "commonest_label"))
+    about: dict[str, Any] = dict.fromkeys(("place", "made_by", "shapes", "commonest_label"))
     entropy = math.log(n_classes)
     criterion = WatchedCriterion(
         name="cross_entropy", is_training=True, classes=n_classes, is_summed=False, label_entropy=entropy,

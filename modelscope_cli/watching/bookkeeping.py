@@ -27,7 +27,8 @@ _PROBES = 4  # parameters of an optimizer that represent all of them
 _TEACHER = 4  # tensors
 _SAMPLE = 64  # elements of a parameter that are compared to detect changes
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
-COUNTED = "uncleared", "emptied", "scaled", "shrunk", "stale", "remade", "repeated"
+COUNTED = "uncleared", "emptied", "discarded", "scaled", "shrunk", "stale", "remade", "repeated", "restored"
+_LONG = 500  # runs of a target between the steps
 _MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
 
 
@@ -42,6 +43,7 @@ class Cycle:
     # closure several times, those of the previous evaluation
     uncleared: int = 0
     emptied: int = 0  # those with gradients after the backward pass and none at the step
+    discarded: int = 0  # those after several backward passes, each of which began without gradients
     scaled: int = 0  # those whose gradients were still multiplied by the factor of a gradient scaler
     shrunk: int = 0  # those in which gradients became smaller before a gradient scaler unscaled them
     # Recorded steps up to the last whose averages and counters did not change, though it stepped
@@ -49,6 +51,8 @@ class Cycle:
     remade: int = 0  # steps of a new optimizer with averages that replaced one with a single step
     # Recorded steps up to the last whose gradients equal those of the previous record bit by bit
     repeated: int = 0
+    restored: int = 0  # steps by averages of earlier ones, after the first weights were loaded again
+    is_loaded: bool = False  # whether they have been since the last step
     n_steps: int = 0
     _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)
     _n_backward: int = 0
@@ -89,6 +93,9 @@ class Cycle:
 
     def before_step(self, is_recorded: bool = False) -> None:
         self._has_closure = not self._n_backward
+        if self.is_loaded:
+            self.restored += bool(self._known_averages())
+            self.is_loaded = False
         if is_recorded and (gradient := self._gradient_seen()) is not None:
             averages = self._averages()
             # A constant gradient leaves momentum unchanged, and so does a NaN.
@@ -100,6 +107,7 @@ class Cycle:
             norms = self._norms()
             self.n += 1
             self.uncleared += not self._n_clear
+            self.discarded += 1 < self._n_backward <= self._n_clear
             if isinstance(self.optimizer(), Optimizer):  # inferred steps are seen later
                 self.emptied += self._has_gradient and not any(norms)
                 self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
@@ -255,18 +263,38 @@ class Bookkeeper:
             sequential(schedule, *args, **kwargs)
             guard(self._scheduled, schedule)
 
+        load = nn.Module.load_state_dict
+
+        @functools.wraps(load)
+        def noted_load(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            result = load(module, *args, **kwargs)
+            guard(self._loaded, module)
+            return result
+
         with replaced(
             (Optimizer, "__init__", init_optimizer),
             (LRScheduler, "__init__", init_schedule_noted),
             (SequentialLR, "__init__", noted_sequence),
+            (nn.Module, "load_state_dict", noted_load),
         ):
             yield
 
     def _scheduled(self, schedule: LRScheduler) -> None:
         self._schedules.append((weakref.ref(schedule), place_of_caller()))
 
+    def _loaded(self, module: nn.Module) -> None:
+        """Note that a model which has taken steps has its first weights again."""
+        known = [(p, entry[1]) for p in module.parameters() if (entry := self._known.get(id(p))) is not None]
+        if not known or not _are_same(
+            [one.sample for _, one in known], [sample_of(p, _SAMPLE) for p, _ in known]
+        ):
+            return
+        ids = {id(p) for p, _ in known}
+        for cycle in self._cycles.values():
+            cycle.is_loaded |= cycle.n_steps > 0 and any(id(p) in ids for p in cycle.held())
+
     def schedules(self, label_of: Callable[[Optimizer], tuple[str, int] | None]) -> Iterator[dict[str, Any]]:
-        """Yield the facts about every schedule of known length.
+        """Yield the facts about every schedule.
 
         Args:
             label_of: returns the label of an optimizer and its number of steps; None if it has not stepped.
@@ -276,12 +304,13 @@ class Bookkeeper:
             total = _length_of(schedule)
             optimizer = getattr(schedule, "optimizer", None)
             label = label_of(optimizer) if isinstance(optimizer, Optimizer) else None
-            if schedule is not None and label is not None and total > 0:
+            if schedule is not None and label is not None:
                 yield {
                     "schedule": type(schedule).__name__,
                     "optimizer": label[0],
                     "made": made_at,
                     "total": total,
+                    "base": min(getattr(schedule, "base_lrs", ()), default=None),
                     "used": schedule.last_epoch,
                     "steps": label[1],
                 }
@@ -403,7 +432,8 @@ class Bookkeeper:
             if other.n_looked and not other.has_been_trained and (parameters := _own(other)):
                 model.copies.pop(other.label, None)
                 if _are_same(first, [sample_of(p, _SAMPLE) for p in parameters]):
-                    model.copies[other.label] = other.n_looked, sum(other.evaluated), other.is_average
+                    is_to_follow = other.is_average or (other.is_target and other.n_looked >= _LONG)
+                    model.copies[other.label] = other.n_looked, sum(other.evaluated), is_to_follow
 
     def unknown_without_gradient(self, groups: list[dict[str, Any]]) -> int:
         """Count the parameters of an optimizer without a gradient that belong to no model that ran."""

@@ -96,6 +96,7 @@ class CriterionSums:
     # Of input and target, if they differ and are broadcast
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool  # whether the loss is a sum over the batch
+    is_weighted: bool = False  # whether classes have weights
     _pending: list[Tensor] = field(default_factory=list)
     _sums: list[float] = field(default_factory=lambda: [0.0] * 8)
     _lowest: float = 0.0
@@ -240,9 +241,11 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             cost = total / (n if reduction in ("batchmean", "sum") else t.numel())
         elif name == "cross_entropy":
             cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
-        elif name.startswith("binary") and options.get("weight") is options.get("pos_weight") is None:
+        elif name.startswith("binary") and options.get("weight") is None:
+            weight = 1.0 if (given := options.get("pos_weight")) is None else given.detach().float()
             mean = t.mean(0)
-            cost = -(torch.xlogy(mean, mean) + torch.xlogy(1 - mean, 1 - mean)).mean()
+            best = weight * mean / (weight * mean + 1 - mean)
+            cost = -(weight * torch.xlogy(mean, best) + torch.xlogy(1 - mean, 1 - best)).mean()
         elif name == "mse_loss":
             cost = t.var(correction=0)
         elif name == "gaussian_nll_loss":  # the best variance is that of the targets
@@ -367,12 +370,13 @@ class CriterionWatch:
         reduction = options.get("reduction", "mean")
         sums = by_key.get(key)
         if sums is None:
+            is_weighted = not (options.get("weight") is options.get("pos_weight") is None)
             is_rate = options.get("log_input") is False  # of a Poisson distribution, not its logarithm
             shapes, made_by = None, self._misplaced_in(key, x) or (None if is_rate else _made_by(x))
             if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             sums = by_key[key] = CriterionSums(
-                kind, name.endswith("logits"), n_classes, made_by, shapes, reduction == "sum"
+                kind, name.endswith("logits"), n_classes, made_by, shapes, reduction == "sum", is_weighted
             )
         if sums.n_classes != n_classes:
             return  # of another model, at the same line

@@ -9,7 +9,7 @@ import math
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from modelscope_cli.hooks.torch_private import (
     can_move_modes,
     has_compiled,
     insert_mode,
+    leaves_of,
     left_alone_by_compiler,
     map_leaves,
     remove_mode,
@@ -125,7 +126,7 @@ class Tape(threading.local):
             return
         name = getattr(function, "__name__", "")
         is_in_place = name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
-        results = list(_tensors(output))
+        results = _tensors(output)
         if name in _BARRED or "out" in kwargs or (is_in_place and name not in ("__index__", "__invert__")):
             self._is_barred = name != "backward"
         elif len(self._calls) >= _MOST_CALLS:
@@ -186,15 +187,8 @@ class Tape(threading.local):
         return float(now(loss))
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in nested tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for leaf in leaves_of(value) if isinstance(leaf, Tensor)]
 
 
 def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:

@@ -2,14 +2,13 @@
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import factor_of, output_shape_of, saved_in
-from modelscope_cli.records.watch import BROADCAST, NEGATED, SUMMED
 
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
@@ -57,21 +56,6 @@ _ADDED = {"Add", "Sub", "Rsub", "Mul", "Sum", "Mean", "Pow"}
 _MOVED = {"View", "UnsafeView", "Slice", "Select", "Squeeze", "Transpose", "Permute", "Clone"}
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
 _MANY_TERMS = 8  # fewer may be the parts of one loss, such as those of boxes and classes
-
-
-def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
-    """Yield `(kind, message)` of likely faults in a hand-written scalar loss."""
-    if (n := summed_over(loss)) > 1:
-        yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
-    if has_negative_part(loss):
-        yield NEGATED, "a criterion is subtracted from the loss"
-    if (shapes := broadcast_in(loss)) is not None:
-        prediction, difference = shapes
-        message = (
-            f"a prediction of shape {prediction} is compared with a target "
-            f"and broadcast: the difference has {difference}"
-        )
-        yield BROADCAST, message
 
 
 class Term(NamedTuple):
@@ -198,18 +182,12 @@ def wrong_factor(terms: Sequence[Term]) -> float | None:
     return terms[0].factor if len(kinds) == 1 and kinds <= _WRONG and not is_weighted else None
 
 
-def has_negative_part(loss: Tensor) -> bool:
+def has_negative_part(terms: Sequence[Term]) -> bool:
     """Tell whether one of several terms of a loss is the negative of a criterion."""
-    terms = terms_of(loss)
     return len(terms) > 1 and any(term.kind in _TO_BE_SMALL and term.factor < 0 for term in terms)
 
 
-def terms_of(loss: Tensor) -> list[Term]:
-    """Return the terms of a loss; empty if there are too many."""
-    return _terms_from(loss.grad_fn)
-
-
-def _terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
+def terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
     """Return the terms of a sum; empty if there are too many.
 
     Means, sums, views, constant factors, minus signs, additions and subtractions are followed, and `picks`.
@@ -263,10 +241,10 @@ def has_no_bound(loss: Tensor) -> bool:
 
     In a likelihood the signs of `s` differ, as in `exp(-s) x + s`.
     """
-    terms = _terms_from(loss.grad_fn, picks=())
+    terms = terms_from(loss.grad_fn, picks=())
     behind = [_nodes_behind(term.node) for term in terms if term.kind in _GROWING and term.factor > 0]
     exponents = [_inputs(one)[0] for nodes in behind for one in nodes if _kind_of(one) == "Exp"]
-    inner = [one for edge in exponents for one in _terms_from(*edge, picks=())] if len(terms) > 1 else []
+    inner = [one for edge in exponents for one in terms_from(*edge, picks=())] if len(terms) > 1 else []
     return any(
         {one.factor > 0 for one in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
     )
@@ -319,7 +297,7 @@ def divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
     for term in terms:
         if term.kind == "Exp":  # of the log-variance, a term of its own
             variance = saved_in(term.node, "result")
-            behind = {one.edge for one in _terms_from(*_inputs(term.node)[0])}
+            behind = {one.edge for one in terms_from(*_inputs(term.node)[0])}
             logarithms = [one for one in terms if one.edge in behind]
         elif term.kind == "Pow":  # of the standard deviation, whose logarithm is a term
             variance = None if (x := saved_in(term.node, "self")) is None else x.square()
@@ -350,10 +328,10 @@ def slopes_in(terms: Sequence[Term]) -> Tensor | None:
     """
     slopes = list[Tensor]()
     unclipped = [
-        inner._replace(factor=inner.factor * term.factor)
+        Term(inner.node, inner.number, inner.kind, inner.factor * term.factor)
         for term in clipped(terms)
         for edge in _inputs(term.node)
-        for inner in _terms_from(*edge)
+        for inner in terms_from(*edge)
     ]
     for term in (*terms, *unclipped):
         if term.kind in _OF_LIKELIHOODS:
@@ -368,10 +346,10 @@ def slopes_in(terms: Sequence[Term]) -> Tensor | None:
 
 def _sign_of_likelihood(node: Any) -> int:
     """Return 1 for a log-probability, of labels or of a normal distribution, -1 for minus that, 0 for neither."""
-    for term in _terms_from(node):
+    for term in terms_from(node):
         sign = _OF_LIKELIHOODS.get(term.kind, 0)
         if term.kind == "Div":  # -(x - mean)^2 / (2 std^2)
-            inner = _terms_from(_inputs(term.node)[0][0])
+            inner = terms_from(_inputs(term.node)[0][0])
             sign = next((-1 if one.factor > 0 else 1 for one in inner if one.kind == "Pow"), 0)
         elif term.kind == "Exp":  # the ratio of a probability to an earlier one
             sign = _sign_of_likelihood(_inputs(term.node)[0][0])

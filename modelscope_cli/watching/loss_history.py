@@ -13,14 +13,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.records.watch import COLLAPSED, POLICY, RETURN_FALLS, UNRELATED, WRONG_SIGN
+from modelscope_cli.records.watch import (
+    BROADCAST,
+    COLLAPSED,
+    NEGATED,
+    POLICY,
+    RETURN_FALLS,
+    SUMMED,
+    UNRELATED,
+    WRONG_SIGN,
+)
 from modelscope_cli.watching.exchanged_rows import unrelated_outputs
 from modelscope_cli.watching.loss_graph import (
+    Term,
+    broadcast_in,
     clipped,
     divergence_in,
+    has_negative_part,
     has_no_bound,
     slopes_in,
-    terms_of,
+    summed_over,
+    terms_from,
     wrong_factor,
 )
 from modelscope_cli.watching.model_registry import WatchedModel
@@ -50,8 +63,16 @@ class LossHistory:
     are_against: list[bool] = field(default_factory=list)
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
-        """Take the loss of a step, and yield what is certain of it; see `faults_of`."""
-        terms = terms_of(loss)  # walked once
+        """Take the loss of a step, and yield `(kind, message)` of likely faults if it is written by hand."""
+        terms = terms_from(loss.grad_fn)  # walked once
+        if (n := summed_over(loss)) > 1:
+            yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
+        if has_negative_part(terms):
+            yield NEGATED, "a criterion is subtracted from the loss"
+        if (shapes := broadcast_in(loss)) is not None:
+            prediction, difference = shapes
+            words = f"a prediction of shape {prediction} is compared with a target and broadcast"
+            yield BROADCAST, f"{words}: the difference has {difference}"
         if (factor := wrong_factor(terms)) is not None:
             if factor in self.factors:
                 yield WRONG_SIGN, "each step increases the value that it should decrease"
@@ -62,6 +83,10 @@ class LossHistory:
             yield WRONG_SIGN, f"{words} in the loss, which has no lower bound"
         if (divergence := divergence_in(terms)) is not None:
             self.divergences.append(divergence[1])
+        yield from self._see_policy(terms)
+
+    def _see_policy(self, terms: Sequence[Term]) -> Iterator[tuple[str, str]]:
+        """Compare the signs of a policy gradient with variables named as rewards and advantages."""
         slopes = slopes_in(terms)
         is_policy = bool(clipped(terms)) or (slopes is not None and bool(slopes.min() < 0 < slopes.max()))
         if slopes is not None and (frame := frame_of_caller()) is not None:

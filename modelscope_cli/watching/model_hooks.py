@@ -43,6 +43,7 @@ from modelscope_cli.watching.model_registry import (
     ModelRegistry,
     WatchedModel,
     is_average,
+    is_called_target,
     is_wrapper,
     kind_of,
     peel,
@@ -253,7 +254,8 @@ class PassWatch:
             model.look(self._losses.n_backward)
             model.is_only_fed &= not root.training
             model.is_average |= is_average(module)
-            model.called = model.called or place_of_caller()
+            if model.called is None:
+                model.called, model.is_target = place_of_caller(), is_called_target(module)
             self._evaluated = model, root.training
             if not root.training and model.has_been_trained and model.n_seen < MOST_SEEN:
                 x = next((x for _, x in tensors_in(args) if x.is_floating_point() and not x.is_meta), None)

@@ -1,6 +1,7 @@
 """The models of a process and their layers. A model is registered when it first runs."""
 
 import functools
+import re
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pa
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
+from modelscope_cli.watching.source_location import frame_of_caller, walk_named
 from modelscope_cli.watching.step_sums import StepSums
 
 # Wrappers of a model, by the name of their class or a base class, so that nothing has to be imported. Any other
@@ -31,6 +33,7 @@ _WRAPPERS = {
     "TrainingTask": "trainable_module",  # of timm
 }
 
+_TARGET = re.compile(r"(?i)(?<![a-z])(target|targ|tgt)(?![a-z])")
 _FEW, _OFTEN = 10, 0.4  # passes that compute targets; share of all passes, or of the steps
 MOST_SEEN = 64  # passes without gradients whose input is recorded
 
@@ -90,6 +93,7 @@ class WatchedModel:
     is_fed: bool = False  # whether gradients flow through its input, to another model or to the data itself
     is_only_fed: bool = True  # whether they flow to another model in every pass in training mode
     is_average: bool = False  # whether its class, or its wrapper, averages another model
+    is_target: bool = False  # whether a variable of the script calls it a target, as of a value function
     n_looked: int = 0  # runs without gradients, separated by backward passes
     looked_at: int = -1  # backward passes before the last such run
     n_made: int = 0  # recorded passes in training mode
@@ -234,7 +238,7 @@ def _modal(root: nn.Module | None, is_training: bool) -> tuple[str, ...]:
 def _asks_for_mode(module: nn.Module) -> bool:
     kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
     if isinstance(module, kinds) or "Drop" in type(module).__name__:
-        return True
+        return getattr(module, "p", getattr(module, "drop_prob", 1)) != 0
     code = getattr(type(module).forward, "__code__", None)
     is_own = not type(module).__module__.startswith("torch.")
     return is_own and code is not None and "training" in code.co_names
@@ -251,6 +255,13 @@ def is_average(module: nn.Module) -> bool:
     """Tell from the class of a module whether it averages another: `AveragedModel`, `ModelEmaV3`."""
     name = type(module).__name__
     return name == "AveragedModel" or "EMA" in name or "Ema" in name
+
+
+def is_called_target(module: nn.Module) -> bool:
+    """Tell from the variables of the function that runs a module: `target_net`, `self.critic_target`."""
+    frame = frame_of_caller()
+    variables = list(frame.f_locals.items()) if frame is not None else []
+    return any(value is module and _TARGET.search(name) for _, name, value in walk_named(variables, 2))
 
 
 def kind_of(module: nn.Module) -> str:

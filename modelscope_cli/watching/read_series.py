@@ -133,6 +133,7 @@ def _criterion(described: Described) -> WatchedCriterion:
         made_by=described.entry["made_by"],
         shapes=(tuple(shapes[0]), tuple(shapes[1])) if shapes else None,
         is_summed=described.entry["is_summed"],
+        is_weighted=described.entry.get("is_weighted", False),
         label_entropy=_entropy(all_labels),
         commonest_label=_commonest(all_labels),
         series=CriterionSeries(

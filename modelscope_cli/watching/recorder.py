@@ -29,7 +29,7 @@ from modelscope_cli.watching.custom_optimizers import (
     unheld_models,
 )
 from modelscope_cli.watching.error_isolation import Guard
-from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
+from modelscope_cli.watching.loss_graph import shares_of_rows_in
 from modelscope_cli.watching.loss_history import LossHistory
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
@@ -37,7 +37,7 @@ from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.non_finite_origin import find_birth, look_back
 from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients, has_no_gradients
 from modelscope_cli.watching.replicas import ReplicaWatch
-from modelscope_cli.watching.schedule import Budget, Stretches, is_recorded
+from modelscope_cli.watching.schedule import Budget, Stretches
 from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport, is_running
 from modelscope_cli.watching.whole_outputs import find_leak
@@ -149,9 +149,10 @@ class Recorder:
         return not models or any(model.is_recording for model in models)
 
     def _is_counting(self) -> bool:
-        """Whether criteria are looked at: as planned, whether or not there is time for the layers."""
-        is_planned = any(clock.is_planned for clock in self.clocks.all())
-        return not self.stretches.is_open and (is_planned or self._is_looking())
+        """Whether losses are looked at: as planned, whether or not there is time for the layers."""
+        clocks = self.clocks.all()
+        is_planned = any(clock.is_planned or clock.is_due for clock in clocks) or not clocks
+        return not self.stretches.is_open and is_planned
 
     # An optimizer may call the step of another one or of its parent class: the outermost counts.
 
@@ -208,15 +209,10 @@ class Recorder:
             self._guard.tell_once(*told)
 
     def _is_due(self, clock: Clock) -> bool:
-        """Tell whether the current step is recorded, which is decided once."""
-        if clock.decided[0] != clock.step:
-            clock.is_planned = is_recorded(clock.step, self._every, clock.decided[0])
-            clock.is_owed |= clock.is_planned
-            is_afforded = self._every is not None or not clock.is_owed or self._budget.allows(clock.step)
-            if clock.is_owed and not is_afforded:
-                self._guard.tell_once(SPARSE, Budget.NOTE)
-            clock.decided = clock.step, clock.is_owed and is_afforded
-            clock.is_owed &= not is_afforded
+        """Tell whether the current step is recorded."""
+        clock.decide(self._every, self._budget)
+        if clock.is_owed:
+            self._guard.tell_once(SPARSE, Budget.NOTE)
         return clock.is_due or clock.decided[1]
 
     def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
@@ -344,7 +340,7 @@ class Recorder:
 
     def _begin_next(self, clock: Clock, model: WatchedModel) -> None:
         is_next = self._is_due(clock)
-        model.begin_step(clock.step, is_next, self._budget.allows(clock.step, is_recorded=False))
+        model.begin_step(clock.step, is_next, self._budget.allows(clock.step))
 
     def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:
@@ -418,10 +414,10 @@ class Recorder:
 
     def _look_at_loss(self, tensors: Any) -> None:
         """Report likely faults in a hand-written loss."""
-        if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
+        if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_counting():
             return
         place = place_of_caller()
-        for kind, message in (*faults_of(tensors), *self._history.see(tensors)):
+        for kind, message in self._history.see(tensors):
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar
 
-_OPENING = 20  # steps of all optimizers that are recorded at any cost,
-_OPENING_S = 1.0  # until that has taken this long
+_OPENING, _EARLY = (
+    20,
+    64,
+)  # steps of all optimizers that are followed, and recorded where planned, at any cost,
+_OPENING_S = 1.0  # until either has taken this long
 _FIRST = 4  # the same of each optimizer
+_AT_LATEST = 1.4  # times the last step that was recorded: the next record of an optimizer, at any cost
 _SHARE = 0.04  # of the time of the steps that recording may take after that
 _ALLOWANCE_S = 0.02  # that it may take in addition
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not followed either
@@ -57,8 +61,9 @@ def _is_due(step: int, after: int, young: int, per_doubling: int) -> bool:
 class Budget:
     """Limits the time of recording to a share of the time of the steps.
 
-    A record that exceeds the budget is made up for as soon as possible. Other steps are followed, see
-    `finite_flags`, at a lower budget.
+    A record that exceeds the budget is made up for as soon as possible. The first steps are recorded as planned at
+    any cost, and two in each doubling after that, so that what the rules see depends little on the load of the
+    machine. Other steps are followed, see `finite_flags`, at a lower budget.
 
     What hooks cost outside of their own functions is seen only in the length of a step. It counts as far as the
     step took longer than a plain one usually does, up to as much again as was measured.
@@ -95,12 +100,19 @@ class Budget:
         """Leave out the time since the last step that was seen."""
         self._ended = self.clock()
 
-    def allows(self, step: int, is_recorded: bool = True) -> bool:
-        """Tell whether a step, counted from 0 by its optimizer, may be recorded, or followed."""
+    def allows(self, step: int, after: int | None = None) -> bool:
+        """Tell whether a step, counted from 0 by its optimizer, may be recorded.
+
+        Args:
+            after: the last step of that optimizer that was recorded; None asks whether `step` may be followed.
+        """
         if (self._is_opening and self.n < _OPENING) or step < _FIRST:
             return True
+        is_early = self.n < _EARLY and self._spent <= _OPENING_S
+        if after is not None and (is_early or step >= _AT_LATEST * after):
+            return True
         most = _ALLOWANCE_S + _SHARE * (self.clock() - self._begun - self._spent)
-        return self._spent <= (most if is_recorded else _FOLLOWED * most)
+        return self._spent <= (_FOLLOWED * most if after is None else most)
 
 
 @dataclass(slots=True)

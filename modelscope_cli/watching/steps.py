@@ -17,6 +17,7 @@ from modelscope_cli.watching.model_inputs import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.replicas import ReplicaReport
+from modelscope_cli.watching.schedule import Budget, is_recorded
 from modelscope_cli.watching.step_sums import Sums
 
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, sums
@@ -87,10 +88,22 @@ class Clock:
     is_due: bool = False  # the next step is recorded, as the previous one was not finite
     is_planned: bool = False  # the schedule names the current step
     is_owed: bool = False  # a step was due and exceeded the budget
+    last_recorded: int = 0
     decided: tuple[int, bool] = (-1, False)  # the current step, and whether it is recorded
     was_finite: bool = True
     rates: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # the last facts about it
+
+    def decide(self, every: int | None, budget: Budget) -> None:
+        """Decide, once, whether the current step is recorded; see `Recorder` for `every`."""
+        if self.decided[0] == self.step:
+            return
+        self.is_planned = is_recorded(self.step, every, self.decided[0])
+        self.is_owed |= self.is_planned
+        is_now = self.is_owed and (every is not None or budget.allows(self.step, self.last_recorded))
+        if is_now:
+            self.is_owed, self.last_recorded = False, self.step
+        self.decided = self.step, is_now
 
     def take_facts(self, bookkeeper: Bookkeeper) -> None:
         """Update the facts about the optimizer, if it still exists."""

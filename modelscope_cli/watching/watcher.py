@@ -312,6 +312,7 @@ class Watcher:
                 made_by=sums.made_by,
                 shapes=sums.shapes,
                 is_summed=sums.is_summed,
+                is_weighted=sums.is_weighted,
             ): sums.row().to_list()
             for key, sums in sums_by_key.items()
         }

@@ -418,6 +418,14 @@ def test_validation_in_training_mode(recorded, in_evaluation):
     assert facts.loose_modes == (() if in_evaluation else ("BatchNorm1d", "Dropout"))
 
 
+def test_dropout_of_nothing_is_the_same_in_both_modes(recorded):
+    def script():
+        model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.0), nn.Linear(8, 3))
+        validated(made(model), model, in_evaluation=False)
+
+    assert certain_of(recorded(script)) == []
+
+
 def test_passes_without_gradients_that_no_loss_is_computed_from_are_not_validation(recorded):
     """Pseudo labels, and a teacher that is validated instead."""
 

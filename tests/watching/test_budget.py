@@ -26,7 +26,7 @@ class Clock:
         return self.now
 
 
-def recorded(tick, seconds, *, every=None, steps=400):
+def recorded_steps(tick, seconds, *, every=None, steps=400):
     clock, heard = Clock(tick), Heard()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -44,19 +44,20 @@ def recorded(tick, seconds, *, every=None, steps=400):
 @pytest.fixture(autouse=True)
 def _little_time(monkeypatch):
     monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", 0.05)
+    monkeypatch.setattr("modelscope_cli.watching.schedule._OPENING_S", math.inf)
+    monkeypatch.setattr("modelscope_cli.watching.schedule._SEEN", math.inf)
 
 
 SCHEDULE = [step for step in range(400) if is_recorded(step, None)]
+AT_ANY_COST = [*(step for step in SCHEDULE if step < 64), 79, 111, 156, 219, 307]
 
 
 def test_steps_that_take_long_are_recorded_as_planned():
-    assert recorded(1e-6, 1.0) == (SCHEDULE, [])
+    assert recorded_steps(1e-6, 1.0) == (SCHEDULE, [])
 
 
-def test_of_short_steps_fewer_are_recorded_which_is_said_once(monkeypatch):
-    monkeypatch.setattr("modelscope_cli.watching.schedule._OPENING_S", math.inf)
-    monkeypatch.setattr("modelscope_cli.watching.schedule._SEEN", math.inf)
-    found, told = recorded(0.01, 0.1, steps=250)
+def test_of_short_steps_fewer_are_recorded_which_is_said_once():
+    found, told = recorded_steps(0.01, 0.1, steps=250)
     assert (
         found[:20]
         == [step for step in SCHEDULE if step < 20]
@@ -68,15 +69,23 @@ def test_of_short_steps_fewer_are_recorded_which_is_said_once(monkeypatch):
     assert told[0][0] >= 20
 
 
-def test_what_takes_long_to_record_is_recorded_only_at_the_very_beginning():
-    found, told = recorded(0.01, 0.1, steps=60)  # a second is spent before step 20
+def test_what_takes_long_to_record_is_recorded_less_from_the_very_beginning(monkeypatch):
+    monkeypatch.setattr("modelscope_cli.watching.schedule._OPENING_S", 0.3)
+    found, told = recorded_steps(0.01, 0.1, steps=60)
     assert found[:4] == [0, 1, 2, 3]
     assert len(found) < 20
     assert [kind for _, kind in told] == [SPARSE]
 
 
+def test_without_any_time_two_steps_in_each_doubling_are_recorded(monkeypatch):
+    monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", -math.inf)
+    found, told = recorded_steps(0.01, 0.0)
+    assert found == AT_ANY_COST
+    assert told[0] == (63, SPARSE)
+
+
 def test_who_asks_for_every_step_is_given_every_step():
-    assert recorded(0.01, 0.1, every=1, steps=60) == (list(range(60)), [])
+    assert recorded_steps(0.01, 0.1, every=1, steps=60) == (list(range(60)), [])
 
 
 class Root(nn.Module):
@@ -89,6 +98,47 @@ class Root(nn.Module):
         if self.fails:
             raise ZeroDivisionError
         return self.layer(x)
+
+
+def explode():
+    """Train at a rate far too high."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5))
+    train_classifier(model, torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9))
+
+
+def saturate():
+    """Train a deep network of sigmoids."""
+    layers = [part for _ in range(8) for part in (nn.Linear(16, 16), nn.Sigmoid())]
+    model = nn.Sequential(*layers, nn.Linear(16, 5))
+    train_classifier(model, torch.optim.SGD(model.parameters(), lr=0.05))
+
+
+def shuffle():
+    """Train on the labels of other samples."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 5))
+    train_classifier(model, torch.optim.Adam(model.parameters()), is_shuffled=True)
+
+
+def train_classifier(model, optimizer, *, is_shuffled=False):
+    centres = torch.randn(5, 16)
+    for _ in range(240):
+        labels = torch.randint(5, (32,))
+        x = centres[labels] + 0.5 * torch.randn(32, 16)
+        order = torch.randperm(32) if is_shuffled else torch.arange(32)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), labels[order]).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("train", [explode, saturate, shuffle])
+def test_without_time_the_findings_are_the_same(train, recorded, monkeypatch):
+    monkeypatch.setattr("modelscope_cli.watching.recorder.time.process_time", Clock(0.0))
+    plenty = recorded(train, every=None)
+    monkeypatch.setattr("modelscope_cli.watching.recorder.time.process_time", Clock(0.01))
+    little = recorded(train, every=None)
+    assert len(little.layers[0].series.step) < len(plenty.layers[0].series.step)
+    findings, same = ([(one.code, one.follows) for one in run.findings] for run in (plenty, little))
+    assert findings == same != []
 
 
 def train_without_time(monkeypatch, before=lambda step, model: None, steps=60):
@@ -108,9 +158,9 @@ def train_without_time(monkeypatch, before=lambda step, model: None, steps=60):
 
 def test_layers_run_without_hooks_in_steps_that_are_not_looked_into(monkeypatch):
     heard, model, known = train_without_time(monkeypatch)
-    assert model.seen == 20
     recorded = [report.step for report in heard.reports if report.is_recorded]
-    assert recorded == [step for step in SCHEDULE if step < 20]
+    assert recorded == [step for step in SCHEDULE if step < 60]
+    assert model.seen == 20 + sum(step >= 20 for step in recorded)
     assert len(heard.reports) == known.step == known.trained_steps[0] == 60  # all are counted
     assert not model._forward_hooks
     assert not hooks._global_forward_hooks
@@ -127,8 +177,7 @@ def test_a_forward_pass_that_raises_leaves_no_hook(monkeypatch):
             assert hooks._global_forward_hooks
 
     heard, model, _ = train_without_time(monkeypatch, fail)
-    assert model.seen == 20
-    assert len(heard.reports) == 60
+    assert model.seen < len(heard.reports) == 60
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient", "parameter"])
@@ -176,21 +225,26 @@ def test_evaluation_is_counted_all_the_same(monkeypatch):
     assert known.evaluated == [0, 60]
 
 
-def test_optimizers_share_the_first_steps_and_each_has_four(monkeypatch):
+def test_each_optimizer_is_recorded_now_and_then_at_any_cost(monkeypatch):
     monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", -math.inf)
     heard, models = Heard(), [nn.Linear(4, 2) for _ in range(3)]
     first, second, late = (torch.optim.SGD(model.parameters(), lr=0.01) for model in models)
     with Recorder(heard, None, ()).installed():
-        for turn in range(30):
+        for turn in range(60):
             for model, optimizer in zip(models, (first, second, late), strict=True):
-                if optimizer is not late or turn >= 20:
+                if optimizer is not late or turn >= 40:
                     optimizer.zero_grad()
                     model(torch.randn(3, 4)).square().mean().backward()
                     optimizer.step()
     found = {}
     for report in heard.reports:
         found.setdefault(report.optimizer, []).extend([report.step] * report.is_recorded)
-    assert found == {"SGD": list(range(11)), "SGD#2": list(range(10)), "SGD#3": list(range(4))}
+    together = [step for step in SCHEDULE if step < 32]
+    assert found == {
+        "SGD": [*together, 32, 45],
+        "SGD#2": [*together, 40, 56],
+        "SGD#3": [0, 1, 2, 3, 5, 7, 10, 14],
+    }
 
 
 def test_criteria_are_recorded_as_planned_without_time_for_the_layers(monkeypatch):

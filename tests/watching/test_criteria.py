@@ -309,6 +309,36 @@ def test_guessing_costs_what_the_best_constant_does(recorded, reduction):
     assert seen.series.guessing[0] == close(best / (N if reduction == "sum" else 1) * N / (N - 1))
 
 
+def test_guessing_with_a_weight_for_positives_costs_what_the_best_constant_does(recorded):
+    target, weight = (torch.arange(N) % 4 == 0).float().repeat(CLASSES, 1).T.contiguous(), torch.tensor(3.0)
+    seen, _ = figures(recorded, lambda x: F.binary_cross_entropy_with_logits(x, target, pos_weight=weight))
+    constants = torch.linspace(-3, 3, 6001)
+    costs = [
+        F.binary_cross_entropy_with_logits(c.expand_as(target), target, pos_weight=weight) for c in constants
+    ]
+    assert seen.is_weighted
+    assert seen.series.guessing[0] == pytest.approx(min(costs).item() * N / (N - 1), rel=1e-4)
+
+
+def test_accuracy_is_no_yardstick_for_weighted_classes(recorded):
+    """Rare positives with a weight are predicted too often, which guessing the commonest label never does."""
+
+    def script():
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+        for _ in range(160):
+            x = torch.randn(256, 4)
+            y = (x[:, :1] + torch.randn(256, 1) > 2.6).float()
+            optimizer.zero_grad()
+            F.binary_cross_entropy_with_logits(model(x), y, pos_weight=torch.tensor(30.0)).backward()
+            optimizer.step()
+
+    record = recorded(script)
+    (seen,) = record.facts.criteria
+    assert seen.series.accuracy[-1] < seen.commonest_label
+    assert record.findings == ()
+
+
 RANKING = {
     "triplet_margin_loss": (lambda a, b, c: F.triplet_margin_loss(a, b, c, margin=1.0), 1.0),
     "triplet_margin_with_distance_loss": (nn.TripletMarginWithDistanceLoss(margin=0.3), 0.3),
@@ -403,8 +433,15 @@ def test_probabilities_of_something_but_the_classes_are_reported(recorded, name,
     assert is_told == ("over" in made_by)
 
 
-def test_probabilities_are_not_logarithms(recorded) -> None:
+@pytest.mark.parametrize("name", ["kl_div", "ctc_loss"])
+def test_probabilities_are_not_logarithms(recorded, name) -> None:
     def loss(logits):
+        if name == "ctc_loss":
+            scores, lengths = (
+                logits.view(6, 2, CLASSES).softmax(2),
+                (torch.full((2,), 6), torch.full((2,), 3)),
+            )
+            return F.ctc_loss(scores, torch.ones(2, 3, dtype=torch.long), *lengths)
         return F.kl_div(logits.softmax(1), torch.full((N, CLASSES), 1 / CLASSES), reduction="batchmean")
 
     assert "MS738" in [one.code for one in recorded(lambda: train(loss)).findings]

@@ -16,12 +16,16 @@ from modelscope_cli.watching.loss_graph import (
     has_no_bound,
     slopes_in,
     summed_over,
-    terms_of,
+    terms_from,
     wrong_factor,
 )
 from modelscope_cli.watching.loss_history import LossHistory
 
 N = 12
+
+
+def terms_of(loss):
+    return terms_from(loss.grad_fn)
 
 
 @pytest.fixture
@@ -338,7 +342,7 @@ TERMS = {
 @pytest.mark.parametrize("what", TERMS)
 def test_a_criterion_that_is_subtracted(what):
     make, is_negative = TERMS[what]
-    assert has_negative_part(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) == is_negative
+    assert has_negative_part(terms_of(make(torch.nn.Linear(3, 4)(torch.randn(N, 3))))) == is_negative
 
 
 def test_the_sign_of_a_number_minus_a_criterion():
@@ -372,7 +376,7 @@ def test_without_shapes_nothing_is_claimed(prediction, monkeypatch):
 
 def test_without_the_factor_of_a_product_no_sign_is_claimed():
     node = SimpleNamespace(name=lambda: "MulBackward0", next_functions=[(SimpleNamespace(name=str), 0)])
-    assert wrong_factor(terms_of(SimpleNamespace(grad_fn=node))) is None
+    assert wrong_factor(terms_from(node)) is None
 
 
 # In a training

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.watch import ACTIVE, UNHELD, WatchedParameter
+from modelscope_cli.rules.training.progress import scale_of
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -16,6 +17,8 @@ from modelscope_cli.rules.training.rule_types import (
 )
 
 _MOSTLY = 0.9  # of the cycles, of the parameters
+_ALIKE = 0.1  # of a scale
+_ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
 
 
@@ -174,7 +177,9 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Gradients are cleared between backward and step.
 
-    Measure: steps without any of the gradients that backward computed
+    Also those of all micro-batches but the last.
+
+    Measure: steps without any of the gradients that backward computed, or with those of one of several passes
     Source: certain: they existed after the backward pass, and were gone at the step
     Hint: call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()
     Why: the step finds no gradients, and changes nothing
@@ -186,6 +191,24 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"{one.emptied} of {counted(one.cycles, 'recorded step')}: the model cannot learn"
             )
             yield TrainingSighting(None, 1, one.emptied, words, one.made)
+    yield from _all_but_last(case, threshold)
+
+
+def _all_but_last(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Several backward passes before each step, all but the last of which are lost.
+
+    Their losses add up to one mean of the criterion, as in gradient accumulation. Each of the passes of SAM or of
+    adversarial training has the whole of it.
+    """
+    scales = [scale_of(one, case.course.loss) for one in case.facts.criteria if one.is_training]
+    is_divided = len(scales) == 1 and scales[0] is not None and abs(scales[0] - 1) < _ALIKE
+    for one in case.facts.optimizers if is_divided and len(case.facts.optimizers) == 1 else ():
+        if one.cycles >= threshold and one.discarded >= _MOSTLY * one.cycles:
+            words = (
+                f"the gradients are cleared before each of several backward passes, of which {one.optimizer} uses "
+                f"the last, in {one.discarded} of {counted(one.cycles, 'recorded step')}"
+            )
+            yield TrainingSighting(None, 1, one.discarded, words, one.made, hint=_ONCE)
 
 
 @training_rule("MS715", "cut-off-from-the-loss", WARNING, FEW_STEPS, Link.BOOKKEEPING)
@@ -309,13 +332,13 @@ def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS763", "average-never-updated", WARNING, 2, Link.BOOKKEEPING)
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A copy of the model, to validate or to average it, is never updated.
+    """A copy of the model, to validate or to average it or for its targets, is never updated.
 
-    Measure: passes without gradients, with steps of the model in between
+    Measure: passes without gradients, with steps of the model in between; 500 of one that is named a target
     Source: certain: its values are bit-identical to those of the model before the first step
     Hint: update the average after each optimizer.step(), as averaged.update_parameters(model) does, or
-        validate the model itself
-    Why: the model that is validated and saved is the untrained one
+        validate the model itself; target.load_state_dict(model.state_dict()) updates a target network
+    Why: the model that is validated and saved, or that computes the targets, is the untrained one
     """
     for one in case.facts.models:
         for label, n_runs, n_judged, is_average in one.copies:

@@ -114,7 +114,7 @@ def follow(
         max((one.n for one in courses), default=0) >= MIN_STEPS
     ):  # SAM's first change of the weights is not an optimizer
         courses = tuple(one for one in courses if one.n >= _FEW or one.has_broken)
-    classes = [one for one in facts.criteria if one.is_training and one.classes]
+    classes = [one for one in facts.criteria if one.is_training and one.classes and not one.is_weighted]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
     chance = _chance(facts.criteria, loss)
@@ -335,7 +335,7 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
         return None
     if has_positions(one):
         return scale * math.log(one.classes or 1)
-    if one.classes and one.label_entropy is not None:
+    if one.classes and one.label_entropy is not None and not one.is_weighted:
         return scale * one.label_entropy
     guesses = [value for value in one.series.guessing if value is not None]
     cost = scale * statistics.fmean(guesses) if guesses and len(guesses) == len(one.series.step) else 0.0

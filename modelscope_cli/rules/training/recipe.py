@@ -23,6 +23,7 @@ _GONE = 1.001e-2  # share of the highest learning rate below which hardly anythi
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
 _MOSTLY = 0.9  # of the cycles, or the steps
+_RARE, _LOW = 10, 0.15  # steps for one of the schedule; share of the learning rate that is never reached
 _SWINGS = 8  # lengths of a cosine, which rises again after each
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
@@ -95,12 +96,13 @@ def _has_more_to_learn(case: Case) -> bool:
 
 @training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A schedule with the length of the run is stepped far less often, or a short cosine at every step.
+    """A schedule with the length of the run, or a warm-up, is stepped far less often, or a short cosine each step.
 
     The latter in a training that does not provably learn.
 
     Measure: steps of the schedule as a share of those of its optimizer; 8 lengths of a cosine
-    Source: certain: the schedule counts its steps, and its length equals that of the run; own choice: 8
+    Source: certain: the schedule counts its steps, and its length equals that of the run; own choice: 8,
+        and 15 % of the learning rate that the optimizer was made with
     Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
     Why: the learning rate hardly changes until the end of the run, or it falls and rises again and again
     """
@@ -121,6 +123,14 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             words = (
                 f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped {told}: the "
                 "learning rate hardly changes"
+            )
+            yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
+        rates = list(case.rates(one.optimizer).values())
+        is_rare = MIN_STEPS <= _RARE * one.used <= one.steps
+        if one.base and is_rare and rates and rates[0] < rates[-1] == max(rates) < _LOW * one.base:
+            words = (
+                f"{one.schedule} was stepped {counted(one.used, 'time')} in {counted(one.steps, 'step')} of "
+                f"{one.optimizer}: it is still warming up at the end, at {rates[-1]:.2g} of {one.base:.2g}"
             )
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
 

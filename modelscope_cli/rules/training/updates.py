@@ -46,6 +46,7 @@ _RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding 
 _SEEN = 1e-5  # share of a weight that a step changes; its sum over the steps shows in nine digits
 _MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are compared
 _HALVES = "bfloat16", "float16"
+_RESTORED = 3  # times that the first weights are loaded
 _STANDSTILL = 1e-2  # change of a weight over the whole run: ten usual steps of about 1e-3
 
 
@@ -256,7 +257,9 @@ def still_weights(case: Case, threshold: float) -> tuple[list[tuple[float, Watch
 def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A weight receives a gradient and is in an optimizer, but its values never change.
 
-    Measure: recorded steps with a learning rate and a gradient above zero
+    Or its first values are loaded again and again, while the averages of the optimizer go on.
+
+    Measure: recorded steps with a learning rate and a gradient above zero; 3 times that the first values are loaded
     Source: certain: its values before and after each step are the same; a step of its size could be seen
     Hint: check what writes to the weight: an optimizer that changes a copy, a hook or load_state_dict that
         restores it; keep weights in float32 if steps are lost in rounding
@@ -277,6 +280,11 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             optimizer = case.optimizer(first.optimizer)
             place = optimizer.made if optimizer else None
             yield TrainingSighting(first, 0, n, words + case.beside(others), place)
+    for one in () if still or restored else case.facts.optimizers:
+        if one.restored >= _RESTORED:
+            words = f"the weights from before the first step are loaded again {one.restored} times, and "
+            words += f"{one.optimizer} goes on with its averages of the steps that are lost"
+            yield TrainingSighting(None, 0, one.restored, words, one.made)
 
 
 def _stays(case: Case, one: WatchedParameter, threshold: float) -> bool:

@@ -8,6 +8,7 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import (
     BROADCAST,
+    COLLAPSED,
     LEAKS,
     NEGATED,
     RETURN_FALLS,
@@ -97,8 +98,9 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
             words = f"the probabilities that {one.name} receives sum to 1 over {over}, not over the classes"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             continue
-        if one.name == "kl_div" and len(one.series.step) >= threshold and all(one.series.is_positive):
-            words = "kl_div receives probabilities, but expects log-probabilities, which are never above zero"
+        are_positive = len(one.series.step) >= threshold and all(one.series.is_positive)
+        if one.name in ("kl_div", "ctc_loss") and are_positive:
+            words = f"{one.name} receives probabilities, but expects log-probabilities, which are never above zero"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             continue
         values = known(one.series.value)
@@ -269,8 +271,16 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
         for start in (0, third, len(pairs) - third)
     )
     cost = statistics.fmean(guesses[-third:])
+    is_divergence = any(case.told(COLLAPSED))
     is_outweighed = first[0] < _SMALL_SHARE * first[1] and last[1] < 2 * last[0]
-    if is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
+    if is_divergence and last[0] > _AS_GUESSED * cost:
+        words = (
+            f"{one.name} is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}: the KL "
+            "divergence, which is 0 for every sample, outweighs it"
+        )
+        hint = "sum or average both over the same dimensions, or lower the weight of KL"
+        yield TrainingSighting(None, one.series.step[0], last[0] / cost, words, one.place, hint=hint)
+    elif is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
         words = (
             f"{one.name} is only {first[0]:.2g} of a loss of {first[1]:.2g} at first, as other terms outweigh it, "
             f"and is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}"

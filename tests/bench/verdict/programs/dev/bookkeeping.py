@@ -298,6 +298,46 @@ def loads_the_start_each_step() -> Score:
     return accuracy(model, *data)
 
 
+def loads_the_start_each_epoch() -> Score:
+    data = blobs()
+    model = mlp(16, 32, 32, 5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    for step, (x, y) in enumerate(batches(*data)):
+        if step % 10 == 0:
+            model.load_state_dict(start)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return accuracy(model, *data)
+
+
+def clears_before_each_part() -> Score:
+    data = blobs()
+    model = mlp(16, 64, 5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for part, (x, y) in enumerate(batches(*data, size=8, steps=480)):
+        optimizer.zero_grad()
+        (F.cross_entropy(model(x), y) / 8).backward()
+        if part % 8 == 7:
+            optimizer.step()
+    return accuracy(model, *data)
+
+
+def warm_up_by_epoch() -> Score:
+    data = stripes()
+    model = ViT(classes=6)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / 60, 1.0))
+    for step, (images, labels) in enumerate(batches(*data, steps=160)):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        if step % 24 == 23:
+            schedule.step()
+    return accuracy(model, *data)
+
+
 class Stack(nn.Module):
     """Layers one after the other, in a list that may be torch's or Python's."""
 
