@@ -1,6 +1,5 @@
 """Who steps, who holds what, who clears it, and in which mode: faults that are certain, and loops like them."""
 
-import copy
 import inspect
 import os
 
@@ -9,7 +8,6 @@ import torch
 from torch import nn
 
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.watching.bookkeeping import _has_teacher
 
 CERTAIN = {f"MS7{number}" for number in range(11, 19)} | {"MS737", "MS743", "MS745"}
 STEPS = 8
@@ -500,12 +498,3 @@ def test_the_highest_weight_decay_is_noted(recorded):
 
     (facts,) = recorded(script).facts.optimizers
     assert facts.weight_decay == 3
-
-
-def test_a_momentum_encoder_inside_the_model_makes_its_targets():
-    encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
-    teacher = copy.deepcopy(encoder).requires_grad_(False)
-    frozen = nn.Sequential(nn.Linear(4, 8).requires_grad_(False), nn.ReLU(), nn.Linear(8, 4))
-    assert _has_teacher(list(nn.ModuleDict({"encoder": encoder, "teacher": teacher}).parameters()))
-    assert not _has_teacher(list(frozen.parameters()))
-    assert not _has_teacher(list(encoder.parameters()))

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from modelscope_cli.watching.bookkeeping import _has_teacher
+
 STEPS = 12
 
 
@@ -96,3 +98,12 @@ def test_a_target_network_that_is_never_updated(recorded, name) -> None:
                 agent.target_net.load_state_dict(agent.net.state_dict())
 
     assert ("MS763" in codes(recorded(script, every=50))) == (name == "self.target_net")
+
+
+def test_a_momentum_encoder_inside_the_model_makes_its_targets():
+    encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    teacher = copy.deepcopy(encoder).requires_grad_(False)
+    frozen = nn.Sequential(nn.Linear(4, 8).requires_grad_(False), nn.ReLU(), nn.Linear(8, 4))
+    assert _has_teacher(list(nn.ModuleDict({"encoder": encoder, "teacher": teacher}).parameters()))
+    assert not _has_teacher(list(frozen.parameters()))
+    assert not _has_teacher(list(encoder.parameters()))
