@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar
 
-_OPENING, _EARLY = (
-    20,
-    64,
-)  # steps of all optimizers that are followed, and recorded where planned, at any cost,
-_OPENING_S = 1.0  # until either has taken this long
+_OPENING, _OPENING_S = 20, 1.0  # steps of all optimizers that are followed at any cost, up to these seconds
+_EARLY, _EARLY_S = 64, 0.2  # the same that are recorded as planned; seconds after the opening
 _FIRST = 4  # the same of each optimizer
 _AT_LATEST = 1.4  # times the last step that was recorded: the next record of an optimizer, at any cost
 _SHARE = 0.04  # of the time of the steps that recording may take after that
@@ -62,8 +59,8 @@ class Budget:
     """Limits the time of recording to a share of the time of the steps.
 
     A record that exceeds the budget is made up for as soon as possible. The first steps are recorded as planned at
-    any cost, and two in each doubling after that, so that what the rules see depends little on the load of the
-    machine. Other steps are followed, see `finite_flags`, at a lower budget.
+    nearly any cost, and two in each doubling after that, so that what the rules see depends little on the load of
+    the machine. Other steps are followed, see `finite_flags`, at a lower budget.
 
     What hooks cost outside of their own functions is seen only in the length of a step. It counts as far as the
     step took longer than a plain one usually does, up to as much again as was measured.
@@ -108,7 +105,7 @@ class Budget:
         """
         if (self._is_opening and self.n < _OPENING) or step < _FIRST:
             return True
-        is_early = self.n < _EARLY and self._spent <= _OPENING_S
+        is_early = self.n < _EARLY and self._spent <= _EARLY_S
         if after is not None and (is_early or step >= _AT_LATEST * after):
             return True
         most = _ALLOWANCE_S + _SHARE * (self.clock() - self._begun - self._spent)

@@ -44,8 +44,8 @@ def recorded_steps(tick, seconds, *, every=None, steps=400):
 @pytest.fixture(autouse=True)
 def _little_time(monkeypatch):
     monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", 0.05)
-    monkeypatch.setattr("modelscope_cli.watching.schedule._OPENING_S", math.inf)
-    monkeypatch.setattr("modelscope_cli.watching.schedule._SEEN", math.inf)
+    for name in ("_OPENING_S", "_EARLY_S", "_SEEN"):
+        monkeypatch.setattr(f"modelscope_cli.watching.schedule.{name}", math.inf)
 
 
 SCHEDULE = [step for step in range(400) if is_recorded(step, None)]
@@ -70,7 +70,8 @@ def test_of_short_steps_fewer_are_recorded_which_is_said_once():
 
 
 def test_what_takes_long_to_record_is_recorded_less_from_the_very_beginning(monkeypatch):
-    monkeypatch.setattr("modelscope_cli.watching.schedule._OPENING_S", 0.3)
+    for name in ("_OPENING_S", "_EARLY_S"):
+        monkeypatch.setattr(f"modelscope_cli.watching.schedule.{name}", 0.3)
     found, told = recorded_steps(0.01, 0.1, steps=60)
     assert found[:4] == [0, 1, 2, 3]
     assert len(found) < 20
