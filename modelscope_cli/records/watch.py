@@ -374,7 +374,7 @@ JUDGED = frozenset(
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
 depend on other samples or on the target, dropout that leaves next to nothing, workers that draw the same random
 numbers, predictions that could be of other samples, models with a loss of their own and no optimizer, a latent that
-is not used, a policy gradient under which the rewards fall, and any policy gradient."""
+is not used, and a policy gradient, with a kind of its own where the rewards fall under it."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
 

@@ -369,9 +369,8 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             continue
         for spread, at in (("standard deviation", 0), ("spread of directions", 2)):
             first, last = ends[at : at + 2]
-            if not last < threshold * first:
-                continue
-            if at and main.start > _OF_ANGLES:
+            is_of_distances = at and main.start > _OF_ANGLES
+            if not last < threshold * first or is_of_distances:
                 continue
             loss_left = (main.end - floor) / (main.start - floor)
             # Squared distances, and one minus the cosine, shrink as the square of the spread.
