@@ -34,9 +34,9 @@ class CopyGroup:
 class Spread:
     """Smallest, median and largest value over the images; None without images."""
 
-    least: float
-    median: float
-    most: float
+    least: int | float
+    median: int | float
+    most: int | float
 
 
 @dataclass(frozen=True, slots=True)
