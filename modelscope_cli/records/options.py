@@ -330,12 +330,12 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "grads": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("repeat N >=1, full_backward, vanishing X, exploding X"),
+        OPTIONS: _options("repeat N >=1"),
         "Loss": {
             "loss": Option("LOSS", completes="losses"),
             **_options("target TARGET -t, label_smoothing E >=0 <=1, weight_decay L >=0"),
         },
-        "Clipping": _options("clip V >0, clip_norm V >0, clip_activations V >0"),
+        "Clipping": _options("clip V >0, clip_norm V >0"),
         "What is trained": _options("freeze PATTERN, train_only PATTERN"),
         "Output": {"save": _SAVE, "table": _table("parameters", "activations", "batch-norm")},
     },
