@@ -135,8 +135,7 @@ _CHANGE = {
     "init": Option(
         "NAME", choices=("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv")
     ),
-    "activation": Option("NAME", choices=("relu", "leaky", "general")),
-    **_options("leak S, subtract V, maximum V"),
+    "activation": Option("NAME", completes=("relu", "leaky", "general")),
     "norm_layer": Option("NAME", choices=("batch", "layer", "group", "instance", "running", "none")),
     **_options("freeze PATTERN, train_only PATTERN"),
 }
@@ -183,7 +182,6 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         "device": Option("DEVICE", "-d", completes=("auto", "cpu", "cuda", "mps", "xpu")),
         "dtype": Option("DTYPE", completes=("float32", "bfloat16", "float16")),
         "seed": Option("N", least=0, most=LAST_SEED),
-        "offline": Option(variable="MSCOPE_OFFLINE"),
         "output_kind": Option("KIND", choices=OUTPUT_KINDS),
     },
     "Input": {
@@ -194,7 +192,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
             "pixel_values=photo.jpg, input_ids=int64:1,16. Images of one name are stacked.",
             kind="texts",
         ),
-        **_options("size H[,W], mean R,G,B, std R,G,B, normalize, batch N -b >=1, workers N >=0"),
+        **_options("size H[,W], mean R,G,B, std R,G,B, batch N -b >=1, workers N >=0"),
     },
     "Output": {
         "out": Option("DIR", help="Folder for the report and the figures.", shown="runs/COMMAND-MODEL"),
@@ -241,7 +239,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         OPTIONS: {
             **_options("depth N >=0, freeze PATTERN"),
-            "fresh": _flag("Build the model, even if its summary is cached."),
             "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
             "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
@@ -304,8 +301,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Receipt": {
             **_options("receipt KIND"),
-            "no_receipt": _flag("Short for --receipt none."),
-            **_options("box X0,Y0,X1,Y1, mask FILE, require TEST"),
+            **_options("box X0,Y0,X1,Y1, require TEST"),
         },
         "Output": {"save": _SAVE, "save_tensors": Option("FILE")},
     },

@@ -170,7 +170,7 @@ class CommandCall:
         from modelscope_cli.models.request import as_request
         from modelscope_cli.models.weights_file import is_checkpoint_file
 
-        fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed", "offline")
+        fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed")
         weights, checkpoint = self["weights"], self["checkpoint"]
         if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
             weights, checkpoint = declared(self.name)["weights"].parameter.default, Path(weights)
@@ -187,7 +187,7 @@ class CommandCall:
 
         named = tuple(self["input"] or ())
         check_pictures(file for file in (*(images or ()), *files_of(named)) if file != "-")
-        fields = ("size", "mean", "std", "normalize", "batch", "workers", "seed")
+        fields = ("size", "mean", "std", "batch", "workers", "seed")
         return InputRequest(
             files=tuple(images or ()),
             named=named,

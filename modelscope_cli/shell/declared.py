@@ -26,7 +26,7 @@ IN_PYTHON = frozenset(
     ["progress", "share", "each", "keep", "measure", "flow", "allow", "inputs", "data", "more"]
 )
 LACKS: Mapping[str, frozenset[str]] = {
-    "summary": frozenset(["size", "mean", "std", "normalize", "workers"]),
+    "summary": frozenset(["size", "mean", "std", "workers"]),
     "stats": frozenset(["attention"]),
     "featuremaps": frozenset(["batch", "workers"]),
     "predict": frozenset(["input_shape"]),
