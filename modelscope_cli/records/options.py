@@ -448,7 +448,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },
-    "report": {ARGUMENTS: _options("a RESULT, b OTHER"), OPTIONS: _options("large")},
+    "report": {ARGUMENTS: _options("a RESULT, b OTHER")},
     "weights": {
         ARGUMENTS: _options("file FILE"),
         OPTIONS: {
@@ -471,10 +471,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Output": {"format": _format(*CI_FORMATS)},
     },
     "models": {ARGUMENTS: _options("pattern PATTERN")},
-    "schema": {
-        ARGUMENTS: {"document": Option("DOCUMENT", completes="documents")},
-        "Output": {"output": Option("FILE", "-o", help="Write to this file.", kind="path")},
-    },
+    "schema": {ARGUMENTS: {"document": Option("DOCUMENT", completes="documents")}},
     "demo": {ARGUMENTS: _options("folder DIR")},
     "help": {
         ARGUMENTS: {
