@@ -163,7 +163,7 @@ LINES = {
     "check_vit": f"check {VIT} {STAR} #jt",
     "rules": "rules #jt",
     "rules_some": "rules MS2 MS3 --columns code,name,threshold,source --format markdown #a",
-    "rules_one": "rules MS205",
+    "rules_one": "rules MS205 #jt",
     "rules_training": "rules MS75 #jt",
     # diff
     "diff_files": "diff demo/tiny_resnet.safetensors demo/sick.safetensors --plot d.png",
