@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -37,7 +37,7 @@ LACKS: Mapping[str, frozenset[str]] = {
 }
 # Output options that a command does not have, because its table is short or it shows no result.
 _ROWS = frozenset(["columns", "sort", "top", "all"])
-_LACKS_OUTPUT: Mapping[str, frozenset[str]] = {
+_LACKS_OUTPUT: Mapping[str, Collection[str]] = {
     **dict.fromkeys(["attack", "train", "lrfind"], _ROWS),
     "models": frozenset(["all", "html", "verbose"]),
     "rules": frozenset(["all", "sort", "html", "verbose"]),
