@@ -32,7 +32,6 @@ LACKS: Mapping[str, frozenset[str]] = {
     "predict": frozenset(["input_shape"]),
     "attack": frozenset(["input_shape", "input", "batch", "workers"]),
     "train": frozenset(["num_classes"]),
-    "verify": frozenset(["model"]),
     "watch": frozenset(["what", "optimizer"]),
 }
 # The output options of commands that do not show a result.
