@@ -1,12 +1,12 @@
-"""The folder of finished blocks, one file of `torch.save` each, and `run.json`, which says what was computed."""
+"""The folder of finished blocks, one file each, and `run.json`, which says what was computed."""
 
 import dataclasses
-import io
+import hashlib
 import json
 import shutil
 import typing
-import zipfile
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,9 +15,11 @@ import torch
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.output_files import is_unfinished, make_folder, write_bytes
+from modelscope_cli.plain_text import in_one_line
 
 T = TypeVar("T")
 RUN, BLOCKS = "run.json", "blocks"
+_CHECKSUM_BYTES = 32  # of sha256; `torch.load` does not look at the checksums of its own format
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,10 @@ class BlockFolder:
         for file in sorted((self.path / BLOCKS).glob("*")):
             if is_unfinished(file):
                 file.unlink(missing_ok=True)
-            elif not _is_intact(file):
+                continue
+            try:
+                _content(file)
+            except (OSError, ValueError):
                 file.unlink()
                 damaged.append(file.name)
         return damaged
@@ -66,31 +71,32 @@ class BlockFolder:
         return self._file(phase, number).exists()
 
     def write(self, phase: str, number: int, block: Block[Any]) -> None:
-        content = io.BytesIO()
-        torch.save(block, content)
-        write_bytes(self._file(phase, number), content.getvalue())
+        stream = BytesIO()
+        torch.save(block, stream)
+        content = stream.getvalue()
+        write_bytes(self._file(phase, number), hashlib.sha256(content).digest() + content)
 
     def read(self, phase: str, number: int, kind: type[T]) -> Block[T]:
         """Return a block with the result of type `kind`; only dataclasses in it are loaded, no other code."""
         path = self._file(phase, number)
         try:
             with torch.serialization.safe_globals([Block, UnreadableImage, *dataclasses_in(kind)]):
-                return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # of the file system, of zip, or of pickle
-            message = f"block '{path}' cannot be read: {str(error).splitlines()[0]}"
+                return torch.load(BytesIO(_content(path)), map_location="cpu", weights_only=True)
+        except Exception as error:  # of the file system, of the checksum, or of torch
+            message = f"block '{path}' cannot be read: {in_one_line(error, 200)}"
             raise CannotRunError(message, "--resume   computes it again") from error
 
     def _file(self, phase: str, number: int) -> Path:
-        return self.path / BLOCKS / f"{phase.replace(' ', '-')}-{number:06d}.pt"
+        return self.path / BLOCKS / f"{phase.replace(' ', '-')}-{number:06d}.block"
 
 
-def _is_intact(file: Path) -> bool:
-    """Whether the checksums of a file of `torch.save` are right, which `torch.load` does not look at."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return archive.testzip() is None
-    except Exception:  # of zipfile, which has several for a file with wrong bytes
-        return False
+def _content(path: Path) -> bytes:
+    """Return what follows the checksum of a file."""
+    data = path.read_bytes()
+    checksum, content = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
+    if hashlib.sha256(content).digest() != checksum:
+        raise ValueError("its checksum is wrong")
+    return content
 
 
 def dataclasses_in(kind: Any) -> tuple[type, ...]:
