@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.display import Row, column, hidden, renderer, words
 from modelscope_cli.records.run import BrokenKind, Listing, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
@@ -209,7 +208,6 @@ class CheckRecord(Record):
         inputs: what entered the model, one an argument; empty where no selected rule looks at it.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
-        certificate: of the blocks of the forward pass; None where it was made in one go.
         verdict: `passed`, `failed`, or `not judged`: no rule was, or most of the images could not be read.
     """
 
@@ -224,7 +222,6 @@ class CheckRecord(Record):
     gone: tuple[KnownFinding, ...] = ()
     inputs: tuple[InputStats, ...] = ()
     dataset: DatasetReport | None = None
-    certificate: Certificate | None = None
     verdict: str = ""
 
     @property

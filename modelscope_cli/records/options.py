@@ -125,8 +125,8 @@ _DATA = Option(
 )
 _BLOCKS = Option(
     "DIR",
-    help="Folder for the report and, for several batches of image files, every finished block, for --resume "
-    "and modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
+    help="Folder for the report and, for several batches of image files, every finished block, for "
+    "--resume. Blocks are computed with one thread; torchrun uses all cores.",
 )
 _SUBJECT = {"first": _MODEL, "images": _IMAGES}
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
@@ -419,10 +419,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Output": {"out": _BLOCKS, "format": _format(*CI_FORMATS, "junit")},
     },
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
-    "verify": {
-        ARGUMENTS: _options("result RESULT"),
-        OPTIONS: {"sample": Option("N", least=1), "seed": Option("N", least=0, most=LAST_SEED)},
-    },
     "diff": {
         ARGUMENTS: {
             "a": Option("A", kind="text", help="A model, a checkpoint file or a fingerprint.", shown=""),

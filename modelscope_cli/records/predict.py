@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.display import Row, column, count, figure, hidden, share, words
 from modelscope_cli.records.run import BrokenKind, HookReport, Record
 
@@ -237,7 +236,6 @@ class PredictRecord(Record):
             several of the first two.
         truth: how far the predictions are right; None where no truth was given. Where one was, no
             prediction is kept. `out_dir`, `files`: the folder that was written, and what is in it.
-        certificate: of the blocks it was made of; None where it was made in one go.
     """
 
     document: ClassVar[str] = "predict"
@@ -251,7 +249,6 @@ class PredictRecord(Record):
     truth: TruthReport | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()
-    certificate: Certificate | None = None
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the predictions by image; with ground truth, the metrics by key."""

@@ -48,7 +48,6 @@ TABLE = [
     ("stats", "<tiny> --resume", 2, "--resume needs the folder", "--resume --out DIR"),
     ("stats", "{dot} <tiny> --resume --out somewhere", 2, "'somewhere' contains no run", "leave out --resume"),
     ("predict", "{dot} <tiny> --doctor --resume", 2, "'--doctor' and '--resume'", "leave out --resume"),
-    ("verify", "{bad}", 4, "contains no blocks", "give the command --out DIR"),
     (LOOK, "{dot} <tiny> -w none --size 0", 2, "'0' in '--size 0'", "--size 224"),
     (LOOK, "{dot} <tiny> -w none --mean 1,2", 2, "'--mean 1,2'", "--mean 0.5"),
     (LOOK, "{dot} <tiny> -w none --input-shape 1,3,9,9", 2, "'{dot}'", "leave out --input-shape"),

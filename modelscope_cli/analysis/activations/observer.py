@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.frames import FrameSplitter
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, entered, merge_arguments
-from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock
+from modelscope_cli.analysis.blocks.blocks import ForEachBlock
 from modelscope_cli.analysis.statistics.moments import Comoments, Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts

@@ -253,9 +253,8 @@ def stats(
     alone = _why_alone(
         mode, correlation=correlation, attention=attention, fingerprint=fingerprint is not None, hook=hook
     )
-    repeat = {**options, "columns": columns if plot is None else None}
     arguments: dict[str | int, ArgumentStats] = {}
-    with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
+    with blocks.begin(subject, {**options, "figures": figures, **more}, alone):
         activations = observe_activations(
             module,
             blocks.over,
@@ -287,7 +286,6 @@ def stats(
         batch_norm=batch_norms.rows() if batch_norms else (),
         inputs=tuple(map(to_input_row, arguments.values())),
         attention=heads,
-        certificate=blocks.certificate(),
         fingerprint=printed,
     )
     with blocks.write() as stage:

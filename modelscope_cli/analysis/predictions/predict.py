@@ -133,11 +133,10 @@ def predict(
 
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
-    rerun_options = {**settings, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
     predictions, maps, is_first, n_nan = list[Prediction](), list[Tensor](), True, 0
     alone = "--hook counts its changes over all batches" if hook else ""
     with (
-        blocks.begin(subject, options, rerun_options, alone),
+        blocks.begin(subject, options, alone),
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
@@ -160,7 +159,6 @@ def predict(
         run=subject.run(),
         predictions=tuple(predictions),
         hooks=hooks,
-        certificate=blocks.certificate(),
         out_dir=blocks.out,
     )
     return _written(record, judge, blocks, maps, subject)
@@ -175,7 +173,7 @@ def _drawn(answer: ModelOutput, batch: Batch) -> tuple[Tensor, ...]:
     """Return the maps of the first images of a batch; see `OutputPart.drawn`."""
     size = next(tensor.shape[2:] for _, tensor in tensors_in(batch.args) if tensor.is_floating_point())
     maps = answer.main.drawn(size)
-    return () if maps is None else tuple(maps[:MOST_DRAWN])
+    return () if maps is None else tuple(maps[:MOST_DRAWN].clone())
 
 
 def _written(

@@ -18,7 +18,7 @@ from modelscope_cli.records.check import (
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.facts import certificate_facts, input_facts
+from modelscope_cli.report.facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
@@ -197,7 +197,6 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     if record.gone:
         words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
         facts.append(("gone", f"{words}; --update-baseline removes them from the baseline"))
-    facts += certificate_facts(record.certificate)
     return tuple(facts)
 
 

@@ -25,7 +25,7 @@ from modelscope_cli.records.predict import (
 )
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
+from modelscope_cli.report.facts import headline, hook_facts, report_facts
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
 
@@ -388,7 +388,7 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
             facts.append(("no box", f"in {without} of {len(record.predictions)} images"))
     if record.temperature != 1:
         facts.append(("temperature", f"logits are divided by {record.temperature:g} first"))
-    return [*facts, *hook_facts(record.hooks), *certificate_facts(record.certificate)]
+    return [*facts, *hook_facts(record.hooks)]
 
 
 def _score_words(record: PredictRecord) -> str:
