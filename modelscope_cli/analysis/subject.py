@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.analysis.kinds import check_images, check_onnx
+from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.layers import not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
@@ -119,7 +120,7 @@ class Subject:
         if (kind := keywords.get("output_kind", "auto")) != "auto":
             self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
-            refuse_onnx(command, self.loaded.info.name)
+            check_onnx(command, self.loaded.info.name)
         # Reasons why the result may be unreliable, in the order found
         self.warnings: list[Notice] = list(self.loaded.warnings)
         self.bound = BoundHooks()  # the hooks; none before `bind`
@@ -134,6 +135,7 @@ class Subject:
             batch: default number of images in one forward; named inputs are always one forward.
             repeat: how often to go through all of them; noise is new each time.
         """
+        check_images(self.command, self.given, self.loaded)
         request = self.given.request
         if request.batch is None and self.given.named is None:
             if self.given.is_noise and not request.shapes and is_training:
@@ -188,24 +190,6 @@ class Subject:
 
     def run(self) -> Run:
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
-
-
-def refuse_onnx(command: str, name: str) -> None:
-    """Refuse an ONNX file for a command that needs more of a model than its values."""
-    if command in _NEEDS:
-        message = f"{command} {_NEEDS[command]}; onnxruntime, which runs '{name}', only returns values"
-        raise CannotRunError(
-            message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from"
-        )
-
-
-# What some commands need that no ONNX file has.
-_NEEDS = {
-    **dict.fromkeys(("grads", "attack", "train", "lrfind"), "needs gradients"),
-    **dict.fromkeys(("ablate", "prune"), "changes what layers return"),
-    "explain": "needs gradients and changes weights",
-    "check": "judges layers of torch by their kind",
-}
 
 
 def seed_of(model: "Model", keywords: Keywords) -> int:
