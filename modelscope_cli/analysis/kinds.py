@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.model_config import clip_of
 from modelscope_cli.inputs.python_inputs import PythonInputs
@@ -51,7 +52,8 @@ def check_output(command: str, answer: ModelOutput) -> None:
 
 def _instead(command: str, answer: ModelOutput) -> str:
     """Return a hint for an output that a command is not for."""
-    kind, is_one_value = answer.main.kind, answer.main.tensor()[0].numel() == 1
+    kind = answer.kind
+    is_one_value = isinstance(answer.main, Vectors) and answer.main.is_one_value
     if command == "predict --truth":
         return "leave out --truth"
     if command == "predict" and is_one_value:

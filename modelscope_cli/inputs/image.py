@@ -208,15 +208,6 @@ def decode_mask(path: Path) -> Tensor:
     return stored.long()
 
 
-def decode_depth(path: Path) -> Tensor:
-    """Return the depth of every pixel, `(H, W)` float64: the stored values of an image or a .npy file."""
-    mode, stored = _stored(path)
-    if stored.squeeze().ndim != 2:
-        message = f"'{path}' ({mode}) is not one value per pixel, as a depth map is"
-        raise CannotRunError(message, "store it as .npy, or as an image with one channel")
-    return stored.squeeze().double()
-
-
 def _stored(path: Path) -> tuple[str, Tensor]:
     """Return the mode and the stored values of an image."""
     file = ListedImage(str(path))
@@ -347,13 +338,3 @@ class Placement:
         """Return a point of the input in pixels of the file, not outside of it."""
         (width, height), (x_scale, y_scale), (left, top) = self.size, self.scale, self.offset
         return min(max((x - left) / x_scale, 0.0), width), min(max((y - top) / y_scale, 0.0), height)
-
-    def turned(self, corners: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        """Return the corners of a rotated box; its width is scaled as x and its height as y, its angle is kept."""
-        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
-        x, y = (x0 + x2) / 2, (y0 + y2) / 2
-        along = [((a + b) / 2 - c) / self.scale[0] for a, b, c in ((x0, x1, x), (y0, y1, y))]
-        across = [((a + b) / 2 - c) / self.scale[1] for a, b, c in ((x0, x3, x), (y0, y3, y))]
-        x, y = (x - self.offset[0]) / self.scale[0], (y - self.offset[1]) / self.scale[1]
-        signs = ((1, 1), (1, -1), (-1, -1), (-1, 1))
-        return tuple((x + a * along[0] + b * across[0], y + a * along[1] + b * across[1]) for a, b in signs)
