@@ -31,7 +31,12 @@ BEYOND_ONNX: Mapping[str, str] = {
     "explain": "needs gradients and changes weights",
     "check": "judges layers of torch by their kind",
 }
-_WORDS = {"classes": "classes", "pixels": "classes of pixels", "boxes": "boxes", "depth": "depth maps"}
+_WORDS = {
+    "classes": "classes of images",
+    "pixels": "classes of pixels",
+    "boxes": "boxes",
+    "depth": "depth maps",
+}
 
 
 def check_output(command: str, answer: ModelOutput) -> None:
@@ -80,11 +85,13 @@ def check_images(command: str, given: PythonInputs, loaded: LoadedModel) -> None
         return
     if is_pair or clip_of(loaded.module, loaded.family) is not None:
         what = "pairs of images" if is_pair else "clips or volumes"
-        message = f"'{loaded.info.name}' is for {what}, and {command} takes them as tensors, not as images"
-        hint = "modelscope stats ...   runs on the images"
-        if command != "attack" and files:
-            hint = f"leave out {shlex.join(files)}   runs on noise; or give a tensor file"
-        raise CannotRunError(message, hint)
+        if command == "attack":
+            message = f"'{loaded.info.name}' is for {what}, and attack changes a single image"
+            raise CannotRunError(message, "modelscope stats ...   runs on the images")
+        message = (
+            f"'{loaded.info.name}' is for {what}: {command} runs it on noise or a tensor file, not on images"
+        )
+        raise CannotRunError(message, f"leave out {shlex.join(files)}" if files else "give a tensor")
 
 
 def check_onnx(command: str, name: str) -> None:
