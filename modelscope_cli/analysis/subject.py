@@ -202,7 +202,7 @@ def _is_strict(model: "Model", keywords: Keywords) -> bool:
 
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
     """Note whether the model waited for images, and warn of broken ones, after the last batch."""
-    warnings = inputs.feed.warnings(inputs.n_listed // inputs.times)
+    warnings = inputs.feed.broken.warnings(inputs.n_listed // inputs.times)
     tell(progress, inputs.feed.notes(), warnings)
     return warnings
 

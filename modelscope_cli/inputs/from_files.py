@@ -24,11 +24,11 @@ from modelscope_cli.inputs.batch import (
 )
 from modelscope_cli.inputs.decoding import (
     CLIPS,
-    BlockDecoder,
     BlockSource,
     Decoded,
     DecodeTiming,
     Group,
+    ImageBlocks,
     choose_workers,
     collate,
     group_images,
@@ -71,14 +71,14 @@ def open_images(
         files = FileList(frames_of(files[0], n_frames)) if len(files) == 1 else files
     groups, decided = group_images(target.family, files, request.batch, plan.is_fixed_size, n_frames)
     is_one_sample = target.family in {*CLIPS, "optical_flow"}
-    decoder = BlockDecoder(
+    image_blocks = ImageBlocks(
         groups, len(groups[0]), plan, is_strict=request.is_strict or is_one_sample or len(files) == 1
     )
     feed = DecodeTiming()
-    source = BlockSource(decoder, feed, choose_workers(request.workers), len(files))
+    source = BlockSource(image_blocks, feed, choose_workers(request.workers), len(files))
 
     def build(block: int, decoded: Decoded) -> Batch:
-        group = decoder.files(block, decoded)
+        group = image_blocks.files(block, decoded)
         if not group:
             return Batch((), n_images=0, block=block, broken=decoded.broken)
         args = collate(target.family, [file.name for file in group], decoded.tensors)

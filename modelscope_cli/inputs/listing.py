@@ -1,7 +1,6 @@
-"""Keep the list of image files, of any length, in memory shared by processes."""
+"""Keep the list of image files, of any length, in few objects."""
 
 import hashlib
-import mmap
 import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -54,8 +53,8 @@ class ListedImage:
 class FileList(Sequence[ListedImage]):
     """Image files by number, created on demand from their names.
 
-    Names and their end positions are in anonymous shared memory, which forked processes share: the pages of a list
-    of Python strings would be copied as reference counts change.
+    Names and their end positions are in three buffers, which forked processes share: the pages of a list of Python
+    strings would be copied as reference counts change.
     """
 
     def __init__(self, files: Iterable[ListedImage]) -> None:
@@ -74,10 +73,7 @@ class FileList(Sequence[ListedImage]):
             ends.append(len(names))
         self._shards += numbers
         self._n = len(ends)
-        self._names = _shared(memoryview(names))
-        self._ends = _shared(memoryview(ends).cast("B")).cast("q")
-        self._places = _shared(memoryview(places).cast("B")).cast("q")
-        self._n_placed = len(places) // 3
+        self._names, self._ends, self._places = names, ends, places
         self._sha256: str | None = None
 
     def __len__(self) -> int:
@@ -115,7 +111,7 @@ class FileList(Sequence[ListedImage]):
         return bytes(self._names[self._ends[n - 1] if n else 0 : self._ends[n]])
 
     def _member(self, n: int) -> Member | None:
-        if n >= self._n_placed:
+        if 3 * n >= len(self._places):
             return None
         number, start, size = self._places[3 * n : 3 * n + 3]
         return Member(self._shards[number], start, size) if number >= 0 else None
@@ -139,13 +135,6 @@ class FileGroups(Sequence[Sequence[ListedImage]]):
             return [self[n] for n in range(*at.indices(len(self)))]
         n = range(len(self))[at]
         return self._files[n * self.size : (n + 1) * self.size]
-
-
-def _shared(content: memoryview) -> memoryview:
-    """Copy into anonymous memory shared with forked processes, which needs no clean-up."""
-    memory = memoryview(mmap.mmap(-1, max(len(content), 1)))[: len(content)]
-    memory[:] = content
-    return memory
 
 
 by_bytes: Callable[[str], bytes] = os.fsencode

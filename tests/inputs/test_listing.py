@@ -45,14 +45,6 @@ def test_groups_are_the_slices_of_the_list(n, size):
     assert list(groups) == [files[start : start + size] for start in range(0, n, size)]
 
 
-def test_a_forked_child_sees_the_same_memory():
-    kept = FileList(map(ListedImage, STRANGE))
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if [file.name for file in kept] == STRANGE else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_the_hash_is_of_names_and_sizes_in_their_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, size in (("a.png", 3), ("b.png", 10)):
