@@ -144,7 +144,6 @@ class Subject:
                 request = replace(request, batch=batch)
         request = replace(request, repeat=repeat, is_strict=self._is_strict)
         self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
-        self.warnings += self.inputs.warnings
         self.first = first_of(self.inputs, self.loaded)
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
 
@@ -252,7 +251,7 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
 
 
 def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> Inputs:
-    """Open the inputs for a model; print notes and warnings."""
+    """Open the inputs for a model; print notes."""
     inputs = open_inputs(
         given,
         family=loaded.family,
@@ -264,7 +263,6 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
     tell(progress, inputs.notes)
     if inputs.preprocessing is not None:
         tell_more(progress, f"preprocessing: {inputs.preprocessing.words}")
-    tell(progress, (), inputs.warnings)
     return inputs
 
 

@@ -114,7 +114,6 @@ def open_images(
         len(groups),
         lambda: blocks(range(len(groups))),
         tuple(notes),
-        tuple(listed.warnings),
         preprocessing=plan,
         make_blocks=blocks,
         files=files,

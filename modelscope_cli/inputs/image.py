@@ -106,7 +106,6 @@ def _named(kind: BrokenKind) -> str:
 Mode = str  # "RGB" or "L"
 _TO_CONVERT = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".pdf", ".psd", ".svg"})
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
-_MOST_BYTES = 2**30  # maximum size of a shard member, which is read into memory
 # Pillow's messages for truncated files.
 _CUT = ("truncated", "unexpected end", "buffer overrun", "broken data stream", "not enough image data")
 OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or have pages
@@ -120,7 +119,7 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
     Transparency is composited on white; 16-bit gray is divided by 257, so that white stays white.
     """
     try:
-        if file.content is None and file.member is None:
+        if file.content is None:
             refuse_endless(file.name)
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
@@ -181,7 +180,7 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
-        hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
+        hint = f"ls -l {shlex.quote(file.name)}"
         return UnreadableImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
     if isinstance(error, CannotRunError):  # a pipe or a device
         return UnreadableImageError(UNREADABLE, error.message, error.hint or look)
@@ -312,18 +311,7 @@ def strict_pillow() -> Iterator[None]:
 
 
 def _stream(file: ListedImage) -> Path | io.BytesIO:
-    if file.member is not None and file.member.size > _MOST_BYTES:
-        size = f"{file.member.size / 2**30:.1f} GiB"
-        raise UnreadableImageError(
-            TOO_LARGE, f"'{file.name}' is too large to open safely ({size})", "leave it out of the shard"
-        )
-    content = file.read()
-    if content is None:
-        return Path(file.name)
-    if file.member is not None and len(content) < file.member.size:
-        message = f"'{file.name}' is truncated: the shard ends first"
-        raise UnreadableImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
-    return io.BytesIO(content)
+    return Path(file.name) if file.content is None else io.BytesIO(file.content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ _NAME = (
 )
 _COLOR = f"Column that colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
-_PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
+_PICTURES = "Images: files, folders, globs, @list.txt, '-'"
 
 
 def _options(text: str) -> dict[str, Option]:
