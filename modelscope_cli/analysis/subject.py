@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.analysis.kinds import check_images, check_onnx
+from modelscope_cli.analysis.supported import check_images, check_onnx
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.layers import not_looked_into

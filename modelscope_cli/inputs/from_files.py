@@ -243,9 +243,9 @@ def open_named(
 
 
 def _refuse_images(name: str, target: ModelSide, module: nn.Module | None) -> None:
-    """Refuse images for a model that takes clips, pairs, or patches cut by a processor of its own."""
-    if target.family in ("video", "optical_flow"):
-        message = f"'{name}' is a clip or one of a pair of images, which is given by name as a tensor"
+    """Refuse images for a model that takes clips, or patches cut by a processor of its own."""
+    if target.family == "video":
+        message = f"'{name}' is a clip, which is given by name as a tensor"
         raise UsageError(message, f"--input {name}=FILE.npy")
     if takes_patches(module):
         message = f"{type(module).__name__} takes patches of images, which are not cut here"
@@ -288,7 +288,9 @@ class _Content:
         assert plan is not None  # there are images
         prepared = prepare(plan, files)
         names, tensors = [file.name for file in files], [prepared[file] for file in files]
-        (self.values[name],) = collate(self.target.family, names, tensors)
+        # Of optical flow each name takes one of the two frames.
+        family = "custom" if self.target.family == "optical_flow" else self.target.family
+        (self.values[name],) = collate(family, names, tensors)
         if self._counted is None:
             self._counted = name
             self.shown = list(zip(files, tensors, strict=True))

@@ -6,8 +6,8 @@ from typing import cast
 
 from torch import nn
 
-from modelscope_cli.analysis.kinds import check_onnx
 from modelscope_cli.analysis.subject import header, load
+from modelscope_cli.analysis.supported import check_onnx
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
-from modelscope_cli.analysis.kinds import check_output
 from modelscope_cli.analysis.outputs.model_output import FollowedOutput, ModelOutput
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import (
@@ -23,6 +22,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
 from modelscope_cli.hooks.selection import Selection

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from modelscope_cli.analysis.attack.request import AttackRequest
 from modelscope_cli.analysis.attack.search import BestAttempt, Goal, as_pixels, search, smallest
-from modelscope_cli.analysis.kinds import check_output
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import settle
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, class_index, label_of_class
 from modelscope_cli.analysis.predictions.scores import probabilities, top_guesses
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.session import Intervention

@@ -21,8 +21,8 @@ from modelscope_cli.analysis.comparison.request import (
     is_program,
     refuse_given,
 )
-from modelscope_cli.analysis.kinds import check_images
 from modelscope_cli.analysis.subject import describe_module, open_for
+from modelscope_cli.analysis.supported import check_images
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, in_order
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file

@@ -15,7 +15,6 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from modelscope_cli.analysis.kinds import check_output
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.predictions.metrics import (
@@ -30,6 +29,7 @@ from modelscope_cli.analysis.predictions.metrics import (
 )
 from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.image import decode_mask, in_words, upright_size

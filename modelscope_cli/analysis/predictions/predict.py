@@ -10,7 +10,6 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.kinds import check_output
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
@@ -21,6 +20,7 @@ from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession

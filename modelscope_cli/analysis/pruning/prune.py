@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.kinds import check_output
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -24,6 +23,7 @@ from modelscope_cli.analysis.pruning.masks import (
 )
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
 from modelscope_cli.analysis.subject import Results, Subject, as_patterns, seed_of
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.layers import cloned
