@@ -31,6 +31,8 @@ BEYOND_ONNX: Mapping[str, str] = {
     "explain": "needs gradients and changes weights",
     "check": "judges layers of torch by their kind",
 }
+# The families of models that `train` and `lrfind` take.
+TRAINED = ("classification", "custom")
 _WORDS = {
     "classes": "classes of images",
     "pixels": "classes of pixels",
@@ -92,6 +94,14 @@ def check_images(command: str, given: PythonInputs, loaded: LoadedModel) -> None
             f"'{loaded.info.name}' is for {what}: {command} runs it on noise or a tensor file, not on images"
         )
         raise CannotRunError(message, f"leave out {shlex.join(files)}" if files else "give a tensor")
+
+
+def check_classifier(loaded: LoadedModel) -> None:
+    """Refuse a model that is known not to be a classifier, for `train` and `lrfind`."""
+    if loaded.family not in TRAINED:
+        kind = loaded.family.replace("_", " ")
+        message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
+        raise CannotRunError(message, "modelscope models resnet")
 
 
 def check_onnx(command: str, name: str) -> None:

@@ -427,19 +427,3 @@ def test_the_score_of_a_query_can_be_differentiated():
     answer = read(Detected(tokens, numbers(2, 5, 4).sigmoid()))
     (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer).sum(), tokens)
     assert gradient.any()
-
-
-class DetBenchPredict(nn.Module):
-    """Returns what effdet's class of this name does: corners, score and label in each row, zeros at the end."""
-
-    def forward(self, x):
-        rows = torch.tensor([[1.0, 2, 5, 6, 0.25, 3], [0, 1, 4, 4, 0.75, 2], [0, 0, 0, 0, 0, 0]])
-        return rows.expand(len(x), 3, 6) + 0 * x.mean()
-
-
-def test_the_rows_of_effdet_are_boxes():
-    top = ms.predict(DetBenchPredict(), torch.rand(2, 3, 8, 8))[1].top
-    assert [(one.index, one.score, one.box) for one in top] == [
-        (2, 0.75, (0, 1, 4, 4)),
-        (3, 0.25, (1, 2, 5, 6)),
-    ]

@@ -84,9 +84,7 @@ class OutputReader:
             )
         path, main = self._main(leaves)
         if self.wanted in ("auto", "detection"):
-            boxes_found = (
-                self._effdet(main) or self._yolo(leaves, args) or self._queries(path, main, leaves, args)
-            )
+            boxes_found = self._yolo(leaves, args) or self._queries(path, main, leaves, args)
             if boxes_found is not None:
                 return ModelOutput(path, boxes_found, leaves)
         if self.wanted == "detection":
@@ -99,13 +97,6 @@ class OutputReader:
         part = self._part(kind, main, path)
         self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
         return ModelOutput(path, part, leaves, why)
-
-    def _effdet(self, main: Tensor) -> Boxes | None:
-        """Read the rows of effdet's `DetBenchPredict`: corners, score and label; None for other models."""
-        if type(self.module).__name__ != "DetBenchPredict":
-            return None
-        rows = [one[one[:, 4] > 0] for one in main]
-        return boxes_of([{"boxes": r[:, :4], "scores": r[:, 4], "labels": r[:, 5].long()} for r in rows])
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""
