@@ -74,7 +74,7 @@ TABLE = [
     ("ablate", "<tiny> -w none -q --target logit:[10]", 2, "outside the output", "'logit:[9]'"),
     ("ablate", "<tiny> -w none -q --target logit:x[1]", 2, "the output has no tensor 'x'", "--target 'logit:[0]'"),
     ("ablate", "<tiny> -w none -q --target similar:", 2, "needs a value after", "--target similar:IMAGE"),
-    ("ablate", "<tiny> -w none -q --target similar:no.jpg", 4, "'no.jpg' does not exist", "ls"),
+    ("explain", "<tiny> -w none -q --target similar:no.jpg", 4, "'no.jpg' does not exist", "ls"),
     # two sides
     ("diff", "", 2, "'A'", "modelscope diff --help"),
     ("diff", "resnet18", 2, "nothing to compare 'resnet18' with", "--b-dtype bfloat16"),
@@ -180,7 +180,7 @@ TABLE = [
     (ASK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
     (ASK, "{dot} <{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
     ("predict", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "--output-kind"),
-    ("predict", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs an embedding of 4 values", "modelscope summary"),
+    ("predict", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs an embedding of 4 values", "modelscope stats"),
     (ASK, "{dot} {dot} <{bad}/broken.py:Tokens>", 4, "the model's output is 10x4", "--batch 1"),
     (ASK, "{dot} <{bad}/broken.py:Silent>", 4, "the model returns a dict without tensors", "modelscope summary"),
     ("predict", "<tiny>", 2, "missing argument 'IMAGE'", "modelscope predict --help"),
@@ -237,7 +237,7 @@ TABLE = [
     ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
     ("attack", "{dot} <raft_small> -w none", 4, "'raft_small' is for pairs of images", "modelscope stats"),
     ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "but an attack needs a class", "--target CLASS"),
-    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "there is nothing to", "--output-kind"),
+    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "and predict is for classes of images", "--output-kind"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "no gradient flows from the", "modelscope stats"),
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "did you mean sgd"),
