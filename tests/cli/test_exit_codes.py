@@ -237,12 +237,11 @@ TABLE = [
     ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
     ("attack", "{dot} <raft_small> -w none", 4, "'raft_small' is for pairs of images", "modelscope stats"),
     ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "but an attack needs a class", "--target CLASS"),
-    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "and predict is for classes of images", "--output-kind"),
+    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "predict is for classes of images", "--output-kind"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "no gradient flows from the", "modelscope stats"),
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "did you mean sgd"),
     (LEARN, "<tiny> --init he", 2, "'he' is not a value of --init", "try default, kaiming-normal"),
-    (LEARN, "<tiny> --columns lable", 2, "unknown column 'lable'", "--columns "),
     (LEARN, "<tiny> {bad}/missing", 4, "'{bad}/missing' does not exist", "ls {bad}"),
     (LEARN, "<tiny> {dot}", 4, "'{dot}' is a file, not a folder", "ls {bad}"),
     (LEARN, "<tiny> {bad}/two", 4, "'{bad}/two' holds no folders", "ls {bad}/two"),
