@@ -237,7 +237,7 @@ TABLE = [
     ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
     ("attack", "{dot} <raft_small> -w none", 4, "'raft_small' is for pairs of images", "modelscope stats"),
     ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "but an attack needs a class", "--target CLASS"),
-    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "predict is for classes of images", "--output-kind"),
+    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "predict is for classes", "--output-kind"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "no gradient flows from the", "modelscope stats"),
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "did you mean sgd"),
