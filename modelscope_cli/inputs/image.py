@@ -106,7 +106,6 @@ def _named(kind: BrokenKind) -> str:
 Mode = str  # "RGB" or "L"
 _TO_CONVERT = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".pdf", ".psd", ".svg"})
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
-_MOST_BYTES = 2**30  # maximum size of a shard member, which is read into memory
 # Pillow's messages for truncated files.
 _CUT = ("truncated", "unexpected end", "buffer overrun", "broken data stream", "not enough image data")
 OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or have pages
@@ -120,7 +119,7 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
     Transparency is composited on white; 16-bit gray is divided by 257, so that white stays white.
     """
     try:
-        if file.content is None and file.member is None:
+        if file.content is None:
             refuse_endless(file.name)
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
@@ -181,7 +180,7 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
-        hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
+        hint = f"ls -l {shlex.quote(file.name)}"
         return UnreadableImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
     if isinstance(error, CannotRunError):  # a pipe or a device
         return UnreadableImageError(UNREADABLE, error.message, error.hint or look)
@@ -206,15 +205,6 @@ def decode_mask(path: Path) -> Tensor:
             "store it as a PNG with one channel, or with a palette",
         )
     return stored.long()
-
-
-def decode_depth(path: Path) -> Tensor:
-    """Return the depth of every pixel, `(H, W)` float64: the stored values of an image or a .npy file."""
-    mode, stored = _stored(path)
-    if stored.squeeze().ndim != 2:
-        message = f"'{path}' ({mode}) is not one value per pixel, as a depth map is"
-        raise CannotRunError(message, "store it as .npy, or as an image with one channel")
-    return stored.squeeze().double()
 
 
 def _stored(path: Path) -> tuple[str, Tensor]:
@@ -321,18 +311,7 @@ def strict_pillow() -> Iterator[None]:
 
 
 def _stream(file: ListedImage) -> Path | io.BytesIO:
-    if file.member is not None and file.member.size > _MOST_BYTES:
-        size = f"{file.member.size / 2**30:.1f} GiB"
-        raise UnreadableImageError(
-            TOO_LARGE, f"'{file.name}' is too large to open safely ({size})", "leave it out of the shard"
-        )
-    content = file.read()
-    if content is None:
-        return Path(file.name)
-    if file.member is not None and len(content) < file.member.size:
-        message = f"'{file.name}' is truncated: the shard ends first"
-        raise UnreadableImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
-    return io.BytesIO(content)
+    return Path(file.name) if file.content is None else io.BytesIO(file.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,13 +326,3 @@ class Placement:
         """Return a point of the input in pixels of the file, not outside of it."""
         (width, height), (x_scale, y_scale), (left, top) = self.size, self.scale, self.offset
         return min(max((x - left) / x_scale, 0.0), width), min(max((y - top) / y_scale, 0.0), height)
-
-    def turned(self, corners: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        """Return the corners of a rotated box; its width is scaled as x and its height as y, its angle is kept."""
-        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
-        x, y = (x0 + x2) / 2, (y0 + y2) / 2
-        along = [((a + b) / 2 - c) / self.scale[0] for a, b, c in ((x0, x1, x), (y0, y1, y))]
-        across = [((a + b) / 2 - c) / self.scale[1] for a, b, c in ((x0, x3, x), (y0, y3, y))]
-        x, y = (x - self.offset[0]) / self.scale[0], (y - self.offset[1]) / self.scale[1]
-        signs = ((1, 1), (1, -1), (-1, -1), (-1, 1))
-        return tuple((x + a * along[0] + b * across[0], y + a * along[1] + b * across[1]) for a, b in signs)

@@ -66,7 +66,7 @@ _NAME = (
 )
 _COLOR = f"Column that colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
-_PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
+_PICTURES = "Images: files, folders, globs, @list.txt, '-'"
 
 
 def _options(text: str) -> dict[str, Option]:
@@ -247,7 +247,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, frames, fingerprint FILE"),
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, fingerprint FILE"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),

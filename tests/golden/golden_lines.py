@@ -56,7 +56,6 @@ LINES = {
     "stats_r18_bfloat16": f"stats {R18} {STAR} --dtype bfloat16 -l layer1 #jt",
     "stats_vit": f"stats {VIT} {HARB}",
     "stats_vit_attention": f"stats {VIT} {HARB} --table attention",
-    "stats_frames": "stats two_inputs.py:Volume -w none --input-shape 2,1,4,8,8 --frames",
     "stats_inputs": f"stats two_inputs.py:TwoInputs -w none --input image={STAR} --input side=1,5 --model-arg width=6 #jt",
     # featuremaps
     "featuremaps_tiny": f"featuremaps {TINY} {STAR} -l conv --max-channels 2 --out maps",

@@ -263,7 +263,7 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
     n_first = 0
     for n, word in enumerate((*folders, *against)):
         listing = find_images([word])
-        tell(progress, listing.notes, listing.warnings)
+        tell(progress, listing.notes)
         files += listing.files
         roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
         n_first = len(files) if n < len(folders) else n_first
@@ -374,7 +374,7 @@ def check_images(
     Every image is read and decoded once, at a short side of 128 pixels; about 130 bytes are kept per image.
 
     Args:
-        images: folders, globs, lists (`@files.txt`) or shards.
+        images: folders, globs or lists (`@files.txt`).
         against: a second data set, which must not share images with the first.
         select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
 

@@ -59,9 +59,8 @@ def look_at(file: ListedImage) -> ImageFacts:
 
 
 def _read(file: ListedImage) -> bytes:
-    content = file.read()
-    if content is not None:
-        return content
+    if file.content is not None:
+        return file.content
     refuse_endless(file.name)
     with open(file.name, "rb") as stream:
         return stream.read()

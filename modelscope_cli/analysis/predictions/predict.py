@@ -20,6 +20,7 @@ from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
@@ -230,23 +231,14 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     if answer.kind == "boxes" and not has_texts and is_finder(module):
         message = f"{type(module).__name__} finds what texts describe, and none are given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   finds what these texts describe")
-    is_dual = is_open_clip(module) or last_name(answer.parts[0][0]) == "logits_per_image"
+    is_dual = is_open_clip(module) or last_name(answer.path) == "logits_per_image"
     if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
-    if not isinstance(main, Vectors) or main.kind == "depth":
-        return answer
-    if main.is_one_value and activation == "sigmoid":
-        scores = ClassScores(main.values.reshape(len(main), 1), has_several=True)
-        return replace(answer, parts=((answer.parts[0][0], scores),))
-    raise CannotRunError(
-        f"the model outputs {answer.words}, not scores of classes or boxes: there is nothing to predict",
-        "--scores sigmoid   reads it as one class that is on or off"
-        if main.is_one_value
-        else "--output-kind segmentation   if they are scores of classes for each pixel"
-        if main.tensor().ndim in (4, 5)
-        else "modelscope summary ...   shows its output",
-    )
+    if isinstance(main, Vectors) and main.is_one_value and activation == "sigmoid":
+        return replace(answer, main=ClassScores(main.values.reshape(len(main), 1), has_several=True))
+    check_output("predict", answer)
+    return answer
 
 
 def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
