@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn, stack
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
@@ -248,17 +248,19 @@ def pack(item: Any) -> tuple[int, Packed | None]:
     block, decoded = item
     if decoded is None:
         return block, None
-    pixels: Any = torch.cat([torch.empty(0), *(tensor.flatten() for tensor in decoded.tensors)])
-    try:
-        pixels.share_memory_()
-    except RuntimeError:  # /dev/shm is full, which is small in containers: an array goes through the pipe
-        pixels = pixels.numpy()
     shapes = tuple(tensor.shape for tensor in decoded.tensors)
+    tensors = [tensor.flatten() for tensor in decoded.tensors] or [torch.empty(0)]
+    if len({*shapes}) > 1:
+        tensors = [torch.cat(tensors)]
+    try:
+        pixels = default_collate(tensors)  # in a worker, into shared memory
+    except RuntimeError:  # /dev/shm is full, which is small in containers: an array goes through the pipe
+        pixels = stack(tensors).numpy()
     return block, Packed(replace(decoded, tensors=()), shapes, pixels)
 
 
 def unpack(packed: Packed) -> Decoded:
-    parts = torch.as_tensor(packed.pixels).split([shape.numel() for shape in packed.shapes])
+    parts = torch.as_tensor(packed.pixels).flatten().split([shape.numel() for shape in packed.shapes])
     tensors = tuple(part.view(shape) for part, shape in zip(parts, packed.shapes, strict=True))
     return replace(packed.decoded, tensors=tensors)
 

@@ -3,7 +3,6 @@
 import heapq
 import io
 import logging
-import math
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator
@@ -132,31 +131,6 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
         raise
     # Pillow's decoders raise OSError, SyntaxError, struct.error, IndexError ... for damaged files.
     except Exception as error:
-        raise _broken(file, error) from error
-
-
-def decode_gray(file: ListedImage, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
-    """Return an image in 8-bit gray with its short side at most this long, and its original width and height.
-
-    A JPEG is decoded at a half, a quarter or an eighth of its size if that is enough. The whole file is read, so
-    files that `decode` refuses are refused. Only inside `strict_pillow`.
-    """
-    try:
-        with Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
-            width, height = image.size
-            is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
-            scale = max(min(image.size) / short_side, 1.0)
-            image.draft("L", (math.ceil(width / scale), math.ceil(height / scale)))
-            image.load()
-            gray = _to_mode(image, "L")
-        size = (max(round(width / scale), 1), max(round(height / scale), 1))
-        if gray.size != size:
-            gray = gray.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
-        turned = ImageOps.exif_transpose(gray) if is_on_its_side or "exif" in image.info else gray
-        return turned, (height, width) if is_on_its_side else (width, height)
-    except UnreadableImageError:
-        raise
-    except Exception as error:  # see `decode`
         raise _broken(file, error) from error
 
 

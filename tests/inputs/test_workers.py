@@ -116,11 +116,11 @@ def test_the_random_numbers_of_the_caller_stay_the_same(opened, folder):
 
 
 def test_without_room_in_shared_memory_the_bits_stay_the_same(opened, folder, monkeypatch):
-    def refuse(tensor):
+    def refuse(tensors):
         raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
 
     here = list(opened(folder, size="24", batch=4, workers=0))
-    monkeypatch.setattr(torch.Tensor, "share_memory_", refuse)
+    monkeypatch.setattr(decoding, "default_collate", refuse)
     beside = list(opened(folder, size="24", batch=4, workers=1))
     assert all(torch.equal(a.args[0], b.args[0]) for a, b in zip(here, beside, strict=True))
 

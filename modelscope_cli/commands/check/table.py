@@ -179,7 +179,6 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
     parts = [
         f"{broken:,} broken",
         counted(len(report.identical), "group") + " of identical images",
-        counted(len(report.alike), "group") + " of similar images",
     ]
     yield "images", f"{report.images:,}, {', '.join(parts)}"
     yield "speed", f"{report.images_per_second:,.0f} images a second"
