@@ -60,7 +60,7 @@ STANDARD_LIBRARY_ONLY = (
 )
 # They read the values of tensors, and ONNX files; all else in their room does without.
 WITH_LIBRARIES = ("checkpoints/tensors.py", "checkpoints/onnx_protos.py")
-HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
+HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy", "msgspec"}
 DRAWS = re.compile(
     r"commands/\w+/figures\.py"
     r"|report/(canvas|layer_axis|training_figures|training_panels"
