@@ -323,11 +323,6 @@ def _one_kind_of_rows(document: _Document, schema: Schema) -> None:
     schema["oneOf"] = [{"required": [key]} for key in lists]
 
 
-def _fingerprint_if_asked(document: _Document, schema: Schema) -> None:
-    """Allow a fingerprint in `stats` only if it was requested."""
-    schema["required"].remove("fingerprint")
-
-
 def _no_seed(document: _Document, schema: Schema) -> None:
     """Remove the seed from `watch`, where only the script sets one."""
     schema["properties"]["seed"] = {"type": "null"}
@@ -362,7 +357,6 @@ def _worst_file(document: _Document, schema: Schema) -> None:
 _EXCEPTIONS: dict[str, Callable[[_Document, Schema], None]] = {
     "diff": _one_kind_of_rows,
     "rules": _rules_alone,
-    "stats": _fingerprint_if_asked,
     "train": _one_training_or_several,
     "watch": _no_seed,
     "weights-scan": _worst_file,

@@ -3,12 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
-from modelscope_cli.report.sheet import Column
 
 _LARGEST = 1e300  # beyond it the length of an axis overflows
 
@@ -323,12 +321,6 @@ def _line(name: str, values: Values, tone: int) -> Line:
     """Return a line without gaps for missing numbers, such as rows that only the other result has."""
     indices = [n for n, value in enumerate(values) if value is not None]
     return Line(name, indices, [values[n] for n in indices], tone)
-
-
-def number_of(column: Column, row: Any) -> float | None:
-    """Return the number of a row in a column; None if there is no row or number."""
-    value = None if row is None else column.value(row)
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _are_finite(*values: float | None) -> bool:
