@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.results import rounding_at, unit_of
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.diff import DiffRecord
 
 
 class Net(nn.Module):
@@ -140,7 +141,7 @@ def arrays(net: Net) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in values.items()}
 
 
-def compared(record: ms.DiffRecord) -> list[str]:
+def compared(record: DiffRecord) -> list[str]:
     return [row.label for row in record.layers or () if row.status != "not tested"]
 
 

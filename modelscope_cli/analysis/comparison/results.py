@@ -7,6 +7,7 @@ expected largest of `n` normal errors.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
@@ -194,30 +195,23 @@ class RowPair:
 
 
 def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
-    """Return the rows of two sheets by label, in A's order; rows only in B follow their predecessor in B.
+    """Return the rows of two sheets by label, those of A in its order, then those of B alone.
 
     Rows with equal labels are paired in order.
     """
-    remaining: dict[str, list[Any]] = {}
-    for row in b.rows:
-        remaining.setdefault(_label(b, row), []).append(row)
-    pairs = []
-    for row in a.rows:
-        same = remaining.get(_label(a, row))
-        pairs.append(RowPair(_label(a, row), row, same.pop(0) if same else None))
-    of_both = {id(pair.b): pair for pair in pairs if pair.b is not None}
-    following: dict[int, list[RowPair]] = {}
-    before = 0  # `id` of the pair before B's row; 0 at the beginning
-    for row in b.rows:
-        if id(row) in of_both:
-            before = id(of_both[id(row)])
-        else:
-            following.setdefault(before, []).append(RowPair(_label(b, row), None, row))
-    return [*following.get(0, ()), *(one for pair in pairs for one in (pair, *following.get(id(pair), ())))]
+    ours, theirs = _labelled(a), _labelled(b)
+    return [RowPair(key[0], ours.get(key), theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
 
 
-def _label(sheet: Sheet, row: Any) -> str:
-    return str(sheet.columns[0].value(row))
+def _labelled(sheet: Sheet) -> dict[tuple[str, int], Any]:
+    """Return the rows by label, numbered where several have the same."""
+    rows: dict[tuple[str, int], Any] = {}
+    seen: Counter[str] = Counter()
+    for row in sheet.rows:
+        label = str(sheet.columns[0].value(row))
+        seen[label] += 1
+        rows[label, seen[label]] = row
+    return rows
 
 
 def _differing_settings(a: Record, b: Record) -> Iterator[SettingDifference]:
