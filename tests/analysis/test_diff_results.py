@@ -82,7 +82,7 @@ def test_settings_that_differ_are_named_and_are_no_difference(net: Net, file: Pa
 
 def test_the_tolerance_is_that_of_the_coarser_dtype(net: Net, file: Path) -> None:
     record = ms.diff(file, ms.stats(net.bfloat16(), X.bfloat16()))
-    assert record.tolerance == close(rounding_at(7, "bfloat16"))
+    assert record.tolerance == close(rounding_at(6, "bfloat16"))
     assert "dtype" in {one.name for one in record.settings}
     assert record.is_same
     assert not ms.diff(file, ms.stats(net.float(), X), tolerance=0).is_same  # rounded weights
@@ -167,7 +167,7 @@ def test_tensors_of_another_runtime_by_size_and_value_with_channels_last(net: Ne
     np.savez(tmp_path / "b.npz", **other, unknown=np.zeros(3))
     record = ms.diff(net, tmp_path / "b.npz", X)
     assert record.is_same
-    assert len(compared(record)) == 4
+    assert compared(record) == ["conv", "relu", "down", "fc", "Net"]
     assert record.matched_by == "0 tensors by name, 4 by size and value; 1 of no layer: unknown"
     np.savez(tmp_path / "c.npz", unknown=np.zeros(3))
     with pytest.raises(CannotRunError, match="belongs to a layer"):

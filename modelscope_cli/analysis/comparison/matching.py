@@ -334,17 +334,19 @@ def match_tensors(outputs: Iterable[StreamedOutput], file: TensorFile) -> Matchi
             if key not in matching.values
             for shaped in _in_shape(file.tensors[name], one.shape)
         ]
-        nearest = min(near, key=lambda one: one[:2], default=None)
-        if nearest is None or nearest[0] >= _NEAR:
+        distance, _, _, shaped = min(near, key=lambda one: one[:2], default=(_NEAR, 0, None, None))
+        if distance >= _NEAR or shaped is None:
             unknown.append(name)
             continue
-        _, _, key, file.tensors[name] = nearest
-        matching.values[key], matching.remarks[key] = name, f"by shape and value: '{name}'"
+        file.tensors[name] = shaped
+        for other, _, key, _ in near:
+            if other == distance and seen[key].shape == tuple(shaped.shape):  # the last layer and the model
+                matching.values[key], matching.remarks[key] = name, f"by shape and value: '{name}'"
     if not matching.values:
         message = f"no tensor of '{file.path}' belongs to a layer of A, by name or by value"
         raise CannotRunError(message, f"use the names of its layers: {some([*map(_label, seen)])}")
-    n_by_value = len(matching.remarks)
-    file.rule = f"{len(matching.values) - n_by_value} tensors by name, {n_by_value} by size and value"
+    n_named, n_by_value = len(file.tensors) - len(unnamed), len(unnamed) - len(unknown)
+    file.rule = f"{n_named} tensors by name, {n_by_value} by size and value"
     file.rule += f"; {len(unknown)} of no layer: {some(unknown)}" if unknown else ""
     return matching
 

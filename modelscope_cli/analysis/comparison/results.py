@@ -2,8 +2,8 @@
 
 The statistics of a layer may differ by what the kernels of two machines round differently. If the values of an
 output differ by a relative L2 of `e`, then its mean, its standard deviation and its root mean square `rms` differ
-by at most `e * rms` (Cauchy-Schwarz); extremes of `n` values by about `e * (|extreme| + rms * sqrt(2 ln n))`, the
-expected largest of `n` normal errors.
+by at most `e * rms` (Cauchy-Schwarz); extremes of `n` values by `e * (|extreme| + rms * (sqrt(2 ln n) + 2))`, the
+expected largest of `n` normal errors and two standard deviations more.
 """
 
 import math
@@ -108,7 +108,7 @@ def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding:
     if key in ("mean", "std", "mad", "rms"):
         return (2 if key == "mad" else 1) * rms
     if key in ("min", "max") or key[1:].replace(".", "").isdigit():  # a quantile, such as p99.9
-        return abs(value) + rms * math.sqrt(2 * math.log(n))
+        return abs(value) + rms * (math.sqrt(2 * math.log(n)) + 2)
     if key in ("zero", "near_zero"):  # the share of values that near to the threshold, and a few single ones
         return 1 + 4 / (n * rounding)
     return 1.0 if key == "correlation" else 0.0

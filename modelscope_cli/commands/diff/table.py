@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from modelscope_cli.records.diff import (
@@ -42,9 +42,13 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 def _rows_shown(record: DiffRecord) -> tuple[Difference, ...]:
     if record.figures is None:
         return tuple(row for row in record.rows if row.differing or row.status not in ("same", "not tested"))
-    changed = (row for row in record.figures if row.status != "same")
-    by_name = itertools.groupby(changed, key=lambda row: row.name)
-    return tuple(max(rows, key=lambda row: row.rel_l2 or 0.0) for _, rows in by_name)
+    return largest_by_name(row for row in record.figures if row.status != "same")
+
+
+def largest_by_name(rows: Iterable[FigureDifference]) -> tuple[FigureDifference, ...]:
+    """Return of each row of two results the number that differs most."""
+    by_name = itertools.groupby(rows, key=lambda row: row.name)
+    return tuple(max(some, key=lambda row: row.rel_l2 or 0.0) for _, some in by_name)
 
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
