@@ -438,7 +438,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "T",
                 "-t",
                 least=0,
-                shown="0 for tensors and results; for statistics the rounding of the dtype; for activations "
+                shown="0 for tensors and results, rounding of the dtype for statistics; for activations "
                 "assert_close's tolerance for the less precise dtype: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
             **_options("plot FILE, rank_layers"),

@@ -70,7 +70,7 @@ def diff(
             are the same module, B is a copy. Two modules may not share layers in a run. A checkpoint is loaded into
             a copy of the module it is compared with.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
-        tolerance: the largest relative L2 that counts as equal; of two results, the largest relative difference.
+        tolerance: the largest relative L2 that counts as equal, or relative difference of results.
         layer, exclude: layer patterns.
         plot: draw the differences along the depth (.png .svg .pdf).
         hook, mode: of both; `auto` is eval.

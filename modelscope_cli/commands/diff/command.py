@@ -31,9 +31,9 @@ def diff(call: CommandCall) -> int:
 
       modelscope diff resnet18 resnet34 --weights none --input-shape 1,3,224,224 --plot depth.png
 
-      modelscope stats demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -o here.json
+      modelscope stats resnet18 demo/star.png --weights none -o here.json
 
-      modelscope stats demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors -o there.json
+      modelscope stats resnet18 demo/star.png --weights none --dtype bfloat16 -o there.json
 
       modelscope diff here.json there.json --html difference.html
     """
