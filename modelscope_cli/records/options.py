@@ -438,8 +438,8 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "T",
                 "-t",
                 least=0,
-                shown="0 for tensors and results, rounding of the dtype for statistics; for activations "
-                "assert_close's tolerance for the less precise dtype: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
+                shown="0 for tensors and results, the rounding of the dtype for statistics, and for activations "
+                "that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
             **_options("plot FILE, rank_layers"),
         },

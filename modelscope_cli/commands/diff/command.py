@@ -33,7 +33,7 @@ def diff(call: CommandCall) -> int:
 
       modelscope stats resnet18 demo/star.png --weights none -o here.json
 
-      modelscope stats resnet18 demo/star.png --weights none --dtype bfloat16 -o there.json
+      modelscope stats resnet18 demo/star.png --weights none --seed 1 -o there.json
 
       modelscope diff here.json there.json --html difference.html
     """
