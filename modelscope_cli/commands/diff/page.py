@@ -1,8 +1,9 @@
 """The page of `diff`."""
 
+import itertools
 from collections.abc import Sequence
 
-from modelscope_cli.commands.diff.table import diff_sheet, largest_by_name
+from modelscope_cli.commands.diff.table import diff_sheet
 from modelscope_cli.records.diff import Difference, DiffRecord, first_divergence
 from modelscope_cli.report.page.charts import ChartMark, Line, line_chart
 from modelscope_cli.report.page.common import table_section
@@ -19,7 +20,10 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
 
 def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
     """Return a chart of the relative difference row by row; bit-equal rows are on the lower edge."""
-    rows: Sequence[Difference] = record.rows if record.figures is None else largest_by_name(record.figures)
+    rows: Sequence[Difference] = record.rows
+    if record.figures is not None:
+        by_name = itertools.groupby(record.figures, key=lambda row: row.name)
+        rows = [max(numbers, key=lambda row: row.rel_l2 or 0.0) for _, numbers in by_name]
     above = [row.rel_l2 for row in rows if row.rel_l2]
     if not above or len(rows) < 2:
         return []
