@@ -1,14 +1,12 @@
-"""SVG charts of a page: axes with round ticks, lines over steps, bars, curves along the depth of a model."""
+"""SVG charts of a page: axes with round ticks, lines over steps or along the depth of a model, bars."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import shortened
-from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
-from modelscope_cli.report.sheet import Column
+from modelscope_cli.report.page.html import NOTHING, Html, element
 
 _LARGEST = 1e300  # beyond it the length of an axis overflows
 
@@ -267,69 +265,3 @@ def _in_words(line: Line) -> str:
         return f"{line.name}: no finite value"
     first, last, low, high = map(numbers.number, (finite[0], finite[-1], min(finite), max(finite)))
     return f"{line.name}: {first} at first, {last} at the end, from {low} to {high}"
-
-
-_LEAST = 3  # rows of a curve
-
-
-@dataclass(frozen=True, slots=True)
-class DepthCurves:
-    """One number of every row in A and in B; None if missing."""
-
-    title: str
-    a: Values
-    b: Values
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether A and B differ and have enough rows."""
-        both = [pair for pair in zip(self.a, self.b, strict=True) if _are_finite(*pair)]
-        return len(both) >= _LEAST and any(a != b for a, b in both)
-
-    def farthest(self) -> int:
-        """Return the row in which A and B differ most."""
-
-        def apart(n: int) -> float:
-            a, b = self.a[n], self.b[n]
-            return abs(a - b) if a is not None and b is not None and _are_finite(a, b) else -1.0
-
-        return max(range(len(self.a)), key=apart)
-
-
-def depth_section(
-    curves: Sequence[DepthCurves], labels: Sequence[str], anchor: Callable[[int], str]
-) -> list[Section]:
-    """Return a chart of each curve that differs, with the row in which it differs most; empty if none does.
-
-    Args:
-        labels: row labels; `anchor`: returns the anchor of the row with an index.
-    """
-    charts = []
-    for one in curves:
-        if not one.is_drawn:
-            continue
-        n = one.farthest()
-        marks = [ChartMark(n, labels[n], anchor(n))]
-        lines = [_line("A", one.a, 0), _line("B", one.b, 1)]
-        charts.append(line_chart(one.title, lines, marks, height=110, last=len(labels) - 1, labels=labels))
-    if not charts:
-        return []
-    words = "From the first row of the table to the last. The label marks the largest difference."
-    body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
-    return [Section("depth", "By layer", body)]
-
-
-def _line(name: str, values: Values, tone: int) -> Line:
-    """Return a line without gaps for missing numbers, such as rows that only the other result has."""
-    indices = [n for n, value in enumerate(values) if value is not None]
-    return Line(name, indices, [values[n] for n in indices], tone)
-
-
-def number_of(column: Column, row: Any) -> float | None:
-    """Return the number of a row in a column; None if there is no row or number."""
-    value = None if row is None else column.value(row)
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _are_finite(*values: float | None) -> bool:
-    return all(value is not None and math.isfinite(value) for value in values)

@@ -23,7 +23,7 @@ def table(
     *,
     anchor: Callable[[Any], str | None] = lambda row: None,
     extras: Sequence[Extra] = (),
-    series: Callable[[Any], int | str | None] = lambda row: None,
+    series: Callable[[Any], int | None] = lambda row: None,
 ) -> Html:
     """Return a table that the page's script can sort and filter.
 
@@ -31,8 +31,7 @@ def table(
         name: its anchor on the page.
         anchor: returns the anchor of a row.
         extras: columns after those of the sheet.
-        series: returns the index of a row's details in the page's data, shown when the row is opened; for two
-            results both indices, separated by a comma.
+        series: returns the index of a row's details in the page's data, shown when the row is opened.
     """
     columns, texts = _with_content(sheet)
     titles = [(column.title or column.key, "n" if column.is_number else None) for column in columns]

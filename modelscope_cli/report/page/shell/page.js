@@ -77,11 +77,8 @@
     const cell = make("td", { className: "detail l", colSpan: row.cells.length });
     const opened = make("tr", { className: "open" }, cell);
     row.after(opened);
-    const found = await data();
-    const sides = row.dataset.series.split(",").map((place, n) => (place ? detail(found[n], found[n].layers[place]) : ["not in this one"]));
-    const named = (side, n) => make("div", {}, make("h3", { textContent: "AB"[n] }), ...side);
-    const shown = found.length > 1 ? [make("div", { className: "columns" }, ...sides.map(named))] : sides[0];
-    if (opened.isConnected) cell.append(...shown);
+    const [result] = await data();
+    if (opened.isConnected) cell.append(...detail(result, result.layers[row.dataset.series]));
   }
 
   for (const table of all("table.rows")) {
