@@ -1,4 +1,4 @@
-"""The panels of a training, which the figures and pages of `train` and `watch` draw: curves and maps over steps."""
+"""The panels of a training, which the figures of `train` and `watch` draw: curves and maps over steps."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,6 @@ from modelscope_cli.records.watch import (
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import SHARES
-from modelscope_cli.report.page.charts import Line
 
 Row = WatchedLayer | WatchedParameter
 Trained = WatchRecord | Training
@@ -34,6 +33,16 @@ NUMBERS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A series over steps. `tone`: the index of its look, from 0."""
+
+    name: str
+    step: Sequence[int]
+    value: Sequence[float | None]
+    tone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingCurves:
     """The series of a training as a whole; of the learning rates those that differ within an optimizer."""
 
@@ -44,7 +53,7 @@ class TrainingCurves:
 
 
 def curves_of(training: Trained) -> TrainingCurves:
-    """Return the curves of a training; both figures and pages draw them."""
+    """Return the curves of a training."""
     losses, accuracy = _held_out(training) if isinstance(training, Training) else _criteria(training)
     of_first = {one.optimizer: one.value for one in reversed(training.lr)}
     rates = [one for one in training.lr if one.group == 0 or one.value != of_first[one.optimizer]]

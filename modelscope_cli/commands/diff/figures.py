@@ -5,22 +5,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
-from modelscope_cli.report.layer_axis import layer_names, layer_panels, parameter_names
+from modelscope_cli.report.layer_axis import MOST_ACROSS, layer_names, layer_panels, parameter_names
 
 _FAINT = "#9fb3cf"
 
 
-def draw_divergence(record: DiffRecord) -> Any:
+def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
     """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR on the right.
 
     Bit-equal rows are on the lower edge.
+
+    Args:
+        least_down: see `layer_panels`.
     """
     rows = record.rows
     names_of = layer_names if record.layers is not None else parameter_names
     figure, (panel,) = layer_panels(
-        _title(record), [names_of(row.label for row in rows)], [1], 5.4, legend_lines=3
+        _title(record), [names_of(row.label for row in rows)], [1], 5.4, legend_lines=3, least_down=least_down
     )
     distances = [row.rel_l2 for row in rows]
     floor, top = _limits([*distances, record.tolerance], has_edge=not all(distances))
@@ -76,5 +80,39 @@ def _title(record: DiffRecord) -> str:
     return f"A: {texts[0]}\nB: {texts[1]}"
 
 
+def draw_values(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
+    """Draw every number that differs between two saved results, A and B over their rows."""
+    rows = record.figures or ()
+    names = list(dict.fromkeys(row.name for row in rows))
+    values = {(row.name, row.figure): (row.a, row.b) for row in rows}
+    pairs = {
+        figure: [values.get((name, figure), (None, None)) for name in names]
+        for figure in dict.fromkeys(row.figure for row in rows if row.figure)
+    }
+    drawn = {figure: both for figure, both in pairs.items() if any(a != b for a, b in both)}
+    if not drawn:
+        raise UsageError("no number differs in both results", "record.to_rows()")
+    places = range(len(names))
+    title = _title(record)
+    height = 1.6 + 1.5 * len(drawn)
+    figure, panels = layer_panels(
+        title, [layer_names(names)], [1] * len(drawn), height, least_down=least_down
+    )
+    for panel, (name, both) in zip(panels, drawn.items(), strict=True):
+        for side, colour, style in ((0, LINE, "o-"), (1, ACCENT, "x--")):
+            numbers = [math.nan if pair[side] is None else pair[side] for pair in both]
+            panel.plot(places, numbers, style, ms=3, lw=1.0, color=colour, label="AB"[side])
+        panel.say(name.replace("_", " "))
+        panel.grid()
+    panels[0].legend(ncols=2)
+    return figure
+
+
+def draw(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
+    """Draw how far B is from A, or the numbers of two saved results. `least_down`: see `layer_panels`."""
+    draws = draw_divergence if record.figures is None else draw_values
+    return draws(record, least_down)
+
+
 # The figures of `record.plot()`; the first is the default.
-FIGURES = {"divergence": draw_divergence}
+FIGURES = {"divergence": draw}

@@ -18,9 +18,8 @@ from modelscope_cli.report.formats import strict
 from modelscope_cli.report.graph.drawing import Words, as_file, draw
 from modelscope_cli.report.graph.items import items_of
 from modelscope_cli.report.page.common import environment
-from modelscope_cli.report.page.html import Section, element, joined, render_page
+from modelscope_cli.report.page.html import Section, element, render_page
 from modelscope_cli.report.page.results import save_page
-from modelscope_cli.report.page.tables import shade_chooser
 from modelscope_cli.report.reading import is_page
 from modelscope_cli.report.shades import Shade
 
@@ -81,7 +80,7 @@ def graph_section(record: SummaryRecord, color: str | None = None, *, is_whole: 
     frame = element(
         "div", svg, class_="scroll wide", tabindex=0, role="region", aria_label="Graph of the model"
     )
-    return Section("graph", "Graph", joined([shade_chooser(shades), frame]))
+    return Section("graph", "Graph", frame)
 
 
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
