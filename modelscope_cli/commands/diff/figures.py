@@ -100,7 +100,7 @@ def draw_values(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
     )
     for panel, (name, both) in zip(panels, drawn.items(), strict=True):
         for side, colour, style in ((0, LINE, "o-"), (1, ACCENT, "x--")):
-            numbers = [math.nan if pair[side] is None else pair[side] for pair in both]
+            numbers = [math.nan if (value := pair[side]) is None else value for pair in both]
             panel.plot(places, numbers, style, ms=3, lw=1.0, color=colour, label="AB"[side])
         panel.say(name.replace("_", " "))
         panel.grid()

@@ -18,6 +18,7 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     sheet = diff_sheet(record, show_all=True)
     figures = []
     with suppress(UsageError):  # nothing to draw
-        figure = figure_of(record, embedded, "divergence.png", partial(draw, least_down=math.inf))
+        file = "divergence.png" if record.figures is None else "values.png"
+        figure = figure_of(record, embedded, file, partial(draw, least_down=math.inf))
         figures.append(Section("figures", "By layer", figure))
     return [*figures, table_section(sheet, anchors(sheet))]

@@ -1,7 +1,8 @@
-"""The figures of `summary`: the memory of a training step."""
+"""The figures of `summary`: the graph of the model, and the memory of a training step."""
 
 from typing import Any
 
+from modelscope_cli.commands.summary.graph import draw_graph
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.summary import SummaryRecord
 from modelscope_cli.report.canvas import ABOVE, ACCENT, GREEN, LINE, new_figure, tidy
@@ -36,4 +37,4 @@ def draw_memory(record: SummaryRecord) -> Any:
 
 
 # The figures of `record.plot()`; the first is the default.
-FIGURES = {"memory": draw_memory}
+FIGURES = {"graph": draw_graph, "memory": draw_memory}

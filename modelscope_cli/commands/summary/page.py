@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from modelscope_cli.commands.summary.figures import draw_memory
-from modelscope_cli.commands.summary.graph import graph_section
+from modelscope_cli.commands.summary.graph import draw_graph, graph_in_words
 from modelscope_cli.commands.summary.table import HELP, training_facts, when_of
 from modelscope_cli.records.naming import label_of, parents_of
 from modelscope_cli.records.summary import SummaryRecord, TrainingMemory
@@ -16,7 +16,10 @@ from modelscope_cli.report.views import whole_sheet_of
 
 def sections(record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the graph and the memory of a training step if they were recorded, and the table with the totals."""
-    graph = [graph_section(record)] if record.flow is not None else []
+    graph = []
+    if record.flow is not None:
+        picture = figure_of(record, embedded, "graph.png", draw_graph, graph_in_words(record))
+        graph.append(Section("graph", "Graph", picture))
     memory = [_memory_section(record, record.training, embedded)] if record.training is not None else []
     sheet = whole_sheet_of(record)
     return [*memory, *graph, table_section(sheet, anchors(sheet))]

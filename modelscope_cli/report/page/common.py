@@ -189,6 +189,7 @@ _SHOWN = {
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
     "explanation": "Evidence by position",
+    "graph": "Every call of a layer in execution order; arcs are values that skip rows",
     "divergence": "The relative difference of B from A, by layer",
     **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
     **dict.fromkeys(("loss", "losses"), "The loss over the steps of the attack"),
@@ -200,9 +201,11 @@ _SHOWN = {
 }
 
 
-def figure_of(record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any]) -> Html:
+def figure_of(
+    record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any], alt: str = ""
+) -> Html:
     """Return a figure from the folder of the result, else drawn now."""
-    alt, caption = _alt(record, file), _words(file)
+    alt, caption = alt or _alt(record, file), _words(file)
     from_folder = embedded.figure(file, alt, caption, is_chart=True)
     return from_folder or embedded.drawn(to_png(draw(record)), alt, caption, is_chart=True) or NOTHING
 
