@@ -17,8 +17,9 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the figure of the rows in order, which is wide and not tall as the table names them, and every row."""
     sheet = diff_sheet(record, show_all=True)
     figures = []
-    with suppress(UsageError):  # nothing to draw
-        file = "divergence.png" if record.figures is None else "values.png"
-        figure = figure_of(record, embedded, file, partial(draw, least_down=math.inf))
-        figures.append(Section("figures", "By layer", figure))
+    file = "divergence.png" if record.figures is None else "values.png"
+    if record.figures is not None or any(row.rel_l2 for row in record.rows):
+        with suppress(UsageError):  # no number differs
+            figure = figure_of(record, embedded, file, partial(draw, least_down=math.inf))
+            figures.append(Section("figures", "By layer", figure))
     return [*figures, table_section(sheet, anchors(sheet))]

@@ -82,11 +82,11 @@ def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
 
 def draw(graph: ModelGraph, words: Words, shade: Shade) -> Any:
     """Return the picture as a figure."""
-    rows, ends = _places(graph.top)
+    rows, ends = places_of(graph.top)
     height = max(ends.values(), default=0) + 1
     cells = {item: _cells(item, depth, shade) for item, (_, depth) in rows.items()}
     columns = _columns(list(cells.values()))
-    arcs = _arcs(graph, {item: y for item, (y, _) in rows.items()})
+    arcs = arcs_of(graph, {item: y for item, (y, _) in rows.items()})
     right = columns[-1] + 1
     width = right + _LANE * (max((lane for *_, lane in arcs), default=0) + 2)
     lines = "\n".join(words.notes)
@@ -116,7 +116,7 @@ def draw(graph: ModelGraph, words: Words, shade: Shade) -> Any:
     return figure
 
 
-def _places(top: Item) -> tuple[dict[Item, tuple[int, int]], dict[Item, int]]:
+def places_of(top: Item) -> tuple[dict[Item, tuple[int, int]], dict[Item, int]]:
     """Return the row and the depth of every item, and the last row of every item."""
     rows: dict[Item, tuple[int, int]] = {}
     ends: dict[Item, int] = {}
@@ -153,7 +153,7 @@ def _columns(cells: Sequence[tuple[float, str, str, str, str, str]]) -> tuple[fl
     return after + _APART, kernel, shape, shape + shapes + _APART + values
 
 
-def _arcs(graph: ModelGraph, rows: dict[Item, int]) -> list[tuple[int, list[int], int]]:
+def arcs_of(graph: ModelGraph, rows: dict[Item, int]) -> list[tuple[int, list[int], int]]:
     """Return the source, the targets and the lane of the values that go further than to the next item.
 
     Arcs of one source share a lane; the shortest arcs have the first lanes.

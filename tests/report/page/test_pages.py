@@ -190,7 +190,7 @@ def test_numbers_of_two_results_are_in_one_notation(documents):
 def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
     for name in ("diff", "diff_run"):
         page = page_of(restore(documents[name]))
-        assert 'aria-label="Relative difference of B from A' in page
+        assert 'alt="The relative difference of B from A' in page
 
 
 def test_every_code_of_a_rule_is_a_link_to_its_explanation(documents):
@@ -252,17 +252,16 @@ def test_a_verdict_comes_first_and_links_to_its_rows(undrawn):
     ]
     page = page_of(restore(watch_document(names, findings=found)))
     assert page.index('id="verdict"') < page.index('id="steps"') < page.index('id="layers"')
+    assert "<img" in page[page.index('id="steps"') : page.index('id="layers"')]
     verdict = page[page.index('id="verdict"') : page.index('id="steps"')]
     assert verdict.index("MS705") < verdict.index('href="#layer-1"') < verdict.index("Consequences:")
     assert 'href="#layer-0"' in verdict
-    chart = page[page.index('id="steps"') : page.index('id="layers"')]
-    assert [chart.count(f'href="#finding-{n}"') for n in range(3)] == [1, 1, 1]
 
 
 ELEMENTS = {
     "html", "head", "meta", "link", "title", "style", "body", "a", "header", "h1", "h2", "h3", "p", "nav",
-    "main", "section", "div", "dl", "dt", "dd", "span", "ul", "li", "figure", "figcaption", "svg", "path",
-    "line", "text", "form", "label", "input", "output", "select", "option", "details", "summary", "code",
+    "main", "section", "div", "dl", "dt", "dd", "span", "ul", "li", "figure", "figcaption", "img",
+    "form", "label", "input", "output", "select", "option", "details", "summary", "code",
     "script", "table", "caption", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
 
