@@ -60,7 +60,7 @@ STANDARD_LIBRARY_ONLY = (
 )
 # Reads the values of tensors; all else in its room does without.
 WITH_TORCH = "checkpoints/tensors.py"
-HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
+HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy", "msgspec"}
 DRAWS = re.compile(
     r"commands/\w+/figures\.py"
     r"|report/(canvas|layer_axis|training_figures|training_panels"

@@ -34,9 +34,9 @@ class CopyGroup:
 class Spread:
     """Smallest, median and largest value over the images; None without images."""
 
-    least: float
-    median: float
-    most: float
+    least: int | float
+    median: int | float
+    most: int | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class Finding(Row):
     rule: Annotated[str, words(rank=3)]
     severity: Annotated[str, words()]
     layer: Annotated[str | None, words(rank=0)]
-    value: Annotated[float | None, hidden()]
-    threshold: Annotated[float | str | None, hidden()]
+    value: Annotated[int | float | None, hidden()]
+    threshold: Annotated[int | float | str | None, hidden()]
     message: Annotated[str, words("what was seen", rank=0, wraps=True)]
     hint: Annotated[str, words(is_shown=False, wraps=True)]
     known: Annotated[bool, hidden()] = False
@@ -175,7 +175,7 @@ class RuleText(Row):
     name: Annotated[str, words(rank=0)]
     severity: Annotated[str, words(rank=2)]
     sentence: Annotated[str, words("fires when", wraps=True)]
-    threshold: Annotated[float | str | None, column(rank=3)]
+    threshold: Annotated[int | float | str | None, column(rank=3)]
     measure: Annotated[str, words("of what", rank=4, wraps=True)]
     source: Annotated[str, words("where the threshold comes from", rank=5, wraps=True)]
     hint: Annotated[str, words(is_shown=False, wraps=True)]

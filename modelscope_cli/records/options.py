@@ -252,7 +252,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, frames, fingerprint FILE"),
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, frames"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -431,7 +431,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "diff": {
         ARGUMENTS: {
-            "a": Option("A", kind="text", help="A model, a checkpoint file or a fingerprint.", shown=""),
+            "a": Option("A", kind="text", help="A model, a checkpoint file, or a saved result.", shown=""),
             "b": Option("B", kind="text", help="A second one; without it, A with the settings of --b-..."),
             "images": _IMAGES,
         },
@@ -440,8 +440,8 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "T",
                 "-t",
                 least=0,
-                shown="0 for tensors; for activations assert_close's tolerance for the less precise dtype: "
-                "1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
+                shown="0 for tensors and results, the rounding of the dtype for statistics, and for activations "
+                "that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
             **_options("plot FILE, rank_layers"),
         },
@@ -454,7 +454,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },
-    "report": {ARGUMENTS: _options("a RESULT, b OTHER"), OPTIONS: _options("large")},
+    "report": {ARGUMENTS: _options("result RESULT"), OPTIONS: _options("large")},
     "weights": {
         ARGUMENTS: _options("file FILE"),
         OPTIONS: {

@@ -123,10 +123,6 @@ class Safety:
             return self.rank == DANGEROUS or bool(self.calls)
         return fail_on in RANKS and RANKS.index(self.rank) >= RANKS.index(fail_on)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists and strings."""
-        return dict(to_plain(self))
-
 
 @dataclass(frozen=True, slots=True)
 class ScanRecord(Listing):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import UsageError
-from modelscope_cli.records.diff import DiffRecord
+from modelscope_cli.commands.diff.table import largest_by_name
+from modelscope_cli.records.diff import DiffRecord, first_divergence
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
 from modelscope_cli.report.layer_axis import MOST_ACROSS, layer_names, layer_panels, parameter_names
 
@@ -16,13 +16,14 @@ _FAINT = "#9fb3cf"
 def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
     """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR on the right.
 
-    Bit-equal rows are on the lower edge.
+    Bit-equal rows are on the lower edge. Of two saved results it is the number of each layer that differs most.
 
     Args:
         least_down: see `layer_panels`.
     """
-    rows = record.rows
-    names_of = layer_names if record.layers is not None else parameter_names
+    rows = record.rows if record.figures is None else largest_by_name(record.figures)
+    differs = [bool(row.differing or row.rel_l2) for row in rows]
+    names_of = parameter_names if record.tensors is not None else layer_names
     figure, (panel,) = layer_panels(
         _title(record), [names_of(row.label for row in rows)], [1], 5.4, legend_lines=3, least_down=least_down
     )
@@ -31,14 +32,16 @@ def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> 
     panel.scale("log")
     panel.limits(floor, top)
     heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
-    joined = [height if row.differing else math.nan for row, height in zip(rows, heights, strict=True)]
+    joined = [height if is_so else math.nan for is_so, height in zip(differs, heights, strict=True)]
     panel.plot(range(len(rows)), joined, "-", lw=1.0, color=_FAINT, zorder=1)
     looks = (
         ("beyond the tolerance", "o", LINE, LINE),
         ("within the tolerance", "o", LINE, "white"),
         ("bit-identical", "s", _FAINT, "white"),
     )
-    kinds = [0 if row.differing and row.status != "same" else 1 if row.differing else 2 for row in rows]
+    kinds = [
+        2 if not is_so else 1 if row.status == "same" else 0 for row, is_so in zip(rows, differs, strict=True)
+    ]
     for kind, (name, marker, edge, face) in enumerate(looks):
         places = [x for x, row in enumerate(rows) if kinds[x] == kind and row.rel_l2 is not None]
         points = [heights[x] for x in places]
@@ -50,13 +53,14 @@ def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> 
     if apart:
         words = "added, removed, reshaped"
         panel.plot(apart, [floor] * len(apart), "x", ms=5, color=ACCENT, label=words, clip_on=False)
-    first = next((x for x, row in enumerate(rows) if row.label == record.first_divergence), None)
-    if first is not None and record.layers is not None:
+    first = next((x for x, row in enumerate(rows) if row.label == first_divergence(tuple(rows))), None)
+    if first is not None and record.tensors is None:
         panel.mark(first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
-    panel.say("relative L2, |a - b| / |a|")
+    panel.say("relative L2, |a - b| / |a|" if record.figures is None else "largest relative difference")
     panel.grid()
     panel.legend(ncols=5)
-    panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
+    if record.figures is None:
+        panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
     return figure
 
 
@@ -80,39 +84,5 @@ def _title(record: DiffRecord) -> str:
     return f"A: {texts[0]}\nB: {texts[1]}"
 
 
-def draw_values(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
-    """Draw every number that differs between two saved results, A and B over their rows."""
-    rows = record.figures or ()
-    names = list(dict.fromkeys(row.name for row in rows))
-    values = {(row.name, row.figure): (row.a, row.b) for row in rows}
-    pairs = {
-        figure: [values.get((name, figure), (None, None)) for name in names]
-        for figure in dict.fromkeys(row.figure for row in rows if row.figure)
-    }
-    drawn = {figure: both for figure, both in pairs.items() if any(a != b for a, b in both)}
-    if not drawn:
-        raise UsageError("no number differs in both results", "record.to_rows()")
-    places = range(len(names))
-    title = _title(record)
-    height = 1.6 + 1.5 * len(drawn)
-    figure, panels = layer_panels(
-        title, [layer_names(names)], [1] * len(drawn), height, least_down=least_down
-    )
-    for panel, (name, both) in zip(panels, drawn.items(), strict=True):
-        for side, colour, style in ((0, LINE, "o-"), (1, ACCENT, "x--")):
-            numbers = [math.nan if (value := pair[side]) is None else value for pair in both]
-            panel.plot(places, numbers, style, ms=3, lw=1.0, color=colour, label="AB"[side])
-        panel.say(name.replace("_", " "))
-        panel.grid()
-    panels[0].legend(ncols=2)
-    return figure
-
-
-def draw(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
-    """Draw how far B is from A, or the numbers of two saved results. `least_down`: see `layer_panels`."""
-    draws = draw_divergence if record.figures is None else draw_values
-    return draws(record, least_down)
-
-
 # The figures of `record.plot()`; the first is the default.
-FIGURES = {"divergence": draw}
+FIGURES = {"divergence": draw_divergence}

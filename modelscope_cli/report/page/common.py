@@ -194,7 +194,6 @@ _SHOWN = {
     **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
     **dict.fromkeys(("loss", "losses"), "The loss over the steps of the attack"),
     "memory": "The memory of a training step while each layer runs",
-    "values": "The numbers of A and of B, row by row",
     **dict.fromkeys(("lr", "range test"), "The loss over the learning rate"),
     "reliability": "Accuracy by confidence",
     "worst": "The wrong predictions with the highest scores",

@@ -18,15 +18,14 @@ def table(
     caption: str,
     *,
     anchor: Callable[[Any], str | None] = lambda row: None,
-    series: Callable[[Any], int | str | None] = lambda row: None,
+    series: Callable[[Any], int | None] = lambda row: None,
 ) -> Html:
     """Return a table that the page's script can sort and filter.
 
     Args:
         name: its anchor on the page.
         anchor: returns the anchor of a row.
-        series: returns the index of a row's details in the page's data, shown when the row is opened; for two
-            results both indices, separated by a comma.
+        series: returns the index of a row's details in the page's data, shown when the row is opened.
     """
     columns, texts = _with_content(sheet)
     titles = [(column.title or column.key, "n" if column.is_number else None) for column in columns]

@@ -5,19 +5,19 @@ import hashlib
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from made_trainings import HOSTILE, finding, watch_document
 from samples_of_results import LINES
 
+import modelscope_cli as ms
+from modelscope_cli.analysis.comparison.results import pair_rows
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.documents import restore
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.report.page import html as page_file
 from modelscope_cli.report.page.common import kind_of
-from modelscope_cli.report.page.comparison import compare_page, pair_rows, paired
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
 from modelscope_cli.report.views import whole_sheet_of
@@ -144,47 +144,24 @@ def test_the_worst_verdict_of_a_study_is_that_of_all(documents):
     assert kind_of(replace(record, trainings=(sound, unknown))) == "warning"
 
 
-def test_two_trainings_have_their_losses_on_one_axis(documents, undrawn):
-    records = [restore(documents[name]) for name in ("train", "train")]
-    page = compare_page(*records, (Path("old/report.json"), Path("new.json")))
-    assert ">A: old<" in page
-    assert ">B: new<" in page
-    assert 'aria-label="Loss. A: ' in page
-    assert 'aria-label="Learning rate. A: ' in page
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_any_result_can_be_compared_with_itself(name, documents, undrawn):
-    record = restore(documents[name])
-    page = Parsed(compare_page(record, record, (Path("a.json"), Path("b.json"))))
-    assert "How they were made" in page.words
-
-
-def test_two_results_of_a_model_have_a_chart_of_every_figure_they_differ_in(documents):
+def test_two_results_of_a_model_have_a_chart_that_marks_the_first_layer_that_differs(documents):
     record = restore(documents["stats"])
     far = replace(record.layers[5], mean=record.layers[5].mean + 1000.0)
     other = replace(record, layers=(*record.layers[:5], far, *record.layers[7:]))
-    page = compare_page(record, other, (Path("a.json"), Path("b.json")))
-    charts = re.findall('<svg class="chart"[^>]*aria-label="([^"]*)"', page)
-    assert [label.split(",")[0].split(".")[0] for label in charts] == ["mean"]
-    assert '<a href="#row-5" class="flag">' in page
-    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("By layer") == 0
+    diff = ms.diff(record, other)
+    page = page_of(diff)
+    place = [row.label for row in diff.figures].index(f"{label_of(far)} mean")
+    assert f'<a href="#row-{place}" class="flag">' in page
+    assert page_of(ms.diff(record, record)).count("By layer") == 0
 
 
-def test_rows_that_only_one_has_stand_where_it_has_them(documents):
+def test_rows_are_paired_by_label_and_those_of_b_alone_come_last(documents):
     record = restore(documents["stats"])
     rows = record.layers
     sheets = [whole_sheet_of(replace(record, layers=some)) for some in ((*rows[:3], *rows[5:]), rows[1:])]
-    assert [pair.label for pair in pair_rows(*sheets)] == [label_of(row) for row in rows]
-    assert [pair.a is None for pair in pair_rows(*sheets)][:6] == [False, False, False, True, True, False]
-
-
-def test_numbers_of_two_results_are_in_one_notation(documents):
-    record = restore(documents["stats"])
-    far = tuple(replace(row, mean=row.mean * 1e6) for row in record.layers)
-    both = paired(whole_sheet_of(record), whole_sheet_of(replace(record, layers=far)))
-    a, b = (next(c for c in both.columns if c.key == f"mean_{side}").cells(both.rows) for side in "ab")
-    assert len({"e" in cell for cell in (*a, *b) if cell not in ("", "0")}) == 1
+    labels = [label_of(row) for row in (*rows[:3], *rows[5:], *rows[3:5])]
+    assert [pair.label for pair in pair_rows(*sheets)] == labels
+    assert [pair.a is None for pair in pair_rows(*sheets)][-3:] == [False, True, True]
 
 
 def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
