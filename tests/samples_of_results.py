@@ -19,7 +19,7 @@ LINES = {
     "diff": f"diff {SAMPLES}/tiny_resnet.safetensors {SAMPLES}/sick.safetensors",
     "diff_run": f"diff {SAMPLES}/tiny_resnet.py:TinyResNet {STAR} -c {SAMPLES}/tiny_resnet.safetensors "
     "--size 32 --b-dtype bfloat16",
-    "explain": f"explain {STAR} {TINY} --method hirescam --size 32 --batch 64 --no-receipt",
+    "explain": f"explain {STAR} {TINY} --method hirescam --size 32 --batch 64 --receipt none",
     "featuremaps": f"featuremaps {STAR} {TINY} -l conv --size 32",
     "grads": f"grads {STAR} {TINY} --mode train --clip 1 --no-save --size 32",
     "lrfind": f"lrfind -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 12 --pictures 40 --size 16 --batch 4",

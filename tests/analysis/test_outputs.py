@@ -298,7 +298,7 @@ def test_images_are_compared_with_texts(tmp_path, monkeypatch):
     torch.manual_seed(0)
     net, x = TwoTowers(), numbers(1, 3, 8, 8)
     Image.new("RGB", (8, 8), (200, 30, 90)).save(tmp_path / "a.png")
-    record = ms.predict(net, tmp_path / "a.png", labels=["cat", "owl"], size=8, normalize=False)
+    record = ms.predict(net, tmp_path / "a.png", labels=["cat", "owl"], size=8, mean=0, std=1)
     seen = torch.tensor([200, 30, 90]).view(1, 3, 1, 1).expand(1, 3, 8, 8) / 255
     text = tokenizer(4)(["cat", "owl"])
     with torch.no_grad():

@@ -398,7 +398,7 @@ def test_depth_maps_are_judged_as_their_definitions_say(tmp_path: Path) -> None:
         expected.append((np.mean(np.abs(gap) / wanted), np.sqrt(np.mean(gap**2)), np.mean(ratio < 1.25)))
     (tmp_path / "truth.csv").write_text("\n".join(rows))
     files = [tmp_path / f"{n}.png" for n in range(3)]
-    record = ms.predict(Deep(), files, truth=tmp_path / "truth.csv", size=24, normalize=False, batch=2)
+    record = ms.predict(Deep(), files, truth=tmp_path / "truth.csv", size=24, mean=0, std=1, batch=2)
     report = record.truth
     assert report is not None
     assert (record.output, report.kind, report.images) == ("depth", "depth", 3)

@@ -48,7 +48,7 @@ USUAL = {
     **dict.fromkeys(("stats", "featuremaps", "grads", "predict", "ablate"), "{STAR} " + _SMALL),
     "prune": "{STAR} " + _SMALL + " --sweep 0.5",
     "attack": "{STAR} " + _SMALL,
-    "explain": "{STAR} " + _SMALL + " --method hirescam --no-receipt",
+    "explain": "{STAR} " + _SMALL + " --method hirescam --receipt none",
     **dict.fromkeys(("train", "lrfind"), _SMALL_SET),
     "check": "{TINY} --weights none --input-shape 2,3,16,16",
     "diff": "{SICK} {HEALTHY}",

@@ -242,7 +242,6 @@ TABLE = [
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "did you mean sgd"),
     (LEARN, "<tiny> --init he", 2, "'he' is not a value of --init", "try default, kaiming-normal"),
-    (LEARN, "<tiny> --columns lable", 2, "unknown column 'lable'", "--columns "),
     (LEARN, "<tiny> {bad}/missing", 4, "'{bad}/missing' does not exist", "ls {bad}"),
     (LEARN, "<tiny> {dot}", 4, "'{dot}' is a file, not a folder", "ls {bad}"),
     (LEARN, "<tiny> {bad}/two", 4, "'{bad}/two' holds no folders", "ls {bad}/two"),

@@ -136,7 +136,7 @@ def dead(value, **more):
 
 
 SELECTED = '[tool.modelscope]\nselect = ["MS3", "MS6"]\n'
-DARK = "check net.py:Log black --no-normalize -c sound.safetensors"
+DARK = "check net.py:Log black --mean 0 --std 1 -c sound.safetensors"
 
 CASES = {
     # What is judged says nothing of the model.

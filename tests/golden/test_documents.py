@@ -203,9 +203,7 @@ def test_exit_codes(typed, request):
 
 def test_every_option_is_in_a_line():
     helped = (HERE / "documents" / "help.txt").read_text(encoding="utf-8")
-    shared = (
-        "json format html all columns sort top output verbose quiet debug force offline weights checkpoint"
-    )
+    shared = "json format html all columns sort top output verbose quiet debug force weights checkpoint"
     letters = {"-d": "device", "-b": "batch", "-l": "layer", "-t": "target", "-m": "module", "-e": "epsilon"}
     missing = []
     for part in re.split(r"^\$ ", helped, flags=re.M)[1:]:

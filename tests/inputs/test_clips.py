@@ -49,7 +49,7 @@ def levels(x: Tensor) -> list[int]:
 
 def test_pages_are_the_frames_of_a_clip(animation: Path) -> None:
     model = Seen()
-    record = ms.stats(model, animation, size=24, normalize=False)
+    record = ms.stats(model, animation, size=24, mean=0, std=1)
     assert record.run.input.shape == ((1, 3, 16, 24, 24),)
     assert levels(SEEN[-1]) == [10 * round(n * 19 / 15) for n in range(16)]
 
@@ -58,13 +58,13 @@ def test_a_folder_of_frames_is_a_clip(tmp_path: Path) -> None:
     for n in range(16):
         gray(10 * n).save(tmp_path / f"{n:02}.png")
     model = Seen()
-    ms.predict(model, tmp_path, size=24, normalize=False)
+    ms.predict(model, tmp_path, size=24, mean=0, std=1)
     assert levels(SEEN[-1]) == [10 * n for n in range(16)]
 
 
 def test_all_slices_of_a_volume_count(animation: Path) -> None:
     model = Seen(channels=1)
-    ms.stats(model, animation, size=24, normalize=False)
+    ms.stats(model, animation, size=24, mean=0, std=1)
     assert levels(SEEN[-1]) == [10 * n for n in range(20)]
 
 

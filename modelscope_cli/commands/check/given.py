@@ -52,7 +52,7 @@ def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
     has_model = call["model"] is not None or settings.model is not None
     if not (call["against"] or is_selected or (words and not has_model and is_data_set(words[0]))):
         return []
-    of_models = {*SHARED["Model"], *SHARED["Input"], "out", "resume"} - {"offline"}
+    of_models = {*SHARED["Model"], *SHARED["Input"], "out", "resume"}
     for name in (name for name in call.changed if name in of_models):
         option = flags("check", name, call[name])
         raise UsageError(f"'{option}' is for models, but a data set is checked here", f"leave out {option}")

@@ -64,7 +64,7 @@ def make_report(
     result: str | PathLike[str],
     *,
     html: str | PathLike[str] | None = None,
-    large: bool = False,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> ReportRecord:
     """Make one self-contained page of a saved result.
@@ -74,7 +74,7 @@ def make_report(
             of such folders gives an index that leads to their pages, which are made where they are missing.
         html: where the page is written; None for `report.html` in the folder of the result, `index.html` in a
             folder of results.
-        large: also write pages above 25 MB.
+        force: also write pages above 25 MB.
 
     Raises:
         UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).
@@ -82,7 +82,7 @@ def make_report(
     """
     left_out: list[str] = []
     try:
-        pages = tuple(_pages(Path(result), html, large, progress or SILENT, left_out))
+        pages = tuple(_pages(Path(result), html, force, progress or SILENT, left_out))
     except UsageError as error:
         if not invocation().argv:
             error.speak_python()
@@ -93,26 +93,26 @@ def make_report(
 def _pages(
     path: Path,
     html: str | PathLike[str] | None,
-    large: bool,
+    force: bool,
     progress: Progress,
     left_out: list[str],
 ) -> Iterator[Page]:
     """Make the pages; append to `left_out` the errors of results that are missing in an index."""
     if path.is_dir() and in_folder(path) is None and (folders := _results_in(path)):
         target = _checked(Path(html) if html is not None else path / INDEX)
-        pages = _pages_in(folders, large, progress, left_out)
-        yield _written(index_page(path, target, pages, left_out), target, large, progress, "index", "")
+        pages = _pages_in(folders, force, progress, left_out)
+        yield _written(index_page(path, target, pages, left_out), target, force, progress, "index", "")
         yield from pages
     else:
         file = result_file(path)
         target = _checked(Path(html) if html is not None else file.with_suffix(".html"))
-        yield _one(read(file), file, target, large, progress)
+        yield _one(read(file), file, target, force, progress)
 
 
-def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progress) -> Page:
+def _one(record: Shown, file: Path, target: Path, force: bool, progress: Progress) -> Page:
     """Make the page of a result; its folder is the only source of its images, whatever the file says."""
     text = page_of(record, file.parent)
-    return _written(text, target, large, progress, record.command, _model(record), views.answer_of(record))
+    return _written(text, target, force, progress, record.command, _model(record), views.answer_of(record))
 
 
 def _results_in(folder: Path) -> list[Path]:
@@ -122,13 +122,13 @@ def _results_in(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: natural_key(path.name))
 
 
-def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:
+def _pages_in(folders: Sequence[Path], force: bool, progress: Progress, left_out: list[str]) -> list[Page]:
     """Return the pages of all readable results; append the errors of the others to `left_out`."""
     pages: list[Page] = []
     first: CannotRunError | None = None
     for folder in folders:
         try:
-            pages.append(_page_in(folder, large, progress))
+            pages.append(_page_in(folder, force, progress))
         except CannotRunError as error:
             first = first or error
             left_out.append(error.message)
@@ -138,13 +138,13 @@ def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out
     return pages
 
 
-def _page_in(folder: Path, large: bool, progress: Progress) -> Page:
+def _page_in(folder: Path, force: bool, progress: Progress) -> Page:
     """Return the page of a result, making it if there is none."""
     page = folder / PAGE
     record = read(folder)
     if page.is_file():
         return Page(str(page), page.stat().st_size, record.command, _model(record), views.answer_of(record))
-    return _one(record, folder / DOCUMENT, page, large, progress)
+    return _one(record, folder / DOCUMENT, page, force, progress)
 
 
 def _checked(target: Path) -> Path:
@@ -154,9 +154,9 @@ def _checked(target: Path) -> Path:
 
 
 def _written(
-    text: str, target: Path, large: bool, progress: Progress, command: str, model: str, verdict: str = ""
+    text: str, target: Path, force: bool, progress: Progress, command: str, model: str, verdict: str = ""
 ) -> Page:
-    note = save_page(text, target, large=large)
+    note = save_page(text, target, is_forced=force)
     if note:
         progress.note(note)
     progress.note(f"wrote {target}")
