@@ -279,8 +279,7 @@ def _draw_heats(training: Trained, curves: TrainingCurves, title: str, more: flo
 
 def _limit_steps(panels: Sequence[Any], training: Trained, curves: TrainingCurves) -> None:
     """Give panels the same axis of steps, with every step that was recorded."""
-    lines = (*curves.loss, *curves.validation, *curves.accuracy)
-    of_curves = {step for line in lines for step in line.step}
+    of_curves = {step for line in (*curves.loss, *curves.validation) for step in line.step}
     edges = _edges(sorted(of_curves.union(all_steps(training.layers))))
     for axes in panels:
         axes.set_xlim(edges[0], edges[-1])

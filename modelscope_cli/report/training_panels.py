@@ -18,6 +18,7 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import SHARES
 
+_LARGEST = 1e300
 Row = WatchedLayer | WatchedParameter
 Trained = WatchRecord | Training
 NUMBERS = {
@@ -97,8 +98,11 @@ def _lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:
 
 
 def floats(values: Sequence[float | None]) -> list[float]:
-    """Return a series for matplotlib, with NaN for missing numbers."""
-    return [math.nan if value is None else value for value in values]
+    """Return a series for matplotlib: NaN for missing numbers, and no number so large that an axis overflows."""
+    return [
+        max(min(value, _LARGEST), -_LARGEST) if value is not None and math.isfinite(value) else math.nan
+        for value in values
+    ]
 
 
 def all_steps(rows: Sequence[Row]) -> list[int]:
