@@ -73,10 +73,7 @@ def draw() -> None:
 
 
 def _keep(picture: Path, target: Path) -> None:
-    """Save a picture no wider than a page, in as many colours as it takes; of lines and letters as it is."""
-    if picture.suffix == ".svg":
-        target.write_bytes(picture.read_bytes())
-        return
+    """Save a picture no wider than a page, in as many colours as it takes."""
     image = Image.open(picture).convert("RGB")
     image.thumbnail((_WIDEST, 2000), Image.Resampling.LANCZOS)
     image.quantize(_COLOURS, Image.Quantize.FASTOCTREE).save(target, optimize=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are shrunk
 _EAGER = 8  # images decoded at once, so that one who prints or captures the page sees them
-_WIDE = 900  # pixels from which a small screen scrolls an image, so that its text is legible
+_WIDE = 700  # pixels from which a small screen scrolls an image, so that its text is legible
 
 
 class EmbeddedImages:
