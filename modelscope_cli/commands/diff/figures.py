@@ -1,12 +1,12 @@
 """The figure of `diff`."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.commands.diff.table import largest_by_name
-from modelscope_cli.records.diff import DiffRecord, first_divergence
+from modelscope_cli.records.diff import Difference, DiffRecord, first_divergence
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
 from modelscope_cli.report.layer_axis import MOST_ACROSS, layer_names, layer_panels, parameter_names
 
@@ -21,7 +21,10 @@ def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> 
     Args:
         least_down: see `layer_panels`.
     """
-    rows = record.rows if record.figures is None else largest_by_name(record.figures)
+    rows: Sequence[Difference] = record.rows
+    if record.figures is not None:
+        by_name = itertools.groupby(record.figures, key=lambda row: row.name)
+        rows = [max(some, key=lambda row: row.rel_l2 or 0.0) for _, some in by_name]
     differs = [bool(row.differing or row.rel_l2) for row in rows]
     names_of = parameter_names if record.tensors is not None else layer_names
     figure, (panel,) = layer_panels(

@@ -1,9 +1,8 @@
 """The columns of `diff`."""
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from modelscope_cli.records.diff import (
@@ -25,7 +24,7 @@ WHOLE = {"show_all": True}  # also equal rows
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
     """Return the rows that differ, even within the tolerance; with `show_all` also bit-equal ones.
 
-    Of results, only the number of each row that differs most beyond the tolerance, unless `show_all`.
+    Of results, only the first number of each row that differs beyond the tolerance, unless `show_all`.
     """
     has_order = record.tensors is None  # the tensors of a file have none
     return Sheet(
@@ -42,13 +41,11 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 def _rows_shown(record: DiffRecord) -> tuple[Difference, ...]:
     if record.figures is None:
         return tuple(row for row in record.rows if row.differing or row.status not in ("same", "not tested"))
-    return largest_by_name(row for row in record.figures if row.status != "same")
-
-
-def largest_by_name(rows: Iterable[FigureDifference]) -> tuple[FigureDifference, ...]:
-    """Return of each row of two results the number that differs most."""
-    by_name = itertools.groupby(rows, key=lambda row: row.name)
-    return tuple(max(some, key=lambda row: row.rel_l2 or 0.0) for _, some in by_name)
+    first: dict[str, FigureDifference] = {}
+    for row in record.figures:
+        if row.status != "same":
+            first.setdefault(row.name, row)
+    return tuple(first.values())
 
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
