@@ -239,7 +239,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         OPTIONS: {
             **_options("depth N >=0, freeze PATTERN"),
-            "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
+            "graph": Option(
+                "FILE", help="Also save the graph of the model (.svg, .png, .pdf, .dot, .mmd).", kind="path"
+            ),
             "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
         "Training step": _options("train, optimizer NAME, amp bfloat16|float16, fit BYTES"),

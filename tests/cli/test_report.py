@@ -208,7 +208,7 @@ def test_diff_compares_two_pages_number_by_number(watched, capsys):
     assert (row["a"], row["b"], row["status"]) == (old, new, "changed")
     assert row["rel_l2"] == pytest.approx(abs(old - new) / old)
     assert typed("diff old.html new.html --tolerance 1e9 --html diff.html -q") == 0
-    assert 'aria-label="Relative difference of B from A' in Path("diff.html").read_text(encoding="utf-8")
+    assert 'alt="The relative difference of B from A' in Path("diff.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

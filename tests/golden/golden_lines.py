@@ -22,7 +22,7 @@ LINES = {
     "summary_tiny_columns": "summary demo/tiny_resnet.py:TinyResNet --columns name,type,params,macs --sort params --top 5",
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
-    "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
+    "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
     "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
@@ -239,7 +239,7 @@ IN_PYTHON = {
         "rules",
         "stats_tiny",
         "stats_tiny_blocks",
-        "summary_tiny_graph_html",
+        "summary_tiny_graph_text",
     ),
     *("train_tiny", "watch_short", "weights", "weights_scan"),
 }

@@ -88,7 +88,6 @@ def test_the_end_of_a_long_name_can_be_seen(shown):
     assert browser.run(f"{cell}.textContent") == names[0]
     for one in (cell, f"{cell}.firstChild"):
         assert browser.run(f"{one}.scrollWidth <= {one}.offsetWidth")
-    assert all(len(text) < 50 for text in texts(browser, ".tree a, .tree summary"))
 
 
 @pytest.mark.parametrize("half", [0, 1])
@@ -99,7 +98,9 @@ def test_hostile_names_stay_text(half, shown):
     assert browser.requests() == []
     shown_names = browser.run(f"[...{LAYERS}].map((row) => row.cells[0].textContent)")
     assert shown_names == [plain(name) for name in names]
-    assert browser.run("document.querySelectorAll('main img, main b, main script, svg[onload]').length") == 0
+    # The one image is the figure.
+    assert browser.run("document.querySelectorAll('main img').length") == 1
+    assert browser.run("document.querySelectorAll('main b, main script, svg[onload]').length") == 0
     assert browser.run("document.documentElement.scrollWidth") <= 1440
     browser.run(f"[...{LAYERS}].forEach((row) => row.querySelector('button').click())")
     browser.run("new Promise((done) => setTimeout(done, 300))")
@@ -200,18 +201,6 @@ def test_a_row_that_a_link_leads_to_is_not_under_the_heading(shown):
     top = browser.run("document.getElementById('layer-60').getBoundingClientRect().top")
     heading = "document.querySelector('#layer-rows thead th').getBoundingClientRect().bottom"
     assert browser.run(heading) <= top < 900
-
-
-def test_the_tree_is_coloured_by_what_is_chosen(shown):
-    document = watch_document()
-    browser = shown(document)
-    chosen = "document.querySelector('select.shade')"
-    zeros = texts(browser, ".chip")
-    browser.run(f"{chosen}.value = 1; {chosen}.dispatchEvent(new Event('change'))")
-    assert texts(browser, ".chip") != zeros
-    assert [float(text) for text in texts(browser, ".chip")] == pytest.approx(
-        [layer["series"]["std"][-1] for layer in document["layers"]], rel=1e-3
-    )
 
 
 def test_before_and_after_are_compared_by_a_slider(shown, documents):
@@ -332,21 +321,3 @@ def test_a_page_prints(shown):
     pdf = browser.pdf()
     assert pdf.startswith(b"%PDF")
     assert pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") + pdf.count(b"/Type /Page ") >= 2
-
-
-def test_the_graph_is_coloured_by_what_is_chosen(shown, documents):
-    browser = shown(documents["summary"])
-    assert browser.requests() == []
-    assert browser.complaints() == []
-    before = texts(browser, "svg.graph g[data-shades] .words")
-    browser.run(
-        "(() => { const one = document.querySelector('select.shade'); one.value = 1;"
-        " one.dispatchEvent(new Event('change')); })()"
-    )
-    after = texts(browser, "svg.graph g[data-shades] .words")
-    assert len(after) == len(before)
-    assert before[0].startswith("MACs of a call: ")
-    assert after[0].startswith("parameters of a call: ")
-    assert "9,216" in after
-    assert browser.run("document.querySelectorAll('svg.graph rect.chip.h8').length") >= 1
-    assert browser.complaints() == []

@@ -83,7 +83,7 @@
 
   for (const table of all("table.rows")) {
     all("thead th", table).forEach((heading, column) => {
-      if (!heading.textContent || rowsOf(table).some((row) => row.cells[column]?.querySelector("svg"))) return;
+      if (!heading.textContent) return;
       const button = make("button", { type: "button", textContent: heading.textContent });
       button.addEventListener("click", () => sort(table, column, heading));
       heading.replaceChildren(button);
@@ -102,18 +102,6 @@
     input.addEventListener("input", () => filter(input.dataset.for));
   }
 
-  // ---- the tree, and the graph ------------------------------------------------------------------------------------------------
-  for (const chooser of all("select.shade")) {
-    const leaves = all("[data-shades]", chooser.closest("section"));
-    chooser.addEventListener("change", () => {
-      for (const leaf of leaves) {
-        const [, level, words] = /^(\d+),(.*)$/.exec(leaf.dataset.shades.split(";")[Number(chooser.value)]);
-        const chip = leaf.querySelector(".chip");
-        chip?.setAttribute("class", `chip h${level}`);
-        (leaf.querySelector(".words") ?? chip).textContent = words;
-      }
-    });
-  }
   // A link to a row that is filtered away shows it again.
   addEventListener("hashchange", () => {
     const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
