@@ -41,7 +41,6 @@ _RECORDS = {
     "stats": ("modelscope_cli.records.stats", "StatsRecord"),
     "summary": ("modelscope_cli.records.summary", "SummaryRecord"),
     "train": ("modelscope_cli.records.train", "TrainRecord"),
-    "verify": ("modelscope_cli.records.certificate", "VerifyRecord"),
     "watch": ("modelscope_cli.records.watch", "WatchRecord"),
     "weights": ("modelscope_cli.records.weights", "WeightsRecord"),
     "weights-scan": ("modelscope_cli.records.weights", "ScanRecord"),

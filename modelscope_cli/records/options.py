@@ -66,7 +66,7 @@ _NAME = (
 )
 _COLOR = f"Column that colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
-_PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
+_PICTURES = "Images: files, folders, globs, @list.txt, '-'"
 
 
 def _options(text: str) -> dict[str, Option]:
@@ -125,8 +125,8 @@ _DATA = Option(
 )
 _BLOCKS = Option(
     "DIR",
-    help="Folder for the report and, for several batches of image files, every finished block, for --resume "
-    "and modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
+    help="Folder for the report and, for several batches of image files, every finished block, for "
+    "--resume. Blocks are computed with one thread; torchrun uses all cores.",
 )
 _SUBJECT = {"first": _MODEL, "images": _IMAGES}
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
@@ -249,7 +249,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, frames"),
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -421,10 +421,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Output": {"out": _BLOCKS, "format": _format(*CI_FORMATS, "junit")},
     },
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
-    "verify": {
-        ARGUMENTS: _options("result RESULT"),
-        OPTIONS: {"sample": Option("N", least=1), "seed": Option("N", least=0, most=LAST_SEED)},
-    },
     "diff": {
         ARGUMENTS: {
             "a": Option("A", kind="text", help="A model, a checkpoint file, or a saved result.", shown=""),

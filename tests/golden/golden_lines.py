@@ -55,7 +55,6 @@ LINES = {
     "stats_r18_bfloat16": f"stats {R18} {STAR} --dtype bfloat16 -l layer1 #jt",
     "stats_vit": f"stats {VIT} {HARB}",
     "stats_vit_attention": f"stats {VIT} {HARB} --table attention",
-    "stats_frames": "stats two_inputs.py:Volume -w none --input-shape 2,1,4,8,8 --frames",
     "stats_inputs": f"stats two_inputs.py:TwoInputs -w none --input image={STAR} --input side=1,5 --model-arg width=6 #jt",
     # featuremaps
     "featuremaps_tiny": f"featuremaps {TINY} {STAR} -l conv --max-channels 2 --out maps",
@@ -173,8 +172,7 @@ LINES = {
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
     "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b --html page.html",
     "diff_rank": f"diff {TINY} {STAR} --b-compile --b-hook zero@bn && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
-    # verify, report
-    "verify": f"stats {TINY} demo/shapes/star --batch 1 --out kept && verify kept --sample 2 --seed 1",
+    # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
     "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report . --force #jt",
     # weights, models
@@ -243,7 +241,7 @@ IN_PYTHON = {
         "stats_tiny_blocks",
         "summary_tiny_graph_text",
     ),
-    *("train_tiny", "verify", "watch_short", "weights", "weights_scan"),
+    *("train_tiny", "watch_short", "weights", "weights_scan"),
 }
 
 # Lines of which the exit code is kept; refusals whose message `tests/cli` or `tests/api` holds are not repeated here.
@@ -302,9 +300,6 @@ WRONG = [
     f"check {BARE} {STAR} --max-params 10 --select MS4",
     f"check {SICK} {STAR}",
     "check demo/shapes --max-params 3",
-    "verify",
-    "verify missing",
-    "verify demo",
     "diff demo/sick.safetensors",
     "diff demo/sick.safetensors demo/sick.safetensors",
     "diff demo/tiny_resnet.safetensors demo/sick.safetensors",

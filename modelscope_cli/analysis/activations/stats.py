@@ -18,11 +18,9 @@ from modelscope_cli.analysis.activations.observer import ActivationObserver, obs
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import shapes_of
-from modelscope_cli.inputs.decoding import frames_in
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import Model
@@ -183,7 +181,6 @@ def stats(
     plot: str | PathLike[str] | None = None,
     correlation: bool = False,
     attention: bool = False,
-    frames: bool = False,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
     columns: Sequence[str] | None = None,
@@ -203,7 +200,6 @@ def stats(
         plot: save one figure of all the distributions (.png .svg .pdf).
         correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
-        frames: one row for each frame of a clip, or slice of a volume, where an output has them.
         hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
@@ -234,17 +230,14 @@ def stats(
         "quantiles": quantiles_in(columns or ()),
         "channel_zeros": "channel_zeros" in (columns or ()),
     }
-    n_frames = _count_frames(subject) if frames else 0
     options = {
-        **({"frames": True} if frames else {}),
         "layer": as_patterns(layer),
         "exclude": as_patterns(exclude),
         "near_zero": near_zero,
     }
     alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
-    repeat = {**options, "columns": columns if plot is None else None}
     arguments: dict[str | int, ArgumentStats] = {}
-    with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
+    with blocks.begin(subject, {**options, "figures": figures, **more}, alone):
         activations = observe_activations(
             module,
             blocks.over,
@@ -256,7 +249,6 @@ def stats(
             family=subject.loaded.family,
             entering=arguments,
             n_batches=subject.inputs.n_batches,
-            n_frames=n_frames,
         )
     rows = to_rows(activations)
     heads = _attention(subject, selection, is_training) if attention else ()
@@ -275,7 +267,6 @@ def stats(
         batch_norm=batch_norms.rows() if batch_norms else (),
         inputs=tuple(map(to_input_row, arguments.values())),
         attention=heads,
-        certificate=blocks.certificate(),
     )
     with blocks.write() as stage:
         if stage is not None:
@@ -297,16 +288,6 @@ def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Seq
         "--hook counts its changes over all batches": bool(hook),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")
-
-
-def _count_frames(subject: Subject) -> int:
-    args = subject.first.args
-    dim, n_frames = frames_in(subject.loaded.module, subject.loaded.family, args)
-    if not dim:
-        shapes = ", ".join("x".join(map(str, shape)) for shape in shapes_of(args))
-        message = f"--frames needs one clip or volume of five dimensions, and the input is {shapes}"
-        raise UsageError(message, "leave out --frames")
-    return n_frames
 
 
 def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
