@@ -7,7 +7,7 @@ import torchvision
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.spatial.receptive import ReceptiveFields
+from modelscope_cli.analysis.spatial.fields import ReceptiveFields
 
 
 def evened(model):

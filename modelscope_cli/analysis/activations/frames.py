@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.spatial.positions import fitting
+from modelscope_cli.analysis.activations.arranged import fitting
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 
 
