@@ -102,7 +102,8 @@ def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
     first, *others = placed
     for other in others:
         mine, its = distinct(first.ids), distinct(other.ids)
-        if other.grid != first.grid or bool(((mine != its) & (mine >= 0) & (its >= 0)).any()):
+        is_odd = (mine != its) & (mine >= 0) & (its >= 0)
+        if other.grid != first.grid or bool(is_odd.any()):
             return nowhere(shape)
         first = replace(first, ids=torch.maximum(mine, its))
     return first.expanded(shape)

@@ -137,11 +137,13 @@ class ReceptiveFields(Follower[Field]):
         def slide(bound: Tensor) -> Tensor:
             few = distinct(bound)
             if groups and few.shape[1] > 1:
-                few = few.unflatten(1, (groups, -1)).amax(2).repeat_interleave(shape[1] // groups, 1)
-            for dim, is_read in enumerate(reads, start=few.ndim - n_sliding):
+                few = few.unflatten(1, (groups, -1)).amax(2)
+                few = few.repeat_interleave(shape[1] // groups, 1) if groups > 1 else few
+            for dim, (index, is_there) in enumerate(reads, start=few.ndim - n_sliding):
                 if few.shape[dim] > 1:
-                    rows = few.movedim(dim, -1)[..., None, :]
-                    few = torch.where(is_read, rows, _NOTHING).amax(-1).movedim(-1, dim)
+                    read = few.index_select(dim, index.flatten()).unflatten(dim, index.shape)
+                    mask = is_there.view(*is_there.shape, *[1] * (few.ndim - 1 - dim))
+                    few = torch.where(mask, read, _NOTHING).amax(dim + 1)
             return few.to(torch.int32).expand(shape)
 
         return first.moved(slide)
@@ -162,7 +164,7 @@ class ReceptiveFields(Follower[Field]):
         return first.over(dims, shape)
 
 
-def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> Tensor:
+def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return which entries along one spatial dimension each entry of the result depends on.
 
     The operator says so itself: it runs on maps that have only this dimension, each of them zero but for one entry.
@@ -171,7 +173,7 @@ def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> Tensor:
         dim: index of the dimension among `sides`, those of the map before.
 
     Returns:
-        `(entries of the result, entries of the map)` bool.
+        `(entries of the result, entries read at most)` int64, and which of those exist.
     """
 
     def alone(name: str, value: Any) -> Any:
@@ -179,8 +181,9 @@ def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> Tensor:
         if name == "weight":
             kernel = [side if one == dim else 1 for one, side in enumerate(value.shape[2:])]
             return torch.ones(1, 1, *kernel, dtype=torch.float64)
-        if not isinstance(value, list) or len(value) < 2:
+        if not isinstance(value, list) or not value:
             return {"bias": None, "groups": 1}.get(name, value)
+        value = value * len(sides) if len(value) == 1 else value
         neutral = 0 if "padding" in name else type(value[0])(1)
         # Left, right, top, bottom for an operator that only pads
         mine = range(len(value))[-2 * dim - 2 :][:2] if len(value) == 2 * len(sides) else (dim,)
@@ -190,11 +193,12 @@ def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> Tensor:
     shape = [side if one == dim else 1 for one, side in enumerate(sides)]
     maps = torch.eye(sides[dim], dtype=torch.float64).view(-1, 1, *shape)
     if "weight" not in operation.arguments:
-        maps = maps.repeat_interleave(
-            2, 1
-        )  # with one channel, torch's antialiasing misreads a map one pixel wide
+        # With one channel, torch's antialiasing misreads a map one pixel wide.
+        maps = maps.repeat_interleave(2, 1)
     result = operation.operator(maps, *(alone(name, value) for name, value in others))
-    return each(result)[0][:, 0].flatten(1).T.abs() > _ROUNDING
+    is_read = each(result)[0][:, 0].flatten(1).T.abs() > _ROUNDING
+    index = is_read.int().argsort(1, descending=True)[:, : int(is_read.sum(1).amax())]
+    return index, is_read.gather(1, index)
 
 
 # The name of the layer, the index of its call, the path of the tensor in the output.
