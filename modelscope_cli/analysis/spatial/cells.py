@@ -35,6 +35,8 @@ class Cells:
         """Return the cells with one entry along `dim` if all entries there are in the same cell, else None."""
         if not self.ids.shape[dim]:
             return None
+        if self.ids.shape[dim] == 1 or self.ids.stride(dim) == 0:
+            return self.moved(lambda ids: ids.narrow(dim, 0, 1))
         few = distinct(self.ids)
         high = few.amax(dim, keepdim=True)
         if not torch.equal(torch.where(few < 0, high, few).amin(dim, keepdim=True), high):
@@ -45,6 +47,8 @@ class Cells:
 
     def varies_along(self, dim: int) -> bool:
         """Whether the entries along `dim` are in different cells."""
+        if self.ids.shape[dim] < 2 or self.ids.stride(dim) == 0:
+            return False
         few = distinct(self.ids)
         return not torch.equal(few, few.narrow(dim, 0, 1).expand_as(few))
 
@@ -118,7 +122,8 @@ def merged(cells: Cells) -> Cells | None:
     is_placed = ids >= 0
     rows = torch.arange(len(ids))[:, None].expand(ids.shape)[is_placed]
     flat = ids[is_placed]
-    if len(torch.unique(torch.stack([rows, flat]), dim=1).T) != len(torch.unique(flat)):
+    n_ids = int(flat.max()) + 1
+    if len(torch.unique(rows * n_ids + flat)) != len(torch.unique(flat)):
         return None
     n_placed = is_placed.sum(1)
     is_row = n_placed > 0

@@ -167,7 +167,7 @@ class ReceptiveFields(Follower[Field]):
 def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return which entries along one spatial dimension each entry of the result depends on.
 
-    The operator says so itself: it runs on maps that have only this dimension, each of them zero but for one entry.
+    The operator says so itself: it runs on maps of which each is zero but for one entry along this dimension.
 
     Args:
         dim: index of the dimension among `sides`, those of the map before.
@@ -177,26 +177,28 @@ def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> tuple[Tensor
     """
 
     def alone(name: str, value: Any) -> Any:
-        """Return an argument for maps with the other dimensions of size 1."""
+        """Return an argument that leaves the other dimensions as they are."""
         if name == "weight":
             kernel = [side if one == dim else 1 for one, side in enumerate(value.shape[2:])]
             return torch.ones(1, 1, *kernel, dtype=torch.float64)
         if not isinstance(value, list) or not value:
             return {"bias": None, "groups": 1}.get(name, value)
         value = value * len(sides) if len(value) == 1 else value
-        neutral = 0 if "padding" in name else type(value[0])(1)
+        neutral = 2 if name == "output_size" else 0 if "padding" in name else type(value[0])(1)
         # Left, right, top, bottom for an operator that only pads
         mine = range(len(value))[-2 * dim - 2 :][:2] if len(value) == 2 * len(sides) else (dim,)
         return [side if one in mine else neutral for one, side in enumerate(value)]
 
     _, *others = operation.arguments.items()
-    shape = [side if one == dim else 1 for one, side in enumerate(sides)]
-    maps = torch.eye(sides[dim], dtype=torch.float64).view(-1, 1, *shape)
-    if "weight" not in operation.arguments:
-        # With one channel, torch's antialiasing misreads a map one pixel wide.
-        maps = maps.repeat_interleave(2, 1)
+    # The other dimensions have two equal entries: torch's antialiasing is wrong for a map one pixel wide.
+    shape = [2] * len(sides)
+    shape[dim] = sides[dim]
+    maps = torch.eye(sides[dim], dtype=torch.float64).view(
+        -1, *[1] * dim, sides[dim], *[1] * (len(sides) - 1 - dim)
+    )
+    maps = maps[:, None].expand(-1, 1, *shape)
     result = operation.operator(maps, *(alone(name, value) for name, value in others))
-    is_read = each(result)[0][:, 0].flatten(1).T.abs() > _ROUNDING
+    is_read = each(result)[0].movedim(dim + 2, 1).flatten(2)[..., 0].T.abs() > _ROUNDING
     index = is_read.int().argsort(1, descending=True)[:, : int(is_read.sum(1).amax())]
     return index, is_read.gather(1, index)
 

@@ -5,14 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 from modelscope_cli.records.run import Args, Arguments, Kwargs
 
@@ -81,6 +81,14 @@ def distinct(values: Tensor) -> Tensor:
         if values.stride(dim) == 0 and values.shape[dim] > 1:
             values = values.narrow(dim, 0, 1)
     return values
+
+
+@cache
+def _name_of(operator: Any) -> tuple[str, bool]:
+    """Return the name of an operator of torch without its overload, and whether it works in place."""
+    name: str = operator.name().partition("::")[2].partition(".")[0]
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    return name.removesuffix("_") if is_in_place else name, is_in_place
 
 
 class Follower(ABC, Generic[K]):
@@ -152,10 +160,11 @@ class Follower(ABC, Generic[K]):
         operands = [
             known for arg in (*args, *kwargs.values()) for one in each(arg) if (known := self.find(one))
         ]
-        name = operator.name().partition("::")[2].partition(".")[0]
-        is_in_place = name.endswith("_") and not name.endswith("__")
-        operation = Operation(name.removesuffix("_") if is_in_place else name, operator, args, kwargs, result)
-        if not operands or not isinstance(operation.first, Tensor):
+        if not operands:
+            return
+        name, is_in_place = _name_of(operator)
+        operation = Operation(name, operator, args, kwargs, result)
+        if not isinstance(operation.first, Tensor):
             return
         before = self.find(args[0])
         try:
@@ -205,8 +214,8 @@ class Follower(ABC, Generic[K]):
 
     def _moved(self, first: K, operation: Operation) -> K | list[K]:
         """Move what is known as the operator moved the elements."""
-        rest = operation.args[1:], operation.kwargs
-        args, kwargs = map_tensors(rest, lambda _, tensor: tensor.cpu())
+        args = [_on_cpu(arg) for arg in operation.args[1:]]
+        kwargs = {key: _on_cpu(value) for key, value in operation.kwargs.items()}
 
         def move(values: Tensor, part: int | None = None) -> Tensor:
             if operation.name == "constant_pad_nd":
@@ -220,3 +229,9 @@ class Follower(ABC, Generic[K]):
         if isinstance(operation.result, Tensor):
             return first.moved(move)
         return [first.moved(partial(move, part=part)) for part in range(len(operation.result))]
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_on_cpu(one) for one in value]
+    return value.cpu() if isinstance(value, Tensor) else value
