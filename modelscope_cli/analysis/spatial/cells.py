@@ -298,7 +298,9 @@ class Tracker(Follower[Positions]):
             coarse = _merged_rows(left.cells)
             if coarse is not None:
                 return Positions(coarse.expanded(shape))
-            mixed = left.cells if left.cells.moved(lambda ids: ids.flatten(0, -2)).one_along(0) else None
+            rows_of_ids = left.cells.ids.flatten(0, -2)
+            is_mixed = len(rows_of_ids) > 1 and torch.equal(rows_of_ids[0], rows_of_ids[1])
+            mixed = left.cells if is_mixed else None
         if mixed is not None and mixed.ids.shape == shape:
             return Positions(mixed)
         return Positions(nowhere(shape), mixed=mixed)
