@@ -31,7 +31,7 @@ _WRITING = "watch train featuremaps"
 # Keywords that write a file or run one that is not the model, and those that only a caller in Python can give.
 _WRITES = "out force plot fingerprint convert update_baseline save_tensors hook b_hook callback log_to"
 _WRITES += " resume keep"
-_PYTHON = "progress share offline optimizer loaders"
+_PYTHON = "progress share optimizer loaders"
 # Types by the words of an annotation; the last table replaces those that name classes of Python, such as a module.
 _KINDS: dict[str, Any] = {"str": str, "bool": bool, "int": int, "float": float, "None": None}
 _KINDS |= {"Sequence": list[Any], "Mapping": dict[str, Any]}

@@ -83,7 +83,7 @@ def test_what_the_recipes_add_can_be_used(tmp_path):
     ("rule of training", 1),
     ("method of explanation", 2),
     ("output adapter", 2),
-    ("command", 4),
+    ("command", 5),
 ])  # fmt: skip
 def test_an_addition_touches_few_files(name, most):
     assert len(files_of(name)) <= most

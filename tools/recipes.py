@@ -130,6 +130,11 @@ RECIPES: dict[str, Additions] = {
             "    rows = tuple(Kind(name, n) for name, n in found.items() if n >= least)\n"
             "    return KindsRecord(run=subject.run(), kinds=rows)\n",
         ),
+        (
+            "records/documents.py",
+            '    "lrfind": (',
+            '    "kinds": ("modelscope_cli.records.kinds", "KindsRecord"),\n',
+        ),
         ("__init__.py", '    "list_models",\n', '    "kinds",\n'),
         (
             "__init__.py",

@@ -124,16 +124,12 @@ def _change_values(preset: Any, request: InputRequest, n_channels: int, family: 
         if options:
             raise _no_place_for(options[0], family)
         return
-    if len(options) > 1 and not request.normalize:
-        raise UsageError(f"'{options[0]}' and '--no-normalize' exclude each other", f"leave out {options[0]}")
     if n_channels == 1 and len(preset.mean) != 1:
         preset.mean, preset.std = _GRAY_MEAN, _GRAY_STD
     if request.mean is not None:
         preset.mean = parse_channels("--mean", request.mean, n_channels)
     if request.std is not None:
         preset.std = parse_channels("--std", request.std, n_channels)
-    if not request.normalize:
-        preset.mean, preset.std = [0.0] * n_channels, [1.0] * n_channels
 
 
 def _no_place_for(option: str, family: str) -> UsageError:

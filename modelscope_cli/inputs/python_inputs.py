@@ -157,7 +157,6 @@ def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
         size=texts(keywords.get("size")),
         mean=texts(keywords.get("mean")),
         std=texts(keywords.get("std")),
-        normalize=keywords.get("normalize", True),
         batch=keywords.get("batch"),
         workers=keywords.get("workers"),
         seed=keywords.get("seed", 0),

@@ -18,7 +18,6 @@ class InputRequest:
     # mean, std: one number for all channels or one per channel, on the scale 0..1
     mean: str | None = None
     std: str | None = None
-    normalize: bool = True  # False for `--no-normalize`
     batch: int | None = None  # images per forward; for noise, the batch dimension
     seed: int = 0  # of the noise
     repeat: int = 1  # number of passes; noise is drawn again with the next seed
@@ -37,8 +36,7 @@ class InputRequest:
     def value_options(self) -> list[str]:
         """Return the options about pixel values that were given, as typed."""
         options = {"--mean": self.mean, "--std": self.std}
-        given_options = [f"{option} {text}" for option, text in options.items() if text is not None]
-        return given_options if self.normalize else [*given_options, "--no-normalize"]
+        return [f"{option} {text}" for option, text in options.items() if text is not None]
 
     def size_options(self) -> list[str]:
         """Return `--size` as typed, if it was."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.records.weights import Identified
 
-_AS_TYPED = ("weights", "key", "strict", "num_classes", "device", "dtype", "seed", "offline")
+_AS_TYPED = ("weights", "key", "strict", "num_classes", "device", "dtype", "seed")
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -55,15 +55,14 @@ class ModelRequest:
     device: str = "auto"
     dtype: str = "float32"
     seed: int = 0  # of every random initialisation
-    offline: bool = False  # never touch the network
     progress: bool = True  # show the progress of a download on stderr
     # Those of the checkpoint, if already read: see `recognise`
     headers: Headers | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_offline(self) -> bool:
-        """Whether the network must not be used, by option or by `MSCOPE_OFFLINE`."""
-        return self.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
+        """Whether the network must not be used: `MSCOPE_OFFLINE=1`."""
+        return os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
 
     @property
     def is_strict(self) -> bool:

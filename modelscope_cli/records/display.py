@@ -12,7 +12,6 @@ from modelscope_cli.records.progress import print_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +134,9 @@ class Shown:
         near = nearest(key, [label for label, _ in labelled])
         raise KeyError(f"no row '{key}'" + (f": {near}" if near else ""))
 
-    def to_pandas(self) -> "DataFrame":
-        """Return `to_rows` as a DataFrame.
-
-        Raises:
-            ImportError: pandas is not installed; it is not required otherwise.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("to_pandas() needs pandas: pip install pandas; to_rows() does not") from error
-        return pandas.DataFrame(self.to_rows())
-
     def to_rows(self) -> list[dict[str, Any]]:
         """Return the whole table as plain dicts: the keys and bare values of `--format tsv`, with the columns that
-        a terminal has no room for."""
+        a terminal has no room for. `pandas.DataFrame(record.to_rows())` is a data frame of them."""
         sheet = renderer().whole_sheet_of(self)
         return [{column.key: column.value(row) for column in sheet.columns} for row in sheet.rows]
 

@@ -32,7 +32,7 @@ def is_judged(shape: Sequence[int]) -> bool:
     return len(shape) > 1
 
 
-def mark(norm: float, reference: float, vanishing: float = VANISHING, exploding: float = EXPLODING) -> str:
+def mark(norm: float, reference: float) -> str:
     """Return `zero`, `vanishing`, `exploding`, or an empty string for an unremarkable gradient.
 
     Args:
@@ -43,9 +43,9 @@ def mark(norm: float, reference: float, vanishing: float = VANISHING, exploding:
         return "zero"
     if not 0 < reference < math.inf:
         return ""
-    if norm < vanishing * reference:
+    if norm < VANISHING * reference:
         return "vanishing"
-    return "exploding" if norm > exploding * reference else ""
+    return "exploding" if norm > EXPLODING * reference else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,6 @@ class ActivationGradient(Row):
 
     Attributes:
         grad_norm: Euclidean, of one pass; with several passes, the root of the mean square.
-        norm_before_clip: the same in a backward pass without clipping; None where nothing is clipped.
-        clipped_fraction: share of elements clipped at this output; None where it is not clipped.
         mark, problem: as in `ParameterGradient`.
     """
 
@@ -140,8 +138,6 @@ class ActivationGradient(Row):
     grad_abs_max: Annotated[float | None, figure("max |g|", rank=3, key="abs_max")] = None
     nan_count: Annotated[int, counter("NaN", key="nan")] = 0
     inf_count: Annotated[int, counter(key="inf")] = 0
-    norm_before_clip: Annotated[float | None, figure("unclipped", rank=0, key="before")] = None
-    clipped_fraction: Annotated[float | None, share(rank=0, key="clipped")] = None
     mark: str = ""
     problem: str | None = None
 
@@ -210,10 +206,10 @@ class GradsRecord(Record):
     activations: tuple[ActivationGradient, ...]
     totals: GradTotals
     clip: ClipInfo | None
-    thresholds: GradThresholds
     mode: str
     passes: int
     images: int
+    thresholds: GradThresholds = GradThresholds()
     batch_norm: tuple[BatchNormDrift, ...] = ()
     saving: Saving | None = None
     not_called: tuple[str, ...] = ()

@@ -27,15 +27,14 @@ class LoadingKeywords(TypedDict, total=False):
     model_arg: Sequence[str] | Mapping[str, Any]
     device: str
     seed: int
-    offline: bool
 
 
 class ModelKeywords(LoadingKeywords, total=False):
     """Keywords for a model given by name; a module passed from Python is used as it is.
 
     Attributes:
-        weights: which weights: auto (pretrained: from torch's cache, else downloaded, else random with a warning),
-            none (random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.
+        weights: which weights: auto (pretrained: from torch's cache, else downloaded unless MSCOPE_OFFLINE=1, else
+            random with a warning), none (random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.
         checkpoint: load this state dict (.safetensors, .pt, .pth, .bin, .ckpt) into the model.
         key: load this entry of a checkpoint instead of its state dict: state_dict_ema, model.generator.
         strict: a checkpoint that does not match exactly is an error unless --no-strict; an unreadable image among
@@ -45,7 +44,6 @@ class ModelKeywords(LoadingKeywords, total=False):
         device: the device: auto (the first available of cuda, mps, xpu and cpu), a name, or a CUDA number.
         dtype: the dtype to run in: float32, bfloat16 or float16.
         seed: the seed of random weights and noise.
-        offline: never touch the network.
     """
 
     weights: str
@@ -60,9 +58,9 @@ class InputKeywords(TypedDict, total=False):
         input_shape: seeded noise instead of images: 1,3,224,224 or int64:1,128 (repeatable for several inputs). In
             Python also `(1, 3, 224, 224)`.
         size: resize and crop to this size instead. In Python, `224` or `(224, 320)`, height first.
-        mean: the mean to normalise with. In Python, one number or one a channel, on the scale 0..1.
+        mean: the mean to normalise with; `mean` 0 and `std` 1 leave pixels at 0..1. In Python, one number or one a
+            channel, on the scale 0..1.
         std: the standard deviation to normalise with. In Python as `mean`.
-        normalize: normalise with mean and standard deviation.
         batch: how many images go through the model at once.
         workers: how many processes decode images; by default the number of cores less one, at most 4.
     """
@@ -71,7 +69,6 @@ class InputKeywords(TypedDict, total=False):
     size: str | int | Sequence[int] | None
     mean: str | float | Sequence[float] | None
     std: str | float | Sequence[float] | None
-    normalize: bool
     batch: int | None
     workers: int | None
 
@@ -124,11 +121,9 @@ class LearningKeywords(TypedDict, total=False):
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: weight decay of the optimizer.
         init: default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.
-        activation: replace the ReLUs: leaky or general. relu keeps them; general takes `leak`, `subtract`,
-            `maximum`.
-        leak: the slope of the new ReLU below zero.
-        subtract: what the general ReLU subtracts.
-        maximum: the highest value of the general ReLU.
+        activation: replace the ReLUs: leaky:SLOPE, or general:SLOPE:SUBTRACT:MAXIMUM for
+            min(leaky_relu(x) - SUBTRACT, MAXIMUM). relu keeps them; leaky alone is leaky:0.1, and general is
+            general:0.1:0.4.
         norm_layer: replace batch norms: layer, group, instance, running, or none. batch keeps them.
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
@@ -139,9 +134,6 @@ class LearningKeywords(TypedDict, total=False):
     weight_decay: float
     init: str
     activation: str
-    leak: float
-    subtract: float
-    maximum: float | None
     norm_layer: str
     freeze: str | Sequence[str]
     train_only: str | Sequence[str]
@@ -153,12 +145,12 @@ class ClassifierKeywords(LearningKeywords, LoadingKeywords, total=False):
 
 DEFAULTS: dict[str, Any] = {
     **{"optimizer": "momentum", "label_smoothing": 0.0, "weight_decay": 0.0},
-    **{"init": "default", "activation": "relu", "leak": 0.1, "subtract": 0.4, "maximum": None},
+    **{"init": "default", "activation": "relu"},
     **{"norm_layer": "batch", "freeze": (), "train_only": ()},
     **{"weights": "auto", "checkpoint": None, "key": None, "strict": None},
     **{"num_classes": None, "model_arg": ()},
-    **{"device": "auto", "dtype": "float32", "seed": 0, "offline": False},
-    **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
+    **{"device": "auto", "dtype": "float32", "seed": 0},
+    **{"input_shape": (), "size": None, "mean": None, "std": None, "batch": None},
     **{"workers": None},
     **{"resume": False, "share": False},
     **{"output_kind": "auto"},

@@ -66,7 +66,7 @@ _NAME = (
 )
 _COLOR = f"Column that colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
-_PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
+_PICTURES = "Images: files, folders, globs, @list.txt, '-'"
 
 
 def _options(text: str) -> dict[str, Option]:
@@ -125,8 +125,8 @@ _DATA = Option(
 )
 _BLOCKS = Option(
     "DIR",
-    help="Folder for the report and, for several batches of image files, every finished block, for --resume "
-    "and modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
+    help="Folder for the report and, for several batches of image files, every finished block, for "
+    "--resume. Blocks are computed with one thread; torchrun uses all cores.",
 )
 _SUBJECT = {"first": _MODEL, "images": _IMAGES}
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
@@ -135,8 +135,7 @@ _CHANGE = {
     "init": Option(
         "NAME", choices=("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv")
     ),
-    "activation": Option("NAME", choices=("relu", "leaky", "general")),
-    **_options("leak S, subtract V, maximum V"),
+    "activation": Option("NAME", completes=("relu", "leaky", "general")),
     "norm_layer": Option("NAME", choices=("batch", "layer", "group", "instance", "running", "none")),
     **_options("freeze PATTERN, train_only PATTERN"),
 }
@@ -183,7 +182,6 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         "device": Option("DEVICE", "-d", completes=("auto", "cpu", "cuda", "mps", "xpu")),
         "dtype": Option("DTYPE", completes=("float32", "bfloat16", "float16")),
         "seed": Option("N", least=0, most=LAST_SEED),
-        "offline": Option(variable="MSCOPE_OFFLINE"),
         "output_kind": Option("KIND", choices=OUTPUT_KINDS),
     },
     "Input": {
@@ -194,7 +192,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
             "pixel_values=photo.jpg, input_ids=int64:1,16. Images of one name are stacked.",
             kind="texts",
         ),
-        **_options("size H[,W], mean R,G,B, std R,G,B, normalize, batch N -b >=1, workers N >=0"),
+        **_options("size H[,W], mean R,G,B, std R,G,B, batch N -b >=1, workers N >=0"),
     },
     "Output": {
         "out": Option("DIR", help="Folder for the report and the figures.", shown="runs/COMMAND-MODEL"),
@@ -241,7 +239,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         OPTIONS: {
             **_options("depth N >=0, freeze PATTERN"),
-            "fresh": _flag("Build the model, even if its summary is cached."),
             "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
             "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
@@ -250,7 +247,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, frames, fingerprint FILE"),
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, fingerprint FILE"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -304,8 +301,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Receipt": {
             **_options("receipt KIND"),
-            "no_receipt": _flag("Short for --receipt none."),
-            **_options("box X0,Y0,X1,Y1, mask FILE, require TEST"),
+            **_options("box X0,Y0,X1,Y1, require TEST"),
         },
         "Output": {"save": _SAVE, "save_tensors": Option("FILE")},
     },
@@ -330,12 +326,12 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "grads": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("repeat N >=1, full_backward, vanishing X, exploding X"),
+        OPTIONS: _options("repeat N >=1"),
         "Loss": {
             "loss": Option("LOSS", completes="losses"),
             **_options("target TARGET -t, label_smoothing E >=0 <=1, weight_decay L >=0"),
         },
-        "Clipping": _options("clip V >0, clip_norm V >0, clip_activations V >0"),
+        "Clipping": _options("clip V >0, clip_norm V >0"),
         "What is trained": _options("freeze PATTERN, train_only PATTERN"),
         "Output": {"save": _SAVE, "table": _table("parameters", "activations", "batch-norm")},
     },
@@ -423,10 +419,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Output": {"out": _BLOCKS, "format": _format(*CI_FORMATS, "junit")},
     },
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
-    "verify": {
-        ARGUMENTS: _options("result RESULT"),
-        OPTIONS: {"sample": Option("N", least=1), "seed": Option("N", least=0, most=LAST_SEED)},
-    },
     "diff": {
         ARGUMENTS: {
             "a": Option("A", kind="text", help="A model, a checkpoint file or a fingerprint.", shown=""),
@@ -452,7 +444,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },
-    "report": {ARGUMENTS: _options("a RESULT, b OTHER"), OPTIONS: _options("large")},
+    "report": {ARGUMENTS: _options("a RESULT, b OTHER")},
     "weights": {
         ARGUMENTS: _options("file FILE"),
         OPTIONS: {
@@ -475,10 +467,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Output": {"format": _format(*CI_FORMATS)},
     },
     "models": {ARGUMENTS: _options("pattern PATTERN")},
-    "schema": {
-        ARGUMENTS: {"document": Option("DOCUMENT", completes="documents")},
-        "Output": {"output": Option("FILE", "-o", help="Write to this file.", kind="path")},
-    },
+    "schema": {ARGUMENTS: {"document": Option("DOCUMENT", completes="documents")}},
     "demo": {ARGUMENTS: _options("folder DIR")},
     "help": {
         ARGUMENTS: {

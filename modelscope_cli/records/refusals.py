@@ -51,9 +51,7 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
         Excludes("truth", ("top",), "--truth prints measures, not images"),
     ],
     "grads": [
-        Excludes("clip", ("clip_norm", "clip_activations")),
-        Excludes("clip_norm", ("clip_activations",)),
-        Excludes("clip_activations", ("full_backward",), "it uses tensor hooks"),
+        Excludes("clip", ("clip_norm",)),
     ],
     "ablate": [Needs("by_channel", "layer", "conv@-1")],
     "prune": [Excludes("by_channel", ("global_",), "channel norms of different layers are not comparable")],

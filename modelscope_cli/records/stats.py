@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.display import Row, column, counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
@@ -250,7 +249,6 @@ class StatsRecord(Record):
         near_zero: the threshold, in the unit of the values.
         attention: one row per head, if requested.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
-        certificate: of the blocks it was made of; None where it was made in one go.
         fingerprint: None unless requested.
     """
 
@@ -264,7 +262,6 @@ class StatsRecord(Record):
     hooks: tuple[HookReport, ...] = ()
     inputs: tuple[InputStats, ...] = ()
     attention: tuple[AttentionStats, ...] = ()
-    certificate: Certificate | None = None
     fingerprint: Fingerprint | None = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -402,8 +402,8 @@ class TrainingFinding(Row):
     severity: str
     layer: str | None
     since_step: int | None
-    value: float | None
-    threshold: float | None
+    value: int | float | None
+    threshold: int | float | None
     message: str
     hint: str
     place: str | None = None

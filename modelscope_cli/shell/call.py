@@ -102,16 +102,13 @@ class CommandCall:
         option = declared(self.name).get(name)
         return option.parameter.default if option is not None else DEFAULTS.get(name)
 
-    def begin(
-        self, more: tuple[str, ...] = (), *, is_shared: bool = False, format: str = "auto"
-    ) -> Destination:
+    def begin(self, more: tuple[str, ...] = (), *, is_shared: bool = False) -> Destination:
         """Apply verbosity and --force, check the combination of options, and return the destination.
 
         Must be called first.
 
         Args:
             more: formats that only this command has.
-            format: the format of a command without an option for it.
             is_shared: whether the processes of torchrun share the work; then only the first one prints.
         """
         from modelscope_cli.report.sheet import View
@@ -127,7 +124,7 @@ class CommandCall:
         view = View(self["columns"], self["sort"], top, bool(self["all"]))
         page = None if settings.is_silent else self["html"]
         where = destination(
-            self["format"] or format, bool(self["json"]), self["output"], view, more, page=page
+            self["format"] or "auto", bool(self["json"]), self["output"], view, more, page=page
         )
         console.begin_work()
         return where
@@ -170,7 +167,7 @@ class CommandCall:
         from modelscope_cli.models.request import as_request
         from modelscope_cli.models.weights_file import is_checkpoint_file
 
-        fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed", "offline")
+        fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed")
         weights, checkpoint = self["weights"], self["checkpoint"]
         if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
             weights, checkpoint = declared(self.name)["weights"].parameter.default, Path(weights)
@@ -187,7 +184,7 @@ class CommandCall:
 
         named = tuple(self["input"] or ())
         check_pictures(file for file in (*(images or ()), *files_of(named)) if file != "-")
-        fields = ("size", "mean", "std", "normalize", "batch", "workers", "seed")
+        fields = ("size", "mean", "std", "batch", "workers", "seed")
         return InputRequest(
             files=tuple(images or ()),
             named=named,

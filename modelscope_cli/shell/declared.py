@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -26,20 +26,24 @@ IN_PYTHON = frozenset(
     ["progress", "share", "each", "keep", "measure", "flow", "allow", "inputs", "data", "more"]
 )
 LACKS: Mapping[str, frozenset[str]] = {
-    "summary": frozenset(["size", "mean", "std", "normalize", "workers"]),
+    "summary": frozenset(["size", "mean", "std", "workers"]),
     "stats": frozenset(["attention"]),
     "featuremaps": frozenset(["batch", "workers"]),
     "predict": frozenset(["input_shape"]),
-    "attack": frozenset(["input_shape", "input", "batch", "workers"]),
+    "attack": frozenset(["input_shape", "input", "batch", "workers", "output_kind"]),
     "train": frozenset(["num_classes"]),
-    "verify": frozenset(["model"]),
     "watch": frozenset(["what", "optimizer"]),
 }
-# The output options of commands that do not show a result.
-OUTPUT_OF: Mapping[str, frozenset[str]] = {
-    "schema": frozenset(["output", "force", "quiet", "debug"]),
-    "demo": frozenset(["force"]),
-    "help": frozenset(),
+# Output options that a command does not have, because its table is short or it shows no result.
+_ROWS = frozenset(["columns", "sort", "top", "all"])
+_LACKS_OUTPUT: Mapping[str, Collection[str]] = {
+    **dict.fromkeys(["attack", "train", "lrfind"], _ROWS),
+    "models": frozenset(["all", "html", "verbose"]),
+    "rules": frozenset(["all", "sort", "html", "verbose"]),
+    "report": _ROWS | {"output", "verbose"},
+    "schema": SHARED["Output"].keys() - {"quiet", "debug"},
+    "demo": SHARED["Output"].keys() - {"force"},
+    "help": SHARED["Output"].keys(),
 }
 
 
@@ -126,7 +130,7 @@ def declared(command: str) -> Mapping[str, Declared]:
 
 
 def _is_shown(command: str, name: str) -> bool:
-    return name in OUTPUT_OF.get(command, SHARED["Output"].keys() - {"save"})
+    return name != "save" and name not in _LACKS_OUTPUT.get(command, ())
 
 
 def _by_name(panels: Mapping[str, Mapping[str, Option]]) -> dict[str, tuple[str, Option]]:

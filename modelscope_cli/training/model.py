@@ -14,7 +14,7 @@ from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.run import Notice
-from modelscope_cli.training.request import TrainRequest
+from modelscope_cli.training.request import TrainRequest, parse_activation
 
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _INSTANCE_NORM = {
@@ -52,12 +52,12 @@ def prepare(
 
 def swap_activations(model: nn.Module, request: TrainRequest) -> None:
     """Replace every `nn.ReLU` by a leaky or generalised ReLU, in place."""
-    is_general = request.activation == "general"
+    rectifier = parse_activation(request.activation)
 
     def make(old: nn.Module) -> nn.Module:
-        if is_general:
-            return GeneralReLU(request.leak, request.subtract, request.maximum)
-        return nn.LeakyReLU(request.leak, inplace=bool(old.inplace))
+        if rectifier.kind == "general":
+            return GeneralReLU(rectifier.slope, rectifier.subtract, rectifier.maximum)
+        return nn.LeakyReLU(rectifier.slope, inplace=bool(old.inplace))
 
     if not _swap(model, (nn.ReLU,), make):
         raise UsageError(f"'--activation {request.activation}': this model has no ReLU", "--activation relu")
@@ -109,7 +109,7 @@ def initialise(model: nn.Module, request: TrainRequest, inputs: Tensor) -> None:
     """
     if request.init == "default":
         return
-    slope = 0.0 if request.activation == "relu" else request.leak
+    slope = parse_activation(request.activation).slope
     layers = [(layer.name, module) for layer, module in list_layers(model) if isinstance(module, _WEIGHTED)]
     with seeded(request.seed):
         for _, module in layers:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
-from modelscope_cli.records.refusals import refuse
+from modelscope_cli.records.refusals import refuse, unknown
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -35,20 +35,52 @@ class TrainRequest:
     label_smoothing: float = 0.0
     weight_decay: float = 0.0
     init: str = "default"
-    activation: str = "relu"
-    # leak, subtract, maximum: of the generalised ReLU; `leaky` uses `leak` alone
-    leak: float = 0.1
-    subtract: float = 0.4
-    maximum: float | None = None
+    activation: str = "relu"  # `relu`, `leaky:SLOPE` or `general:SLOPE:SUBTRACT:MAXIMUM`
     norm: str = "batch"
     clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
     patience: int | None = None  # stop after this many epochs without a better held-out loss; None for never
     every: int | None = None  # record every this many steps; None for about 200 records in all
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        parse_activation(self.activation)
+
     @property
     def looks_every(self) -> int:
         return self.every or max(1, math.ceil(self.steps / 200))
+
+
+@dataclass(frozen=True, slots=True)
+class Rectifier:
+    """The activation `min(leaky_relu(x, slope) - subtract, maximum)`."""
+
+    kind: str  # `relu`, `leaky` or `general`
+    slope: float = 0.0
+    subtract: float = 0.0
+    maximum: float | None = None
+
+
+# The numbers of each activation where only its name is given.
+_RECTIFIERS: dict[str, tuple[float, ...]] = {"relu": (), "leaky": (0.1,), "general": (0.1, 0.4)}
+
+
+def parse_activation(text: str) -> Rectifier:
+    """Parse `relu`, `leaky[:SLOPE]` or `general[:SLOPE[:SUBTRACT[:MAXIMUM]]]`.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    kind, *numbers = text.split(":")
+    if kind not in _RECTIFIERS:
+        raise unknown("a value of --activation", text, tuple(_RECTIFIERS))
+    try:
+        values = [float(number) for number in numbers]
+    except ValueError:
+        values = [math.nan]
+    if len(values) > {"relu": 0, "leaky": 1, "general": 3}[kind] or not all(map(math.isfinite, values)):
+        message = f"'--activation {text}' is not relu, leaky:SLOPE or general:SLOPE:SUBTRACT:MAXIMUM"
+        raise UsageError(message, "--activation general:0.1:0.4:6")
+    return Rectifier(kind, *values, *_RECTIFIERS[kind][len(values) :])
 
 
 def request_of(keywords: ClassifierKeywords, **options: Any) -> TrainRequest:

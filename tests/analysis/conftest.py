@@ -48,7 +48,7 @@ def measure() -> Measure:
 
 @dataclass
 class Kept:
-    """Gradients as they were: of activations one a pass under `(label, output, "before" or "after")`, of
+    """Gradients as they were: of activations one a pass under `(label, output)`, of
     parameters their means under `(name, "before" or "after")`."""
 
     activations: dict[tuple[str, str, str], list[Tensor]] = field(default_factory=lambda: defaultdict(list))
@@ -59,12 +59,12 @@ class Kept:
 def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     """Keep every gradient that is reduced to figures from here on."""
     found = Kept()
-    add, to_row = ActivationGradients._add, ParameterGradients._row
+    arrive, to_row = ActivationGradients._arrive, ParameterGradients._row
 
-    def keep_activation(self: ActivationGradients, one: Any, stream: Any, grad: Tensor) -> None:
-        place = "after" if stream is one.after else "before"
-        found.activations[one.call.label, one.path, place].append(grad.detach().clone())
-        add(self, one, stream, grad)
+    def keep_activation(self: ActivationGradients, one: Any, grad: Tensor | None) -> None:
+        if grad is not None:
+            found.activations[one.call.label, one.path].append(grad.detach().clone())
+        arrive(self, one, grad)
 
     def keep_parameter(self: ParameterGradients, one: Any, *args: Any) -> Any:
         for place, mean in (("before", one.before), ("after", one.after)):
@@ -72,6 +72,6 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
                 found.parameters[one.name, place] = mean.value.clone()
         return to_row(self, one, *args)
 
-    monkeypatch.setattr(ActivationGradients, "_add", keep_activation)
+    monkeypatch.setattr(ActivationGradients, "_arrive", keep_activation)
     monkeypatch.setattr(ParameterGradients, "_row", keep_parameter)
     return found

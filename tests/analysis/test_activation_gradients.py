@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from modelscope_cli.analysis.gradients.request import LossRequest
-from modelscope_cli.errors import CannotRunError
 
 MEAN = LossRequest("mean")
 X = torch.tensor([[1.0, -2.0, 3.0, 0.5]])
@@ -36,7 +35,7 @@ def flow(found: Any) -> dict[str, list[float]]:
 
 
 def values(kept: Any, label: str, output: str = "") -> list[list[float]]:
-    return [grad.flatten().tolist() for grad in kept.activations[label, output, "after"]]
+    return [grad.flatten().tolist() for grad in kept.activations[label, output]]
 
 
 @pytest.mark.parametrize("inplace", [False, True])
@@ -157,7 +156,7 @@ def test_several_passes_are_the_root_of_the_mean_square(measure, kept):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
     passes = torch.randn(5, 2, 4).unbind()
     for row in measure(model, *passes).activations:
-        every = torch.stack(kept.activations[row.name, "", "after"]).double()
+        every = torch.stack(kept.activations[row.name, ""]).double()
         assert len(every) == 5
         assert row.grad_norm == close((every.square().sum() / 5).sqrt().item())
         assert row.grad_mean == close(every.mean().item(), scale=0.0001)
@@ -176,32 +175,6 @@ def test_strange_values_are_counted_apart(measure):
     finite = torch.tensor([0.125 / 2**0.5, 0.125 / 8**0.5]).double()
     assert row.grad_norm == close(finite.norm().item())
     assert [notice.code for notice in found.warnings] == ["nonfinite_loss"]
-
-
-@pytest.mark.parametrize("layers", [(), ("relu",), ("relu#0",), ("relu#1",), ("doubled", "weight")])
-def test_full_backward_hooks_see_the_same(measure, layers):
-    with_tensor_hooks = measure(Twice(), X, loss=MEAN, layers=layers)
-    with_full_hooks = measure(Twice(), X, loss=MEAN, layers=layers, full_backward=True)
-    assert with_full_hooks.activations == with_tensor_hooks.activations
-    assert with_full_hooks.parameters == with_tensor_hooks.parameters
-
-
-def test_full_backward_hooks_see_the_same_in_several_passes_of_a_network(measure):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
-    passes = torch.randn(3, 2, 3, 8, 8).unbind()
-    assert measure(model, *passes, full_backward=True).activations == measure(model, *passes).activations
-
-
-@pytest.mark.parametrize("layers", [(), ("0", "1")])
-def test_full_backward_hooks_explain_why_they_cannot_be_used(measure, unchanged, layers):
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
-    check = unchanged(model)
-    with pytest.raises(CannotRunError) as caught:
-        measure(model, X, layers=layers, full_backward=True)
-    check()
-    assert "'1' (ReLU) changes the output of a hooked layer in place" in caught.value.message
-    assert caught.value.hint.startswith("leave out --full-backward")
 
 
 class Checkpointed(nn.Module):

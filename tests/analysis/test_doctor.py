@@ -151,7 +151,7 @@ def hues(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_network_for_blue_green_red_is_known_by_its_accuracy(hues: Path) -> None:
     for order, expected in [((2, 1, 0), ("BGR",)), ((0, 1, 2), ())]:
         record = ms.doctor(
-            Hues(order), str(hues / "*/*.png"), labels=("red", "green", "blue"), normalize=False, size=32
+            Hues(order), str(hues / "*/*.png"), labels=("red", "green", "blue"), mean=0, std=1, size=32
         )
         assert tuple(one.name for one in record.evidence if one.kind == "accuracy") == expected
     assert record["BGR"].accuracy == pytest.approx(1 / 3)
@@ -193,7 +193,7 @@ def test_the_misfit_is_the_divergence_of_torch(shapes: Path) -> None:
     module = WithBatchNorm().eval()
     module.norm.running_mean.uniform_(-1, 1)
     module.norm.running_var.uniform_(0.5, 2)
-    record = diagnosed(module, shapes, batch=4, normalize=False, size=64)
+    record = diagnosed(module, shapes, batch=4, mean=0, std=1, size=64)
     files = sorted(shapes.glob("*/*.png"))
     prepare = v2.Compose(
         [v2.Resize(64), v2.CenterCrop(64), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]

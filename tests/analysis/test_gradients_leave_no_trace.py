@@ -61,7 +61,6 @@ REQUESTS = {
     "train mode": {"is_training": True},
     "clip": {"clip": ClipInfo("value", 0.01)},
     "clip norm": {"clip": ClipInfo("norm", 0.01)},
-    "clip activations": {"clip": ClipInfo("activations", 0.01), "layers": ("conv",)},
     "frozen": {"freeze": ("bn",), "is_training": True},
     "only the head": {"train_only": ("head",)},
     "prior": {"loss": LossRequest(weight_decay=0.1)},
@@ -82,13 +81,6 @@ def test_nothing_is_left(net, measure, unchanged, options, n_passes):
     check()
     assert torch.equal(grad, torch.ones_like(grad))
     assert not hasattr(net, "seen")
-
-
-def test_nothing_is_left_of_full_backward_hooks(measure, unchanged):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())
-    check = unchanged(model)
-    measure(model, X, full_backward=True)
-    check()
 
 
 @pytest.mark.parametrize("options", REQUESTS.values(), ids=REQUESTS)

@@ -26,7 +26,7 @@ def timeless(document):
 
 def test_the_function_and_the_command_return_the_same(both):
     typed = both.typed(
-        f"explain {STAR} -m {TINY} -c {HEALTHY} --method hirescam,saliency --target 1 --no-receipt --size 32 "
+        f"explain {STAR} -m {TINY} -c {HEALTHY} --method hirescam,saliency --target 1 --receipt none --size 32 "
         "--no-save --save-tensors typed.safetensors"
     )
     called = ms.explain(
@@ -78,9 +78,7 @@ def test_a_folder_says_where_the_evidence_lies_and_keeps_pictures_of_it(cwd):
     assert record.images == 3
     assert record.whereabouts.measure == "outside"
     assert {one.image for one in record.whereabouts.outliers} == {"0.png", "1.png", "2.png"}
-    assert {*record.files, "SHA256SUMS", "blocks", "run.json"} == {
-        file.name for file in (cwd / "why").iterdir()
-    }
+    assert {*record.files, "blocks", "run.json"} == {file.name for file in (cwd / "why").iterdir()}
     assert "classes.png" in record.files
     assert json.loads((cwd / "why" / "report.json").read_text())["images"] == 3
     assert any("outside" in text for _, text in sheet_of(record).facts)
@@ -134,7 +132,6 @@ def test_a_model_with_one_logit_can_be_explained():
     ({"method": "finercam", "target": 1, "against": 1}, "the class that is explained"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
     ({"box": "1,2,3"}, "x0,y0,x1,y1"),
-    ({"box": "0,0,9,9", "mask": STAR}, "both give"),
     ({"require": "insertion"}, "FIELD>VALUE"),
     ({"require": "road>0", "receipt": False}, "about the receipt"),
     ({"require": "road>0"}, "needs the full receipt"),

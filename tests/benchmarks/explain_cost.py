@@ -16,7 +16,7 @@ _STAR = Path(__file__).parents[2] / "samples" / "star.png"
 def measure(pairs: int | None) -> Iterator[Figure]:
     """Run both as whole processes."""
     options = [str(_STAR), "--model", "resnet50", "--weights", "none", "--no-save"]
-    ours = [PYTHON, "-m", "modelscope_cli", "explain", *options, "--no-receipt", "--method"]
+    ours = [PYTHON, "-m", "modelscope_cli", "explain", *options, "--receipt none", "--method"]
     peer = [PYTHON, str(_PEER), str(_STAR)]
     against = "captum's LayerGradCam and IG(50) (resnet50, one image)"
     seconds, peak = compare_commands([*ours, "hirescam,integrated-gradients"], peer, pairs or 3)

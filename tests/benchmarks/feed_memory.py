@@ -10,7 +10,7 @@ from figure import Figure
 from paired import PYTHON, compare_commands
 from photos import write_photos
 
-from modelscope_cli.inputs.decoding import BlockDecoder, BlockSource, DecodeTiming
+from modelscope_cli.inputs.decoding import BlockSource, DecodeTiming, ImageBlocks
 from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.listing import FileGroups
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
@@ -59,7 +59,7 @@ def _names(folder: Path) -> Figure:
     found = find_images([f"@{folder}/list.txt"])
     plan = plan_preprocessing(InputRequest(size="32"), "classification", None, None)
     source = BlockSource(
-        BlockDecoder(FileGroups(found.files, 64), 64, plan, False), DecodeTiming(), WORKERS, N_NAMES
+        ImageBlocks(FileGroups(found.files, 64), 64, plan, False), DecodeTiming(), WORKERS, N_NAMES
     )
     source.find_first()
     most = 0.0

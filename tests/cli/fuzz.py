@@ -42,13 +42,13 @@ SICK, HEALTHY, STAR = (
 _SMALL = "-m {TINY} -w none --size 16"
 _SMALL_SET = "-m {TINY} --pictures 20 --size 8 --steps 3 --batch 4"
 USUAL = {
-    **{"demo": "", "help": "", "schema": "stats", "verify": "results", "report": "results"},
+    **{"demo": "", "help": "", "schema": "stats", "report": "results"},
     "watch": "script.py",
     "summary": "{TINY}",
     **dict.fromkeys(("stats", "featuremaps", "grads", "predict", "ablate"), "{STAR} " + _SMALL),
     "prune": "{STAR} " + _SMALL + " --sweep 0.5",
     "attack": "{STAR} " + _SMALL,
-    "explain": "{STAR} " + _SMALL + " --method hirescam --no-receipt",
+    "explain": "{STAR} " + _SMALL + " --method hirescam --receipt none",
     **dict.fromkeys(("train", "lrfind"), _SMALL_SET),
     "check": "{TINY} --weights none --input-shape 2,3,16,16",
     "diff": "{SICK} {HEALTHY}",

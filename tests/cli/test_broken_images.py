@@ -12,7 +12,7 @@ COMMANDS = {
     "predict": "--top 1",
     "predict, judged": "--truth folders --labels {labels}",
     "predict, varied": "--doctor",
-    "explain": "--method hirescam --no-receipt --out maps",
+    "explain": "--method hirescam --receipt none --out maps",
     "check": "--select MS1,MS2,MS6",
     "grads": "--no-save",
     "ablate": "-l block3.conv2 --no-save",

@@ -27,18 +27,15 @@ TABLE = [
     # clipping, marks, tables
     *(
         (f"{{tiny}} {option} {value}", 2, f"'{option} {value}' is not more than 0", f"{option} 1")
-        for option in ("--clip", "--clip-norm", "--clip-activations")
+        for option in ("--clip", "--clip-norm")
         for value in (-1, 0)
     ),
     *(
         (f"{{tiny}} {option} {value}", 2, f"'{option} {value}' is not a finite number", f"{option} 1")
-        for option in ("--clip", "--clip-norm", "--clip-activations")
+        for option in ("--clip", "--clip-norm")
         for value in ("inf", "nan")
     ),
     ("{tiny} --clip 1 --clip-norm 1", 2, "'--clip 1' and '--clip-norm 1'", "leave out --clip-norm"),
-    ("{tiny} --full-backward --clip-activations 1", 2, "uses tensor hooks", "leave out --full-backward"),
-    ("{tiny} --vanishing 2 --exploding 1", 2, "'--vanishing 2' and '--exploding 1'", "--vanishing 1e-07"),
-    ("{tiny} --vanishing nan", 2, "'--vanishing nan' is not a finite number", "--vanishing 0.1"),
     ("{tiny} --repeat 0", 2, "'--repeat 0' is too small: the least is 1", "--repeat 1"),
     ("{tiny} --table losses", 2, "'losses'", "try parameters, activations, batch-norm"),
     ("{tiny} --table batch-norm", 2, "'--table batch-norm'", "--mode train"),
@@ -56,7 +53,6 @@ TABLE = [
     ("-m broken.py:Argmax", 4, "tensors of int64, which cannot be differentiated", "modelscope stats"),
     ("-m broken.py:OneWay", 4, "backward raised NotImplementedError: no way back", "modelscope stats"),
     ("-m broken.py:quantized --input-shape 1,3,64,64", 4, "is quantized: integers", "before it is quantized"),
-    ("-m resnet18 --size 64 --full-backward", 4, "'relu' (ReLU) changes", "leave out --full-backward"),
     ("-m ssdlite320_mobilenet_v3_large --batch 1", 4, "more than 1 value per channel", "--batch 2"),
     ("-m ssdlite320_mobilenet_v3_large --mode eval", 2, "returns boxes, not a loss", "--mode train"),
 ]  # fmt: skip

@@ -76,7 +76,7 @@ def test_a_topic_is_explained(run, topic):
 
 
 def test_a_topic_tells_every_option_that_pages_fold(run):
-    for topic, option in (("model", "--checkpoint"), ("input", "--normalize"), ("output", "--columns")):
+    for topic, option in (("model", "--checkpoint"), ("input", "--mean"), ("output", "--columns")):
         folded = run("stats --help").out.partition("Shared options")[2]
         assert option in folded
         assert f"{option} " in run(f"help {topic}").out.replace(",", " ")

@@ -18,7 +18,7 @@ REST = {
     "ablate": "-w none -l head --no-save",
     "prune": "-w none --sweep 0.5 {star}",
     "attack": "-w none --steps 1 {star}",
-    "explain": "-w none --method hirescam --no-receipt --columns method,layer,adds_up {star}",
+    "explain": "-w none --method hirescam --receipt none --columns method,layer,adds_up {star}",
     "train": _TRAINED,
     "lrfind": _TRAINED,
     "check": "-w none --select MS1 {star}",

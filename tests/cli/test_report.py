@@ -166,23 +166,23 @@ def test_what_cannot_be_done_is_said(line, code, words, watched, capsys):
     assert not [*Path().glob("*.html")]
 
 
-def test_a_large_page_is_noted_and_a_larger_one_refused_without_large(watched, monkeypatch, capsys):
+def test_a_large_page_is_noted_and_a_larger_one_refused_without_force(watched, monkeypatch, capsys):
     monkeypatch.setattr(results, "NOTED", 1000)
     assert typed("report runs/old") == 0
     assert "opens slowly" in capsys.readouterr().err
     monkeypatch.setattr(results, "REFUSED", 2000)
     assert typed("report runs/new") == 2
-    assert "--large" in capsys.readouterr().err
+    assert "--force" in capsys.readouterr().err
     assert not Path("runs/new/report.html").exists()
-    assert typed("report runs/new --large") == 0
+    assert typed("report runs/new --force") == 0
 
 
 @pytest.mark.parametrize(("what", "most"), [("REFUSED", 2000), ("_MOST_ROWS", 3)])
 def test_a_folder_whose_page_would_be_too_large_says_how_to_make_it(what, most, monkeypatch):
     monkeypatch.setattr(results, what, most)
     assert typed(f"grads {TINY} {STAR} --out it -q") == 0
-    assert "modelscope report FOLDER --large" in Path("it/report.html").read_text(encoding="utf-8")
-    assert typed("report it --large -q") == 0
+    assert "modelscope report FOLDER --force" in Path("it/report.html").read_text(encoding="utf-8")
+    assert typed("report it --force -q") == 0
     assert "Activations" in Path("it/report.html").read_text(encoding="utf-8")
 
 

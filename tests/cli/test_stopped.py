@@ -52,7 +52,7 @@ COMMANDS = {
     "check of a folder": ("check @list.txt", PART, []),
     "check": (f"check {SLOW} many --size 32 --batch 1", STORE, []),
     "train": (f"train {SLOW} --pictures 20 --size 8 --batch 4 --steps 1000", PART, ["runs"]),
-    "summary": ("summary deep.py:Deep --fresh", ALL, []),
+    "summary": ("summary deep.py:Deep", ALL, []),
     "stats": (f"stats {SLOW} many --size 32 --batch 1", STORE, []),
     "stats with blocks": (f"stats {SLOW} many --size 32 --batch 1 --out o", STORED, ["o"]),
     "attack": (f"attack {SLOW} star.png --size 32 --steps 100", ALL, []),

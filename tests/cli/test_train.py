@@ -86,7 +86,7 @@ def test_a_variant_is_what_it_would_be_alone(run):
 
 @pytest.mark.parametrize("how", [
     "--init lsuv",
-    "--activation general --leak 0.1 --subtract 0.4 --maximum 6",
+    "--activation general:0.1:0.4:6",
     "--norm-layer running",
     "--norm-layer instance --activation leaky",
     "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",

@@ -49,7 +49,7 @@ train {LEARN} --data few
 featuremaps {TINY} dot.png --output-dir new
 -q summary {TINY} --depth 1
 sumary {TINY}
-gradcam {TINY} dot.png --no-save --no-receipt
+gradcam {TINY} dot.png --no-save --receipt none
 {TINY}
 stats {TINY} --sort
 stats {TINY} --sort meen
@@ -97,8 +97,8 @@ prune {TINY} dot.png --method activation
 lrfind {LEARN} --smoothing 1
 train {LEARN} --optimizer sdg
 train {LEARN} --vary norm-layr=batch
-explain {TINY} dot.png --method gradcm --no-save --no-receipt
-explain models.py:Embedding dot.png --method saliency --no-save --no-receipt
+explain {TINY} dot.png --method gradcm --no-save --receipt none
+explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
 attack {TINY} dot.png --method fgsm --steps 3
 check {TINY} --select MS1000

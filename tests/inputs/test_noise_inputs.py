@@ -93,7 +93,6 @@ def test_size_applies_to_noise(opened):
     ({"shapes": ("1,3,8,8",), "size": "9"}, "--size 9"),
     ({"shapes": ("1,3,8,8",), "mean": "0.5"}, "--mean 0.5"),
     ({"std": "0.5"}, "--std 0.5"),
-    ({"normalize": False}, "--no-normalize"),
     ({"batch": 0}, "--batch 0"),
     ({"shapes": ("float32:1,3,8,8",), "batch": 4}, "--batch 4"),
     ({"shapes": ("1,3,x",)}, "'x'"),

@@ -14,8 +14,13 @@ from modelscope_cli.models.request import ModelRequest
 timm = pytest.importorskip("timm")
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
+
+
 def asked(model: str, **said: object) -> ModelRequest:
-    return ModelRequest(model, device="cpu", offline=True, progress=False, **said)  # type: ignore[arg-type]
+    return ModelRequest(model, device="cpu", progress=False, **said)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

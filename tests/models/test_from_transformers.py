@@ -29,8 +29,13 @@ TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 LABELS = {0: "cat", 1: "dog", 2: "owl"}
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
+
+
 def asked(model: str, **said: Any) -> ModelRequest:
-    return ModelRequest(model, device="cpu", offline=True, progress=False, **said)
+    return ModelRequest(model, device="cpu", progress=False, **said)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +70,7 @@ def test_a_prediction_is_what_transformers_predicts(folder: Path, image: Image.I
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     with torch.no_grad():
         logits = theirs(**processor(images=image, return_tensors="pt")).logits[0]
-    record = ms.predict(f"hf:{folder}", [image], device="cpu", offline=True)
+    record = ms.predict(f"hf:{folder}", [image], device="cpu")
     ours = {guess.index: guess for guess in record.predictions[0].top}
     assert [ours[i].logit for i in range(3)] == pytest.approx(logits.tolist(), abs=1e-5)
     assert [ours[i].label for i in range(3)] == list(LABELS.values())
@@ -172,7 +177,7 @@ def test_a_repository_of_the_cache(folder: Path, tmp_path: Path, image: Image.Im
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(snapshot.name)
     image.save(tmp_path / "image.png")
-    typed = f"predict {tmp_path}/image.png --model hf:owner/name --device cpu --offline".split()
+    typed = f"predict {tmp_path}/image.png --model hf:owner/name --device cpu".split()
     environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub")}
     done = warm.run("-m", "modelscope_cli", *typed, env=environment)
     assert done.returncode == 0, done.stderr
@@ -190,7 +195,7 @@ def test_without_a_processor_the_usual_preparation_has_the_size_of_the_model(
     folder: Path, image: Image.Image
 ) -> None:
     (folder / "preprocessor_config.json").unlink()
-    record = ms.predict(f"hf:{folder}", [image], device="cpu", offline=True)
+    record = ms.predict(f"hf:{folder}", [image], device="cpu")
     assert record.run.input.shape == ((1, 3, 48, 48),)
     assert "from" not in record.run.input.preprocessing
 
@@ -359,16 +364,17 @@ def test_a_processor_of_tiles_is_refused_in_a_sentence(
 
 def test_a_person_can_change_size_and_values(processor_in: Callable[[str], Any], image: Image.Image) -> None:
     preset, own = processor_in("CLIP")
-    plan = plan_preprocessing(InputRequest(size="32", normalize=False), "custom", preset, None)
+    plan = plan_preprocessing(InputRequest(size="32", mean="0", std="1"), "custom", preset, None)
     expected = own(
         images=image,
         size={"shortest_edge": 32},
         crop_size={"height": 32, "width": 32},
-        do_normalize=False,
+        do_mean=0,
+        std=1,
         return_tensors="pt",
     )["pixel_values"][0]
     assert torch.allclose(plan.apply(image, "x"), expected, atol=1e-5)
-    assert plan.words.endswith("except for --size 32 --no-normalize)")
+    assert plan.words.endswith("except for --size 32 --mean 0 --std 1)")
 
 
 @pytest.mark.parametrize("name", ["ViT", "CLIP", "ConvNext"])
@@ -421,7 +427,7 @@ def test_a_model_of_text_and_images_takes_both_by_name(image: Image.Image, tmp_p
     look.remove()
 
     named = {"pixel_values": image, "input_ids": ids}
-    record = ms.stats(f"hf:{tmp_path}", named, offline=True, layer=["visual_projection", "text_projection"])
+    record = ms.stats(f"hf:{tmp_path}", named, layer=["visual_projection", "text_projection"])
     assert record.run.input.names == ("pixel_values", "input_ids")
     assert record["visual_projection"].shape == (1, 12)
     assert record["text_projection"].shape == (4, 12)

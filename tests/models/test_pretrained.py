@@ -96,19 +96,20 @@ def test_auto_without_a_network_is_random_and_warns(publish: Callable[..., Path]
     assert_holds(loaded.module, load(weights="none").module.state_dict())
 
 
-@pytest.mark.parametrize("how", ["option", "environment"])
-def test_offline_never_touches_the_network(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_never_touches_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *args, **kwargs: pytest.fail("downloads"))
-    if how == "environment":
-        monkeypatch.setenv("MSCOPE_OFFLINE", "1")
-    loaded = load(offline=how == "option")
+    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
+    loaded = load()
     assert "offline" in loaded.warnings[0].message
 
 
 @pytest.mark.parametrize("weights", ["IMAGENET1K_V1", "SqueezeNet1_1_Weights.IMAGENET1K_V1", "DEFAULT"])
-def test_explicit_weights_that_cannot_be_had_are_an_error(weights: str, cache: Path) -> None:
+def test_explicit_weights_that_cannot_be_had_are_an_error(
+    weights: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
     with pytest.raises(CannotRunError) as caught:
-        load(weights=weights, offline=True)
+        load(weights=weights)
     assert "'IMAGENET1K_V1'" in caught.value.message
     assert "--weights none" in (caught.value.hint or "")
     assert str(cache) in (caught.value.hint or "")

@@ -22,9 +22,6 @@ VALUES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=12),
         st.dictionaries(st.text(), inner, max_size=4),
-        st.lists(NUMBERS, min_size=8, max_size=20),
-        st.lists(st.integers(-300, 70_000), min_size=8, max_size=20),
-        st.lists(st.lists(st.integers(0, 255), min_size=9, max_size=9), min_size=1, max_size=5),
     ),
 )
 DOCUMENTS = st.lists(st.dictionaries(st.text(), VALUES, min_size=1, max_size=4), min_size=1, max_size=2)
@@ -38,23 +35,17 @@ def test_short_documents_come_back(documents):
 
 @settings(max_examples=30)
 @given(DOCUMENTS)
-def test_packed_documents_come_back(documents):
+def test_long_documents_come_back_from_fewer_bytes(documents):
     documents = [{**one, "long": "x" * 60_000} for one in documents]
     element = embed(documents)
-    assert '"packed"' in element
+    assert len(element) < 20_000
     assert extract(element.encode()) == documents
-
-
-def test_long_series_take_less_room_than_the_text():
-    series = [[(7 * n * k) % 300 for n in range(64)] for k in range(200)]
-    document = {"counts": series, "mean": [n / 7 for n in range(2000)]}
-    assert len(embed([document])) < 0.5 * len(json.dumps([document], separators=(",", ":")))
 
 
 @pytest.mark.parametrize(
     "name", ["</script><script>", "<!--", "&lt;", "\u2028", "<script type='application/json'>"]
 )
-@pytest.mark.parametrize("length", [1, 60_000], ids=["short", "packed"])
+@pytest.mark.parametrize("length", [1, 60_000], ids=["short", "compressed"])
 def test_nothing_in_the_data_ends_the_element(name, length):
     document = {name: name * length}
     element = embed([document])
@@ -68,11 +59,10 @@ def test_the_same_documents_give_the_same_bytes():
     assert embed([document]) == embed([json.loads(json.dumps(document))])
 
 
-def held(**changes):
-    document = {"a": list(range(30_000)), "b": [n / 3 for n in range(5000)]}
-    page = embed([document])
-    inner = json.loads(re.search(">(.*)<", page)[1]) | changes
-    return f'<script type="application/json" id="modelscope-data">{json.dumps(inner)}</script>'.encode()
+def held(data):
+    return (
+        f'<script type="application/json" id="modelscope-data">{json.dumps({"gzip": data})}</script>'.encode()
+    )
 
 
 @pytest.mark.parametrize("page", [
@@ -81,17 +71,14 @@ def held(**changes):
     b'<script type="application/json" id="modelscope-data">{</script>',
     b'<script type="application/json" id="modelscope-data">[]</script>',
     b'<script type="application/json" id="modelscope-data">[1]</script>',
-    b'<script type="application/json" id="modelscope-data">{"packed":1}</script>',
+    b'<script type="application/json" id="modelscope-data">{"other":1}</script>',
     b'<script type="application/json" id="modelscope-data">' + b"[" * 100_000 + b"</script>",
-    held(data="AAAA"),
-    held(data="no base64!"),
-    held(data=base64.b64encode(gzip.compress(b"[]")).decode()),
-    held(counts=[1, 2]),
-    held(counts=[10**12, 1, 1]),
-    held(counts=["a", 1, 1]),
-    held(text=-5),
-    held(text=10**12),
-    held(data=7),
+    held("AAAA"),
+    held("no base64!"),
+    held(7),
+    held(base64.b64encode(gzip.compress(b"[]")).decode()),
+    held(base64.b64encode(gzip.compress(b'{"a":1}')).decode()),
+    held(base64.b64encode(gzip.compress(b'[{"a":1}]')[:-9]).decode()),
 ])  # fmt: skip
 def test_what_is_damaged_is_refused(page):
     with pytest.raises(NotAPageError):
@@ -101,7 +88,7 @@ def test_what_is_damaged_is_refused(page):
 def test_what_would_unpack_to_no_end_is_refused(monkeypatch):
     monkeypatch.setattr("modelscope_cli.records.page_data._MOST_BYTES", 100_000)
     with pytest.raises(NotAPageError):
-        extract(held())
+        extract(embed([{"a": "x" * 100_001}]).encode())
 
 
 def test_a_page_is_recognised_by_its_data():

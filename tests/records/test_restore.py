@@ -31,14 +31,15 @@ def test_every_command_that_returns_a_record_is_tried():
 
 
 @pytest.mark.parametrize(("path", "value", "words"), [
-    (("layers", 0, "mean"), "<script>", "layers[0].mean is not a number"),
-    (("layers", 0, "mean"), True, "layers[0].mean is not a number"),
-    (("layers", 0, "order"), 1.5, "layers[0].order is not a whole number"),
-    (("layers", 0, "shape"), [1, "x"], "layers[0].shape[1] is not a whole number"),
-    (("layers", 0, "name"), 7, "layers[0].name is not a text"),
-    (("layers",), {"a": 1}, "layers is not a list"),
-    (("layers", 0), [], "layers[0]. is not an object"),
-    (("model", "class"), None, "model.class is not a text"),
+    (("layers", 0, "mean"), "<script>", "expected `float | null`, got `str` - at `$.layers[0].mean`"),
+    (("layers", 0, "mean"), True, "got `bool` - at `$.layers[0].mean`"),
+    (("layers", 0, "order"), 1.5, "expected `int`, got `float` - at `$.layers[0].order`"),
+    (("layers", 0, "shape"), [1, "x"], "expected `int`, got `str` - at `$.layers[0].shape[1]`"),
+    (("layers", 0, "name"), 7, "expected `str`, got `int` - at `$.layers[0].name`"),
+    (("layers",), {"a": 1}, "expected `array`, got `object` - at `$.layers`"),
+    (("layers", 0), [], "expected `object`, got `array` - at `$.layers[0]`"),
+    (("model", "class"), None, "expected `str`, got `null` - at `$.model.class`"),
+    (("seed",), "1", "expected `int`, got `str` - at `$.seed`"),
     (("schema",), "modelscope/stats/2", "this version reads modelscope/stats/1"),
     (("schema",), "other/stats/1", "its schema is 'other/stats/1'"),
 ])  # fmt: skip
@@ -56,6 +57,34 @@ def test_a_value_of_another_kind_is_refused_where_it_stands(path, value, words, 
 @pytest.mark.parametrize("document", [None, [], "modelscope/stats/1", {}, {"schema": "modelscope/stats/1"}])
 def test_what_is_not_a_document_is_refused(document):
     with pytest.raises(NotADocumentError):
+        restore(document)
+
+
+def test_a_list_of_another_length_is_refused(documents):
+    document = copy.deepcopy(documents["lrfind"])
+    next(iter(document["hashes"].values())).append("x")
+    with pytest.raises(NotADocumentError, match=r"expected `array` of length 2, got 3 - at `\$\.hashes"):
+        restore(document)
+
+
+@pytest.mark.parametrize(("name", "path", "place"), [
+    ("train", ("steps",), r"\$\.steps"),
+    ("train_study", ("variants", 1, "steps"), r"\$\.variants\[1\]\.steps"),
+])  # fmt: skip
+def test_the_place_is_that_in_the_document(name, path, place, documents):
+    document = copy.deepcopy(documents[name])
+    inner = document
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = "x"
+    with pytest.raises(NotADocumentError, match=f"`{place}`"):
+        restore(document)
+
+
+def test_the_first_missing_key_is_named(documents):
+    document = copy.deepcopy(documents["stats"])
+    del document["layers"][0]["name"]
+    with pytest.raises(NotADocumentError, match=r"missing required field `name` - at `\$\.layers\[0\]`"):
         restore(document)
 
 

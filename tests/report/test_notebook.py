@@ -5,7 +5,6 @@ import io
 import json
 import pickle
 import re
-import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -247,25 +246,6 @@ def test_ablate_and_watch_draw_their_figures():
             optimizer.step()
     assert image_in(watched._repr_html_())
     assert repr(watched.record()).startswith("WatchRecord(")
-
-
-def test_a_data_frame_has_the_rows(record, monkeypatch):
-    made = []
-    monkeypatch.setitem(
-        sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: made.append(rows) or "frame")
-    )
-    assert record.to_pandas() == "frame"
-    assert made == [record.to_rows()]
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
-        record.to_pandas()
-
-
-def test_a_data_frame_of_pandas(record):
-    pandas = pytest.importorskip("pandas")
-    frame = record.to_pandas()
-    assert isinstance(frame, pandas.DataFrame)
-    assert list(frame["name"]) == [label for label, _ in record.labelled()]
 
 
 @pytest.mark.parametrize("ending", ["html", "json", "csv", "tsv", "md", "svg", "PNG"])

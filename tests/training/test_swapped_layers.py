@@ -96,7 +96,7 @@ def test_layer_norm_is_that_of_torch_over_channels_and_places():
 def test_a_layer_in_two_places_stays_one():
     shared = nn.ReLU()
     model = nn.Sequential(shared, nn.Linear(3, 3), shared)
-    prepare(model, TrainRequest(activation="leaky", leak=0.2), torch.zeros(1, 3))
+    prepare(model, TrainRequest(activation="leaky:0.2"), torch.zeros(1, 3))
     assert model[0] is model[2]
     assert model[0].negative_slope == 0.2
 
@@ -132,9 +132,7 @@ def test_initial_deviations_are_those_of_the_papers(init, conv_std, linear_std):
 
 def test_kaiming_knows_the_leak():
     model = wide()
-    initialise(
-        model, TrainRequest(init="kaiming-normal", activation="leaky", leak=0.5), torch.zeros(1, 32, 8, 8)
-    )
+    initialise(model, TrainRequest(init="kaiming-normal", activation="leaky:0.5"), torch.zeros(1, 32, 8, 8))
     assert model[0].weight.std().item() == pytest.approx((2 / 1.25 / 288) ** 0.5, rel=0.02)
 
 

@@ -19,11 +19,10 @@ from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.comparison.fingerprint import take_fingerprint
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Batch, shapes_of
-from modelscope_cli.inputs.decoding import frames_in
+from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import Model
@@ -187,7 +186,6 @@ def stats(
     plot: str | PathLike[str] | None = None,
     correlation: bool = False,
     attention: bool = False,
-    frames: bool = False,
     fingerprint: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
@@ -208,7 +206,6 @@ def stats(
         plot: save one figure of all the distributions (.png .svg .pdf).
         correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
-        frames: one row for each frame of a clip, or slice of a volume, where an output has them.
         fingerprint: write a small file (.json) of this run, with which `diff` compares a run on another machine or
             in another runtime. Takes a separate pass. In Python: `record.fingerprint`.
         hook: changes to values during the pass, in the syntax of `--hook`.
@@ -243,9 +240,7 @@ def stats(
         "quantiles": quantiles_in(columns or ()),
         "channel_zeros": "channel_zeros" in (columns or ()),
     }
-    n_frames = _count_frames(subject) if frames else 0
     options = {
-        **({"frames": True} if frames else {}),
         "layer": as_patterns(layer),
         "exclude": as_patterns(exclude),
         "near_zero": near_zero,
@@ -253,9 +248,8 @@ def stats(
     alone = _why_alone(
         mode, correlation=correlation, attention=attention, fingerprint=fingerprint is not None, hook=hook
     )
-    repeat = {**options, "columns": columns if plot is None else None}
     arguments: dict[str | int, ArgumentStats] = {}
-    with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
+    with blocks.begin(subject, {**options, "figures": figures, **more}, alone):
         activations = observe_activations(
             module,
             blocks.over,
@@ -267,7 +261,6 @@ def stats(
             family=subject.loaded.family,
             entering=arguments,
             n_batches=subject.inputs.n_batches,
-            n_frames=n_frames,
         )
     rows = to_rows(activations)
     heads = _attention(subject, selection, is_training) if attention else ()
@@ -287,7 +280,6 @@ def stats(
         batch_norm=batch_norms.rows() if batch_norms else (),
         inputs=tuple(map(to_input_row, arguments.values())),
         attention=heads,
-        certificate=blocks.certificate(),
         fingerprint=printed,
     )
     with blocks.write() as stage:
@@ -316,16 +308,6 @@ def _why_alone(
         "--hook counts its changes over all batches": bool(hook),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")
-
-
-def _count_frames(subject: Subject) -> int:
-    args = subject.first.args
-    dim, n_frames = frames_in(subject.loaded.module, subject.loaded.family, args)
-    if not dim:
-        shapes = ", ".join("x".join(map(str, shape)) for shape in shapes_of(args))
-        message = f"--frames needs one clip or volume of five dimensions, and the input is {shapes}"
-        raise UsageError(message, "leave out --frames")
-    return n_frames
 
 
 def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:

@@ -217,7 +217,6 @@ class ModelComparison:
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
-            *inputs.warnings,
             *tell_of_images(inputs, self.progress),
             *a_notices,
             *b_notices,

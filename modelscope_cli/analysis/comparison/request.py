@@ -195,7 +195,7 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: B
         options = {**replace(of_b, mode=None, seed=None).typed(), **of_b.of_run}
         reason = f"does not apply to '{names.b.model}', which is run as it is"
         refuse_given(options, reason, "")
-        return ModelRequest(names.b.model or "", seed=a.seed, offline=a.offline)
+        return ModelRequest(names.b.model or "", seed=a.seed)
     checkpoint = of_b.checkpoint or (checkpoint_of_b if not (of_b.weights and names.is_left_out) else None)
     assert names.b.model is not None
     return replace(
@@ -217,7 +217,6 @@ def refuse_run_options(
         **{"--mode": None if mode == "auto" else mode, "--b-mode": own.mode},
         **{"--hook": hook, "--b-hook": own.hook, "--layer": layer, "--exclude": exclude},
         **{"--size": inputs.size, "--mean": inputs.mean, "--std": inputs.std, "--batch": inputs.batch},
-        "--no-normalize": not inputs.normalize,
         **own.of_run,
     }
     refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")

@@ -161,7 +161,6 @@ def explain(
     layer: str | None = None,
     receipt: str | bool = QUICK,
     box: str | Sequence[float] | None = None,
-    mask: str | PathLike[str] | None = None,
     require: str | Sequence[str] = (),
     save_tensors: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
@@ -189,7 +188,6 @@ def explain(
             against random rankings and edges, shuffled weights, another class and planted evidence. In Python, True
             is quick and False none.
         box: the position of the object, in pixels of the image file.
-        mask: the same as a mask image: light pixels are inside.
         require: exit with 1 unless the best map meets this: passed, 'covering>chance', 'road>0.1'.
         save_tensors: save the cells of the maps as .safetensors.
         hook: changes to values during the pass, in the syntax of `--hook`.
@@ -204,7 +202,7 @@ def explain(
     names = choose_methods(method, texts(against))
     kind = receipt_kind(receipt)
     requirements = read_requirements(as_patterns(require), kind)
-    region = _region(texts(box), mask)
+    region = None if box is None else Region.parse(texts(box) or "")
     given = to_inputs(inputs, keywords)
     blocks = Blocks(out, force=force, keep=keep, **block_keywords(keywords))
     if save_tensors is not None and blocks.is_first:
@@ -217,12 +215,12 @@ def explain(
         )
     if frames_in(subject.loaded.module, subject.loaded.family, subject.first.args)[0]:
         names = _of_pixels(names, method)
-    n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 1  # a notebook shows it
+    n_kept = MOST_SHOWN if blocks.out is not None or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
     aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
     options = {
         **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
-        **{"receipt": kind, "box": texts(box), "mask": mask},
+        **{"receipt": kind, "box": texts(box)},
     }
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
@@ -251,7 +249,7 @@ def explain(
 
     with (
         _asking(subject, aim, texts(against), calls, region, most) as ask,  # the model is left as it was
-        blocks.begin(subject, {**options, "passes": most}, {**options, "require": require}, alone),
+        blocks.begin(subject, {**options, "passes": most}, alone),
     ):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
             for one in images:
@@ -278,7 +276,6 @@ def explain(
         hooks=hooks,
         receipt_kind=kind,
         passes=totals.passes,
-        certificate=blocks.certificate(),
         score_name=totals.score_name,
     )
     if save_tensors is not None and blocks.is_first:
@@ -333,16 +330,6 @@ def _of_pixels(names: tuple[str, ...], method: str) -> tuple[str, ...]:
         message = f"'{others}' explains layers of single images, and the input is a clip or a volume"
         raise UsageError(message, "--method integrated-gradients,saliency")
     return chosen
-
-
-def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
-    if box is not None and mask is not None:
-        raise UsageError(
-            "--box and --mask both give the position of the object", "leave out --box or leave out --mask"
-        )
-    if box is not None:
-        return Region.of_box(box)
-    return Region.of_file(fspath(mask)) if mask is not None else None
 
 
 def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
@@ -426,7 +413,7 @@ def _asking(
                 inside = None
                 if region is not None:
                     if preprocessing is None or not batch.names or frame_dim:
-                        raise UsageError("--box and --mask are pixels of an image file", "give an image file")
+                        raise UsageError("--box is in pixels of an image file", "give an image file")
                     size = decode(subject.inputs.files[batch.numbers[n]], preprocessing.mode).size
                     inside = region.seen(size, preprocessing)
                 yield ImageQuery(

@@ -1,7 +1,7 @@
 """Streaming statistics of gradients: of one tensor over several passes, or of its mean over them."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,13 +13,11 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.analysis.statistics.moments import RANGE, RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.layers import tensors_in, type_of
-from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.grads import (
     ActivationGradient,
     ClipInfo,
-    GradThresholds,
     ParameterGradient,
     is_judged,
     mark,
@@ -111,22 +109,20 @@ class Mean:
         return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()
 
 
-def mark_gradient(
-    norm: float, n_non_finite: int, output_norm: float, thresholds: GradThresholds | None
-) -> str:
+def mark_gradient(norm: float, n_non_finite: int, output_norm: float, *, by_size: bool) -> str:
     """Return the mark of a gradient, empty if nothing is wrong.
 
     Args:
         norm: of its finite values, before clipping.
         n_non_finite: how many values are NaN or infinite.
         output_norm: norm of the gradient at the output of the model.
-        thresholds: None to mark only gradients that are zero or not finite.
+        by_size: also mark gradients that vanish or explode, not only those that are zero or not finite.
     """
     if n_non_finite:
         return "non-finite"
-    if thresholds is None:
+    if not by_size:
         return "zero" if norm == 0 else ""
-    return mark(norm, output_norm, thresholds.vanishing, thresholds.exploding)
+    return mark(norm, output_norm)
 
 
 _NOTHING = "no gradient arrived: the loss does not depend on it"
@@ -138,10 +134,7 @@ class _Output:
     call: Call
     path: str
     shape: tuple[int, ...]
-    is_clipped: bool = False
-    after: Stream = field(default_factory=Stream)
-    before: Stream = field(default_factory=Stream)
-    n_clipped: Tensor | int = 0
+    stream: Stream = field(default_factory=Stream)
     n_passes: int = 0
     problem: str | None = None
 
@@ -153,35 +146,26 @@ class ActivationGradients(Observer):
     if the tensor is changed in place later.
 
     Args:
-        is_innermost_only: leave out calls inside which other layers ran, unless they are clipped.
-        limit: clamp the gradients at `clipped` outputs into [-limit, limit].
-        clipped: the calls that are clamped.
+        is_innermost_only: leave out calls inside which other layers ran.
     """
 
-    def __init__(
-        self, *, is_innermost_only: bool, limit: float | None = None, clipped: Selection | None = None
-    ) -> None:
+    def __init__(self, *, is_innermost_only: bool) -> None:
         self.outputs: dict[tuple[str, int, str], _Output] = {}
-        # Whether the clamp is on; a backward pass with it off gives the figures before clipping
-        self.is_clipping = limit is not None
         self._is_innermost_only = is_innermost_only
-        self._limit = limit
-        self._clipped = clipped
         self._handles: list[RemovableHandle] = []
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        is_clipped = self._clipped is not None and _is_meant(call, is_innermost, self._clipped)
-        if self._is_innermost_only and not is_innermost and not is_clipped:
+        if self._is_innermost_only and not is_innermost:
             return
         for path, tensor in tensors_in(output):
-            entry = self._remember(call, path, tensor, is_clipped)
+            entry = self._remember(call, path, tensor)
             if tensor.requires_grad:
                 self._handles.append(tensor.register_hook(partial(self._arrive, entry)))
 
-    def _remember(self, call: Call, path: str, tensor: Tensor, is_clipped: bool = False) -> _Output:
+    def _remember(self, call: Call, path: str, tensor: Tensor) -> _Output:
         key = call.name, call.index, path
         if key not in self.outputs:
-            self.outputs[key] = _Output(call, path, tuple(tensor.shape), is_clipped)
+            self.outputs[key] = _Output(call, path, tuple(tensor.shape))
         entry = self.outputs[key]
         entry.n_passes += 1
         if not tensor.is_floating_point():
@@ -190,29 +174,18 @@ class ActivationGradients(Observer):
             entry.problem = _DETACHED
         return entry
 
-    def _arrive(self, entry: _Output, grad: Tensor | None) -> Tensor | None:
+    def _arrive(self, entry: _Output, grad: Tensor | None) -> None:
         if grad is None:  # an unused result of `chunk`
-            return None
-        if self._limit is None or not (self.is_clipping and entry.is_clipped):
-            is_before = self._limit is not None and not self.is_clipping
-            self._add(entry, entry.before if is_before else entry.after, grad)
-            return None
-        entry.n_clipped = entry.n_clipped + torch.count_nonzero(grad.abs() > self._limit)
-        clipped = grad.clamp(-self._limit, self._limit)
-        self._add(entry, entry.after, clipped)
-        return clipped
-
-    def _add(self, entry: _Output, stream: Stream, grad: Tensor) -> None:
+            return
         try:
-            stream.add(grad)
+            entry.stream.add(grad)
         except (TypeError, RuntimeError) as error:
             entry.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
         """Finish a pass: merge its results and remove the tensor hooks."""
         for entry in self.outputs.values():
-            entry.after.settle()
-            entry.before.settle()
+            entry.stream.settle()
         self.detach()
 
     def detach(self) -> None:
@@ -220,82 +193,26 @@ class ActivationGradients(Observer):
             handle.remove()
         self._handles.clear()
 
-    def clipped_fraction(self) -> float | None:
-        """Return the share of elements clipped at all outputs together; None where nothing is clipped."""
-        clipped = [entry for entry in self.outputs.values() if entry.is_clipped and entry.after.moments]
-        if self._limit is None:
-            return None
-        n = sum(entry.after.moments.numel for entry in clipped if entry.after.moments)
-        return sum(int(entry.n_clipped) for entry in clipped) / n if n else 0.0
-
-    def rows(self, output_norm: float, thresholds: GradThresholds | None) -> tuple[ActivationGradient, ...]:
-        """Return one row an output, in execution order."""
+    def rows(self, output_norm: float, *, by_size: bool) -> tuple[ActivationGradient, ...]:
+        """Return one row an output, in execution order; `by_size` as in `mark_gradient`."""
         ordered = sorted(self.outputs.values(), key=lambda entry: entry.call.order)
-        return tuple(_to_row(entry, output_norm, thresholds) for entry in ordered)
+        return tuple(_to_row(entry, output_norm, by_size) for entry in ordered)
 
 
-def _is_meant(call: Call, is_innermost: bool, selection: Selection) -> bool:
-    if selection.wanted is not None:
-        return (call.name, call.index) in selection.wanted
-    if selection.names is not None:
-        return call.name in selection.names
-    return is_innermost
-
-
-def _to_row(entry: _Output, output_norm: float, thresholds: GradThresholds | None) -> ActivationGradient:
-    moments, before = entry.after.moments, entry.before.moments
+def _to_row(entry: _Output, output_norm: float, by_size: bool) -> ActivationGradient:
+    moments = entry.stream.moments
     row: dict[str, Any] = {**entry.call.fields, "output": entry.path, "shape": entry.shape}
     if moments is None:
         is_unused = entry.problem is None
         problem = _NOTHING if is_unused else entry.problem
         mark = "unused" if is_unused else ""
         return ActivationGradient(**row, mark=mark, problem=problem)
-    unclipped = before or moments
-    a_pass = math.sqrt(entry.n_passes)
+    norm = norm_of(moments) / math.sqrt(entry.n_passes)
     return ActivationGradient(
         **row,
-        **{**figures_of(moments), **({"grad_norm": norm_of(moments) / a_pass} if moments.n else {})},
-        norm_before_clip=norm_of(before) / a_pass if before else None,
-        clipped_fraction=int(entry.n_clipped) / moments.numel if entry.is_clipped and moments.numel else None,
-        mark=mark_gradient(
-            norm_of(unclipped) / a_pass, unclipped.n_nan + unclipped.n_inf, output_norm, thresholds
-        ),
+        **{**figures_of(moments), **({"grad_norm": norm} if moments.n else {})},
+        mark=mark_gradient(norm, moments.n_nan + moments.n_inf, output_norm, by_size=by_size),
     )
-
-
-class FullBackwardGradients(ActivationGradients):
-    """The same figures through `register_full_backward_hook`, for comparison. `names`: the layers to hook."""
-
-    def __init__(self, names: frozenset[str], *, is_innermost_only: bool) -> None:
-        super().__init__(is_innermost_only=is_innermost_only)
-        self._names = names
-        self._open: dict[nn.Module, list[list[_Output]]] = {}
-
-    def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
-        if name not in self._names:
-            return []
-        self._open[module] = []
-        return [module.register_full_backward_hook(self._fire)]
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        if module in self._open:
-            self._open[module].append([self._remember(call, *named) for named in tensors_in(output)])
-
-    def pass_by(self, module: nn.Module, output: Any) -> None:
-        if module in self._open:
-            self._open[module].append([])
-
-    def _fire(self, module: nn.Module, grad_input: Any, grad_output: tuple[Tensor | None, ...]) -> None:
-        # Backward reaches the calls of a layer in reverse order.
-        outputs = self._open[module].pop()
-        for entry, grad in zip(outputs, grad_output, strict=False):
-            if grad is not None:
-                self._add(entry, entry.after, grad)
-
-    def settle(self) -> None:
-        super().settle()
-        for calls in self._open.values():
-            calls.clear()
 
 
 @dataclass(slots=True)
@@ -313,8 +230,7 @@ class ParameterGradients:
     """Collects the gradients of a model's parameters, pass by pass.
 
     Args:
-        clip: `value` and `norm` act on the mean over all passes, as training clips the gradient of a batch;
-            `activations` is applied before.
+        clip: acts on the mean over all passes, as training clips the gradient of a batch.
         weight_decay: of the prior in the loss; its share of each gradient is separate.
     """
 
@@ -327,7 +243,6 @@ class ParameterGradients:
             for name, parameter in model.named_parameters()  # one that is shared counts once
             for layer in [layer_of(name)]
         ]
-        self._is_clipping_flow = clip is not None and clip.kind == "activations"
         self._is_scaled = False
 
     def _trained(self) -> Iterator[_Parameter]:
@@ -342,15 +257,15 @@ class ParameterGradients:
                 entry.value.grad = dense(entry.value.grad)
                 yield entry, entry.value.grad
 
-    def take(self, n_images: int, *, is_before_clip: bool = False) -> None:
+    def take(self, n_images: int) -> None:
         """Take the gradients of the pass, the mean over this many images, and clear them."""
         for entry, grad in self._arrived():
-            (entry.before if is_before_clip else entry.after).add(grad, n_images)
+            entry.after.add(grad, n_images)
             entry.value.grad = None
 
     def clip_mean(self) -> None:
         """Clip the mean over all passes with torch's own functions: the gradient of one batch of all images."""
-        if self._clip is None or self._is_clipping_flow:
+        if self._clip is None:
             return
         arrived = [entry for entry in self._trained() if entry.after.value is not None]
         for entry in arrived:
@@ -366,17 +281,15 @@ class ParameterGradients:
         self.take(1)
 
     def rows(
-        self, orders: Mapping[str, int], output_norm: float, thresholds: GradThresholds | None
+        self, orders: Mapping[str, int], output_norm: float, *, by_size: bool
     ) -> tuple[ParameterGradient, ...]:
-        """Return one row a parameter, in execution order."""
+        """Return one row a parameter, in execution order; `by_size` as in `mark_gradient`."""
         for entry in self._parameters:
             entry.order = _order_of(entry.layer, orders)
         ordered = sorted(self._parameters, key=lambda entry: entry.order)
-        return tuple(self._row(entry, output_norm, thresholds) for entry in ordered)
+        return tuple(self._row(entry, output_norm, by_size) for entry in ordered)
 
-    def _row(
-        self, entry: _Parameter, output_norm: float, thresholds: GradThresholds | None
-    ) -> ParameterGradient:
+    def _row(self, entry: _Parameter, output_norm: float, by_size: bool) -> ParameterGradient:
         weight_norm = _norm(entry.value)
         row: dict[str, Any] = {
             "name": entry.name,
@@ -400,8 +313,7 @@ class ParameterGradients:
         norm = norm_of(moments)
         norm_before = norm_of(before) if before is not None else None
         unclipped = before or moments
-        is_mean_clipped = before is not None and not self._is_clipping_flow
-        noise = entry.before.noise if is_mean_clipped else entry.after.noise
+        noise = entry.after.noise if before is None else entry.before.noise
         return ParameterGradient(
             **row,
             **figures_of(moments),
@@ -411,12 +323,12 @@ class ParameterGradients:
             norm_before_clip=norm_before,
             clipped_fraction=self._clipped_fraction(entry),
             noise=noise,
-            snr=(norm_of(unclipped) if is_mean_clipped else norm) / noise if noise else None,
+            snr=norm_of(unclipped) / noise if noise else None,
             mark=mark_gradient(
                 norm_of(unclipped),
                 unclipped.n_nan + unclipped.n_inf,
                 output_norm,
-                thresholds if is_judged(entry.value.shape) else None,
+                by_size=by_size and is_judged(entry.value.shape),
             ),
         )
 
@@ -432,12 +344,7 @@ class ParameterGradients:
         }
 
     def _clipped_fraction(self, entry: _Parameter) -> float | None:
-        if (
-            self._clip is None
-            or self._is_clipping_flow
-            or entry.before.value is None
-            or not entry.value.numel()
-        ):
+        if self._clip is None or entry.before.value is None or not entry.value.numel():
             return None
         if self._clip.kind == "norm":
             return float(self._is_scaled)

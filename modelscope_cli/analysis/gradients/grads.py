@@ -8,14 +8,13 @@ from modelscope_cli.analysis.gradients.request import (
     GradsRequest,
     LossRequest,
     check_loss,
-    check_thresholds,
     choose_clip,
 )
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord, GradThresholds
+from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 
@@ -34,14 +33,10 @@ def grads(
     weight_decay: float = 0.0,
     clip: float | None = None,
     clip_norm: float | None = None,
-    clip_activations: float | None = None,
     freeze: str | Sequence[str] = (),
     train_only: str | Sequence[str] = (),
     mode: str = "auto",
     repeat: int = 1,
-    full_backward: bool = False,
-    vanishing: float = VANISHING,
-    exploding: float = EXPLODING,
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -65,14 +60,10 @@ def grads(
         weight_decay: add L/2 |w|^2 to the loss. Its share of every gradient is shown.
         clip: clamp the gradients of the parameters to [-V, V].
         clip_norm: scale all gradients down to this norm.
-        clip_activations: clamp the gradients of the outputs of `layer`. All layers are shown.
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
         repeat: repeat the input N times. Each time with new noise.
-        full_backward: read the gradients with register_full_backward_hook.
-        vanishing: mark |g| below X times the one at the output.
-        exploding: mark |g| above X times the one at the output.
         out: folder for the report with its figure and tables; `force` allows one that is not empty.
 
     Raises:
@@ -81,10 +72,8 @@ def grads(
     """
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
     is_class = parse_aim(loss_request.target).is_class
-    limit = choose_clip(clip, clip_norm, clip_activations)
-    thresholds = GradThresholds(vanishing, exploding)
+    limit = choose_clip(clip, clip_norm)
     check_loss(loss_request)
-    check_thresholds(thresholds)
     results = Results(out, force)
 
     from modelscope_cli.analysis.gradients.measure import measure_gradients
@@ -109,8 +98,6 @@ def grads(
             freeze=as_patterns(freeze),
             train_only=as_patterns(train_only),
             is_training=is_training,
-            full_backward=full_backward,
-            thresholds=thresholds,
         ),
         aim=None if is_class else resolve_aim(loss_request.target, subject),
         interventions=bound.interventions,
@@ -125,7 +112,6 @@ def grads(
         activations=gradients.activations,
         totals=gradients.totals,
         clip=gradients.clip,
-        thresholds=gradients.thresholds,
         mode="train" if is_training else "eval",
         passes=gradients.passes,
         images=subject.inputs.n_images,

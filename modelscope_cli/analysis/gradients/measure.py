@@ -15,7 +15,6 @@ from modelscope_cli.analysis.activations.batch_norm import (
 from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_saving, run_backward, set_trainable
 from modelscope_cli.analysis.gradients.gradient_statistics import (
     ActivationGradients,
-    FullBackwardGradients,
     ParameterGradients,
     global_norm,
     length,
@@ -25,7 +24,7 @@ from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import list_layers, refuse_layouts, without_gradient
+from modelscope_cli.hooks.layers import refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
@@ -34,7 +33,6 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.grads import (
     ActivationGradient,
     ClipInfo,
-    GradThresholds,
     GradTotals,
     LossInfo,
     ParameterGradient,
@@ -61,7 +59,6 @@ class Gradients:
     activations: tuple[ActivationGradient, ...]
     totals: GradTotals
     clip: ClipInfo | None
-    thresholds: GradThresholds
     passes: int
     batch_norm: tuple[BatchNormDrift, ...]
     saving: Saving | None
@@ -81,8 +78,7 @@ def measure_gradients(
     """Run every batch forward and backward and return the gradients; the model is not changed.
 
     Args:
-        selection: the layers whose activations are shown; with `clip.kind == "activations"` those that are
-            clipped, and all are shown.
+        selection: the layers whose activations are shown.
         aim: the number that is differentiated instead of a loss.
         interventions: change what flows, forward and backward.
         track: wraps an iteration to show its progress.
@@ -104,26 +100,13 @@ class _Measurement:
         self._model = loaded.module
         self._request = request
         self._criterion = Criterion(request.loss, OutputReader.of(loaded), aim)
-        self._is_clipping_flow = request.clip is not None and request.clip.kind == "activations"
-        self._shown = Selection(is_innermost_only=True) if self._is_clipping_flow else selection
-        self._activations = self._make_observer(selection)
+        self._shown = selection
+        self._activations = ActivationGradients(is_innermost_only=selection.is_innermost_only)
         self._batch_norms = BatchNormObserver()
         self._output_squares: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._n_images: list[int] = []  # of each pass
         self._warnings: list[Notice] = []
-
-    def _make_observer(self, selection: Selection) -> ActivationGradients:
-        is_innermost_only = self._shown.is_innermost_only
-        if not self._request.full_backward:
-            if not (self._request.clip and self._is_clipping_flow):
-                return ActivationGradients(is_innermost_only=is_innermost_only)
-            limit = self._request.clip.value
-            return ActivationGradients(is_innermost_only=is_innermost_only, limit=limit, clipped=selection)
-        names = selection.names
-        if names is None:
-            names = frozenset(layer.name for layer, _ in list_layers(self._model) if layer.is_leaf)
-        return FullBackwardGradients(names, is_innermost_only=is_innermost_only)
 
     def run(
         self, batches: Iterable[Batch], track: Callable[[Iterable[Batch], str], Iterator[Batch]]
@@ -144,17 +127,11 @@ class _Measurement:
                     self._n_images.append(max(batch.n_images, 1))
                     self._model.zero_grad(set_to_none=True)
                     loss = self._forward(session, batch.args)
-                    starts = [tensor.register_hook(self._see_start) for tensor in loss.outputs]
+                    for tensor in loss.outputs:
+                        tensor.register_hook(self._see_start)
                     prior = self._prior(collector)
                     whole = loss.value if prior is None else loss.value + prior
                     self._losses.append(whole.detach())
-                    if self._is_clipping_flow:
-                        self._activations.is_clipping = False
-                        run_backward(whole, retain_graph=True)
-                        collector.take(self._n_images[-1], is_before_clip=True)
-                        self._activations.is_clipping = True
-                        for start in starts:
-                            start.remove()
                     run_backward(whole)
                     collector.take(self._n_images[-1])
                     self._activations.settle()
@@ -227,8 +204,7 @@ class _Measurement:
         losses = zip(self._losses, self._n_images, strict=True)
         # Batch norms that have seen no batch do not normalise in eval mode.
         is_unscaled = not request.is_training and never_saw_a_batch(self._model)
-        thresholds = None if is_unscaled else request.thresholds
-        rows = collector.rows(orders, output_norm, thresholds)
+        rows = collector.rows(orders, output_norm, by_size=not is_unscaled)
         prior = self._prior(collector)
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
@@ -245,10 +221,9 @@ class _Measurement:
         return Gradients(
             loss=info,
             parameters=parameters,
-            activations=self._activations.rows(output_norm, thresholds),
+            activations=self._activations.rows(output_norm, by_size=not is_unscaled),
             totals=totals,
             clip=request.clip,
-            thresholds=request.thresholds,
             passes=n_passes,
             batch_norm=batch_norm,
             saving=saving,
@@ -265,9 +240,7 @@ class _Measurement:
         trained = [row for row in rows if row.trainable]
         n_trained = sum(row.numel for row in trained)
         fraction = None
-        if clip is not None and clip.kind == "activations":
-            fraction = self._activations.clipped_fraction()
-        elif clip is not None:
+        if clip is not None:
             fraction = sum((row.clipped_fraction or 0) * row.numel for row in trained) / n_trained
         return GradTotals(
             grad_norm=global_norm(rows, "grad_norm"),
@@ -325,7 +298,7 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
     return CannotRunError(
         f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
         "which torch forbids",
-        "leave out --full-backward and write grad: instead of full-backward: in --hook",
+        "write grad: instead of full-backward: in --hook",
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError, one_of, with_nearest
-from modelscope_cli.records.grads import EXPLODING, VANISHING, ClipInfo, GradThresholds
+from modelscope_cli.records.grads import ClipInfo
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -34,15 +34,12 @@ class GradsRequest:
     """All options of `grads` except the model and its input."""
 
     loss: LossRequest = field(default_factory=LossRequest)
-    # `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global norm,
-    # `activations` clamps what flows through the selected layers
+    # `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global norm
     clip: ClipInfo | None = None
     freeze: tuple[str, ...] = ()  # layer patterns whose parameters are not trained
     # Layer patterns outside of which nothing is trained; empty for everything
     train_only: tuple[str, ...] = ()
     is_training: bool = False  # run in train mode
-    full_backward: bool = False  # read the gradients of activations with `register_full_backward_hook`
-    thresholds: GradThresholds = field(default_factory=GradThresholds)
 
 
 def check_loss(request: LossRequest) -> None:
@@ -56,20 +53,10 @@ def check_loss(request: LossRequest) -> None:
         )
 
 
-def choose_clip(value: float | None, norm: float | None, activations: float | None) -> ClipInfo | None:
+def choose_clip(value: float | None, norm: float | None) -> ClipInfo | None:
     """Return the requested clipping, or None."""
-    limits = {"value": value, "norm": norm, "activations": activations}
+    limits = {"value": value, "norm": norm}
     return next((ClipInfo(kind, limit) for kind, limit in limits.items() if limit is not None), None)
-
-
-def check_thresholds(thresholds: GradThresholds) -> None:
-    """Refuse thresholds that contradict each other."""
-    if not 0 <= thresholds.vanishing < thresholds.exploding:
-        raise UsageError(
-            f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no range "
-            "between them",
-            f"--vanishing {VANISHING:g} --exploding {EXPLODING:g}",
-        )
 
 
 def has_own_loss(model: "ModelRequest", loss: str) -> bool:

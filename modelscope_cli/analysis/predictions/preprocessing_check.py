@@ -182,7 +182,7 @@ def doctor(
     """Apply the usual preprocessing mistakes, one at a time, and return how many predictions change.
 
     The reference is the preprocessing that the weights specify, or else the one that would be used. Other values of
-    `size`, `mean`, `std` or `normalize` are a variation, too.
+    `size`, `mean` or `std` are a variation, too.
 
     Args:
         model: a classifier: a name or file as on the command line, an `nn.Module`, or the result of `load`.

@@ -100,12 +100,11 @@ def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -
         weight = "bold" if row == 0 else "normal"
         label = shortened(name(guess.index, guess.label), 30)
         axes.text(0, row + 0.42, label, fontsize=9, color=INK, weight=weight)
-        score = guess.score if guess.share is None else guess.share
-        axes.text(1, row + 0.42, numbers.percent(score), fontsize=9, color=INK, ha="right", weight=weight)
+        axes.text(
+            1, row + 0.42, numbers.percent(guess.score), fontsize=9, color=INK, ha="right", weight=weight
+        )
         axes.barh(row + 0.68, 1, color="#eef0f4", height=0.2)
-        axes.barh(row + 0.68, score, color=colour, height=0.2)
-    if not answer.top:
-        axes.text(0, 0.42, answer.said, fontsize=9, color=INK, weight="bold", wrap=True)
+        axes.barh(row + 0.68, guess.score, color=colour, height=0.2)
 
 
 def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:

@@ -46,11 +46,9 @@ def _before_and_after(record: AttackRecord, embedded: EmbeddedImages) -> Html:
 
 def _words(answer: Answer) -> str:
     """Return the likeliest classes with their probabilities: `star 98.1 %, ring 1.2 %`."""
-    guesses = [
-        f"{name(guess.index, guess.label)} {numbers.percent(guess.score if guess.share is None else guess.share)}"
-        for guess in answer.top
-    ]
-    return ", ".join(guesses) or answer.said
+    return ", ".join(
+        f"{name(guess.index, guess.label)} {numbers.percent(guess.score)}" for guess in answer.top
+    )
 
 
 def _first(answer: Answer) -> str:

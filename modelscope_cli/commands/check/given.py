@@ -45,14 +45,14 @@ def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
     """Return the arguments that name a data set; empty to check a model.
 
     It is a data set if --against is given, if all selected rules are about data sets, or if the first argument is a
-    folder, a list or a shard, and neither the command line nor the project names a model.
+    folder or a list, and neither the command line nor the project names a model.
     """
     words = [word for word in (call["first"], *(call["images"] or ())) if word is not None]
     is_selected = bool(settings.select) and all(code.upper().startswith("MS8") for code in settings.select)
     has_model = call["model"] is not None or settings.model is not None
     if not (call["against"] or is_selected or (words and not has_model and is_data_set(words[0]))):
         return []
-    of_models = {*SHARED["Model"], *SHARED["Input"], "out", "resume"} - {"offline"}
+    of_models = {*SHARED["Model"], *SHARED["Input"], "out", "resume"}
     for name in (name for name in call.changed if name in of_models):
         option = flags("check", name, call[name])
         raise UsageError(f"'{option}' is for models, but a data set is checked here", f"leave out {option}")
@@ -62,11 +62,11 @@ def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
 
 
 def is_data_set(word: str) -> bool:
-    """Tell whether this is a folder of images, a list or a shard; with weights or a config it is a model."""
+    """Tell whether this is a folder of images or a list; with weights or a config it is a model."""
     from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 
-    if word.startswith("@") or word.lower().endswith(".tar"):
-        return os.path.exists(word.removeprefix("@"))
+    if word.startswith("@"):
+        return os.path.exists(word[1:])
     if not os.path.isdir(word):
         return False
     names = [Path(name.lower()) for name in os.listdir(word)]

@@ -18,7 +18,7 @@ def explain(call: CommandCall) -> int:
 
     The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
     tests come first. Over a folder: the mean evidence for each class, and the images with most of it at the border
-    or outside --box or --mask.
+    or outside --box.
 
     Examples:
 
@@ -28,7 +28,7 @@ def explain(call: CommandCall) -> int:
         hirescam --require passed
 
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --method
-        hirescam --no-receipt
+        hirescam --receipt none
     """
     from modelscope_cli.analysis.explaining.request import choose_methods, receipt_kind
     from modelscope_cli.commands.explain.table import explain_columns, explain_sheet
@@ -40,7 +40,7 @@ def explain(call: CommandCall) -> int:
     kind = receipt_kind(call["receipt"])
     receipt = NONE if call["no_receipt"] else kind
     if call["require"] and receipt == NONE:
-        raise UsageError("--require is about the receipt", "leave out --no-receipt")
+        raise UsageError("--require is about the receipt", "leave out --receipt none")
     is_saved, out = call.check_saving(call["save_tensors"]), call["out"]
     if is_saved and out is None and not console.settings.is_silent:  # one of several processes writes
         out = call.folder(model.model)

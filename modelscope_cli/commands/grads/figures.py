@@ -53,7 +53,7 @@ def _draw(
     panel: Panel, rows: Sequence[ActivationGradient | ParameterGradient], is_joined: list[bool], colour: str
 ) -> None:
     norms = [math.nan if row.mark == _NON_FINITE else row.grad_norm or 0.0 for row in rows]
-    before = [row.norm_before_clip for row in rows]
+    before = [row.norm_before_clip if isinstance(row, ParameterGradient) else None for row in rows]
     positive = [
         value for value in (*norms, *(b or 0.0 for b in before)) if value > 0 and math.isfinite(value)
     ]

@@ -9,7 +9,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
-from modelscope_cli.report.sheet import Column, Sheet, field_columns, with_values
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 Row = ParameterGradient | ActivationGradient
 
@@ -83,7 +83,6 @@ def _figures(kind: type[Row], rows: Sequence[Row]) -> tuple[Column, ...]:
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     return (
         *field_columns(kind, "norm"),
-        *with_values(field_columns(kind, "before clipped"), rows),
         *field_columns(kind, "mean std min max abs_max"),
         *field_columns(kind, "nan inf", is_shown=has_non_finite),
     )
@@ -146,7 +145,6 @@ def _norms(record: GradsRecord) -> str:
         how = {
             "value": "every element clamped to",
             "norm": "scaled to norm",
-            "activations": "activation gradients clamped to",
         }[record.clip.kind]
         share = numbers.percent(totals.clipped_fraction)
         before = _norm(totals.norm_before_clip)

@@ -4,7 +4,7 @@ import modelscope_cli as ms
 from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Sheet, choose_columns, field_columns
+from modelscope_cli.report.sheet import Sheet, field_columns
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.named_model import refuse_model
 from modelscope_cli.shell.output import emit
@@ -16,9 +16,8 @@ COLUMNS = (
 )
 
 
-def report_sheet(record: ReportRecord, columns: str | None = None) -> Sheet:
-    title = counted(len(record.pages), "page")
-    return Sheet(title=title, columns=choose_columns(COLUMNS, columns), rows=record.pages)
+def report_sheet(record: ReportRecord) -> Sheet:
+    return Sheet(title=counted(len(record.pages), "page"), columns=COLUMNS, rows=record.pages)
 
 
 PLACE = 51  # in `modelscope --help`
@@ -46,7 +45,6 @@ def report(call: CommandCall) -> None:
       modelscope report .
     """
     where = call.begin()
-    choose_columns(COLUMNS, call["columns"])
     refuse_model(str(call["a"]), "--html", "report.html")
     record = ms.make_report(call["a"], call["b"], html=where.html, **call.keywords())
-    emit(where.without_page(), report_sheet(record, call["columns"]), record)
+    emit(where.without_page(), report_sheet(record), record)

@@ -18,18 +18,11 @@ def schema(call: CommandCall) -> None:
 
       modelscope schema stats
 
-      modelscope schema check -o check.schema.json
+      modelscope schema check > check.schema.json
 
       modelscope schema weights-scan
     """
     from modelscope_cli.report.formats import render_json
 
-    where = call.begin(format="json")
-    text = render_json(ms.schema(call["document"]))
-    if where.file is None:
-        console.write(text)
-        return
-    from modelscope_cli.output_files import write_text
-
-    write_text(where.file, text)
-    console.note(f"wrote {where.file}")
+    call.begin()
+    console.write(render_json(ms.schema(call["document"])))

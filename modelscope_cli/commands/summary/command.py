@@ -58,7 +58,7 @@ def summary(call: CommandCall) -> None:
         check_graph(graph, color, where.html)
     measure = measured_for(where.view, color)
     options = {**call.keywords(*_OPTIONS), "flow": bool(graph or where.html)}
-    record, raised = _summary(request, options, measure, is_fresh=call["fresh"])
+    record, raised = _summary(request, options, measure)
     if graph is not None:
         save(record, graph, color, is_whole=call["all"])
         PROGRESS.note(f"wrote {graph}")
@@ -68,15 +68,15 @@ def summary(call: CommandCall) -> None:
 
 
 def _summary(
-    request: Any, options: dict[str, Any], measure: tuple[str, ...], *, is_fresh: bool
+    request: Any, options: dict[str, Any], measure: tuple[str, ...]
 ) -> tuple["SummaryRecord", ModelscopeError | None]:
     """Return a cached summary, else a new one, and the exception of its forward, if any."""
     from modelscope_cli.commands.summary.kept import Told, kept_for
 
     cache_file = kept_for(*request, **options) if not measure else None
-    cached = cache_file.read() if cache_file is not None and not is_fresh else None
+    cached = cache_file.read() if cache_file is not None else None
     if cached is not None:
-        for note in (*cached[1], "cached result; --fresh recomputes it"):
+        for note in (*cached[1], "cached result"):
             PROGRESS.note(note)
         return cached[0], None
     messages = Told(PROGRESS)

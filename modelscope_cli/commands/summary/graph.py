@@ -66,7 +66,7 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
             lead = element("p", f"modelscope {record.command}")
             section = graph_section(record, color, is_whole=is_whole)
             page = render_page(title, lead, [section, environment(record)], [strict(record.to_dict())])
-            save_page(page, file, large=True)
+            save_page(page, file, is_forced=True)
             return page
     svg = as_file(draw(items_of(record, is_whole=is_whole), _words(record), shades))
     if file is not None:

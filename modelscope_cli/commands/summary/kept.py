@@ -83,7 +83,7 @@ def kept_for(model: "ModelRequest", inputs: "InputRequest", **options: Any) -> K
     request = {
         **versions(),
         "sources": max(file.stat().st_mtime_ns for file in _PACKAGE.rglob("*.py")),
-        "model": repr(replace(model, progress=False, offline=False)),  # how it is fetched does not matter
+        "model": repr(replace(model, progress=False)),  # how it is fetched does not matter
         "inputs": repr(inputs),
         **options,
     }

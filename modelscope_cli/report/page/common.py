@@ -13,7 +13,7 @@ from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.canvas import to_png
-from modelscope_cli.report.facts import PROVENANCE, certificate_facts
+from modelscope_cli.report.facts import PROVENANCE
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, folded, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -147,7 +147,6 @@ def environment(record: Any) -> Section:
         lines.append(("command", element("code", f"modelscope {shlex.join(argv)}")))
     if run is not None:
         lines += _circumstances(run)
-    lines += certificate_facts(getattr(record, "certificate", None))
     versions = run.versions if run else record.versions
     lines.append(("versions", ", ".join(f"{_name(key)} {value}" for key, value in versions.items())))
     return Section("environment", "How it was made", facts(lines))

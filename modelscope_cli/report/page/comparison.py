@@ -87,9 +87,6 @@ def _circumstances(record: Any) -> Iterator[tuple[str, str]]:
     for one in getattr(getattr(_trained(record), "facts", None), "inputs", ()):
         for span in extent(one.series):
             yield f"{one.model} {one.name}", f"{numbers.shape(one.shape)} {one.dtype}, {span}"
-    certificate = getattr(record, "certificate", None)
-    if certificate is not None:
-        yield "images", f"{certificate.images:,}, list {certificate.list_sha256[:12]}"
     yield from (run.versions if run else record.versions).items()
 
 

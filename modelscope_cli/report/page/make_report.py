@@ -66,7 +66,7 @@ def make_report(
     b: str | PathLike[str] | None = None,
     *,
     html: str | PathLike[str] | None = None,
-    large: bool = False,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> ReportRecord:
     """Make one self-contained page of a saved result, or a comparison of two.
@@ -77,7 +77,7 @@ def make_report(
         b: a second result, to compare the first with.
         html: where the page is written; None for `report.html` in the folder of the result, `index.html` in a
             folder of results, `comparison.html` here for two.
-        large: also write pages above 25 MB.
+        force: also write pages above 25 MB.
 
     Raises:
         UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).
@@ -86,7 +86,7 @@ def make_report(
     second = Path(b) if b is not None else None
     left_out: list[str] = []
     try:
-        pages = tuple(_pages(Path(a), second, html, large, progress or SILENT, left_out))
+        pages = tuple(_pages(Path(a), second, html, force, progress or SILENT, left_out))
     except UsageError as error:
         if not invocation().argv:
             error.speak_python()
@@ -98,7 +98,7 @@ def _pages(
     a: Path,
     b: Path | None,
     html: str | PathLike[str] | None,
-    large: bool,
+    force: bool,
     progress: Progress,
     left_out: list[str],
 ) -> Iterator[Page]:
@@ -107,22 +107,22 @@ def _pages(
         target = _checked(Path(html) if html is not None else Path("comparison.html"))
         first, second = read(a), read(b)
         text = compare_page(first, second, (result_file(a), result_file(b)))
-        yield _written(text, target, large, progress, "comparison", _model(first))
+        yield _written(text, target, force, progress, "comparison", _model(first))
     elif a.is_dir() and in_folder(a) is None and (folders := _results_in(a)):
         target = _checked(Path(html) if html is not None else a / INDEX)
-        pages = _pages_in(folders, large, progress, left_out)
-        yield _written(index_page(a, target, pages, left_out), target, large, progress, "index", "")
+        pages = _pages_in(folders, force, progress, left_out)
+        yield _written(index_page(a, target, pages, left_out), target, force, progress, "index", "")
         yield from pages
     else:
         file = result_file(a)
         target = _checked(Path(html) if html is not None else file.with_suffix(".html"))
-        yield _one(read(file), file, target, large, progress)
+        yield _one(read(file), file, target, force, progress)
 
 
-def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progress) -> Page:
+def _one(record: Shown, file: Path, target: Path, force: bool, progress: Progress) -> Page:
     """Make the page of a result; its folder is the only source of its images, whatever the file says."""
     text = page_of(record, file.parent)
-    return _written(text, target, large, progress, record.command, _model(record), views.answer_of(record))
+    return _written(text, target, force, progress, record.command, _model(record), views.answer_of(record))
 
 
 def _results_in(folder: Path) -> list[Path]:
@@ -132,13 +132,13 @@ def _results_in(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: natural_key(path.name))
 
 
-def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:
+def _pages_in(folders: Sequence[Path], force: bool, progress: Progress, left_out: list[str]) -> list[Page]:
     """Return the pages of all readable results; append the errors of the others to `left_out`."""
     pages: list[Page] = []
     first: CannotRunError | None = None
     for folder in folders:
         try:
-            pages.append(_page_in(folder, large, progress))
+            pages.append(_page_in(folder, force, progress))
         except CannotRunError as error:
             first = first or error
             left_out.append(error.message)
@@ -148,13 +148,13 @@ def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out
     return pages
 
 
-def _page_in(folder: Path, large: bool, progress: Progress) -> Page:
+def _page_in(folder: Path, force: bool, progress: Progress) -> Page:
     """Return the page of a result, making it if there is none."""
     page = folder / PAGE
     record = read(folder)
     if page.is_file():
         return Page(str(page), page.stat().st_size, record.command, _model(record), views.answer_of(record))
-    return _one(record, folder / DOCUMENT, page, large, progress)
+    return _one(record, folder / DOCUMENT, page, force, progress)
 
 
 def _checked(target: Path) -> Path:
@@ -164,9 +164,9 @@ def _checked(target: Path) -> Path:
 
 
 def _written(
-    text: str, target: Path, large: bool, progress: Progress, command: str, model: str, verdict: str = ""
+    text: str, target: Path, force: bool, progress: Progress, command: str, model: str, verdict: str = ""
 ) -> Page:
-    note = save_page(text, target, large=large)
+    note = save_page(text, target, is_forced=force)
     if note:
         progress.note(note)
     progress.note(f"wrote {target}")

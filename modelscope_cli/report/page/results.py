@@ -78,7 +78,7 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
     page = page_of(record, folder) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
-        notice = f"The page would take {size}. To make it anyway: modelscope report FOLDER --large"
+        notice = f"The page would take {size}. To make it anyway: modelscope report FOLDER --force"
         page = render_page(views.sheet_of(record).title, element("p", notice), [environment(record)], [])
     write_text(folder / PAGE, page)
 
@@ -98,12 +98,12 @@ def save_running(record: Shown, file: Path) -> None:
     write_text(file, page_of(record).replace("<head>", f"<head>{again}", 1))
 
 
-def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
+def save_page(page: str, file: Path, *, is_forced: bool = False) -> str | None:
     """Write a page; return a note about its size, if it is large."""
     size = len(page.encode(errors="replace"))
-    if size > REFUSED and not large:
+    if size > REFUSED and not is_forced:
         most = numbers.memory(REFUSED)
         message = f"the page would take {numbers.memory(size)}; many browsers cannot open more than {most}"
-        raise UsageError(message, "--large   or fewer layers by --layer")
+        raise UsageError(message, "--force   or fewer layers by --layer")
     write_text(file, page)
     return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None

@@ -141,10 +141,10 @@ def test_hostile_names_stay_text(half, shown):
 
 
 def test_the_data_in_the_page_is_the_document(shown):
-    """Also where it is packed, which the script undoes."""
+    """Also where it is compressed, which the script undoes."""
     document = watch_document([f"layer{n}.conv" for n in range(40)])
     browser = shown(document)
-    assert browser.run("JSON.parse(document.getElementById('modelscope-data').textContent).packed") == 1
+    assert browser.run("JSON.parse(document.getElementById('modelscope-data').textContent).gzip.length") > 0
     assert json.loads(browser.run("modelscope.data().then((all) => JSON.stringify(all))")) == [document]
 
 

@@ -184,7 +184,7 @@ def read_requirements(texts: Sequence[str], kind: str = FULL) -> tuple[Requireme
     required = tuple(_read(text) for text in texts)
     for requirement in required:
         if kind == NONE:
-            raise UsageError("--require is about the receipt", "leave out --no-receipt")
+            raise UsageError("--require is about the receipt", "leave out --receipt none")
         if kind == QUICK and requirement.figure in OF_FULL:
             raise UsageError(f"'--require {requirement.typed}' needs the full receipt", "--receipt full")
     return required

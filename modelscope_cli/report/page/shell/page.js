@@ -16,31 +16,9 @@
 
   async function read(held) {
     if (Array.isArray(held)) return held;
-    const packed = Uint8Array.from(atob(held.data), (mark) => mark.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const raw = new Uint8Array(await new Response(stream).arrayBuffer());
-    let place = held.text;
-    const [whole, mantissas, exponents] = held.counts.map((count) => {
-      const width = raw[place++];
-      const start = place;
-      place += width * count;
-      return (n) => {
-        let value = 0;
-        for (let plane = width - 1; plane >= 0; plane--) value = value * 256 + raw[start + plane * count + n];
-        return value;
-      };
-    });
-    const unfolded = (n) => (n % 2 ? -(n + 1) / 2 : n / 2);
-    const decimal = (n) => (exponents(n) === 255 ? null : Number(`${unfolded(mantissas(n))}e${exponents(n) - 128}`));
-    return JSON.parse(new TextDecoder().decode(raw.subarray(0, held.text)), (_, value) => {
-      const listed = (number, at, length, stride = 1) => Array.from({ length }, (_, n) => number(at + n * stride));
-      const integer = (n) => unfolded(whole(n));
-      if (value?.["~i"]) return listed(integer, ...value["~i"]);
-      if (value?.["~f"]) return listed(decimal, ...value["~f"]);
-      if (!value?.["~t"]) return value;
-      const [at, rows, columns] = value["~t"];
-      return Array.from({ length: rows }, (_, row) => listed(integer, at + row, columns, rows));
-    });
+    const bytes = Uint8Array.from(atob(held.gzip), (mark) => mark.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).json();
   }
 
   // ---- tables: sort, filter, open ------------------------------------------------------------------------------
