@@ -21,7 +21,6 @@ from modelscope_cli.analysis.subject import Subject, as_patterns, describe_modul
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import Model
