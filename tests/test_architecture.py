@@ -64,7 +64,7 @@ HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "s
 DRAWS = re.compile(
     r"commands/\w+/figures\.py"
     r"|report/(canvas|layer_axis|training_figures|training_panels"
-    r"|image_tiles|gallery|tensor_file|page/images)\.py"
+    r"|image_tiles|gallery|tensor_file|page/images|graph/drawing)\.py"
 )
 
 

@@ -239,7 +239,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         OPTIONS: {
             **_options("depth N >=0, freeze PATTERN"),
-            "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
+            "graph": Option(
+                "FILE", help="Also save the graph of the model (.svg, .png, .pdf, .dot, .mmd).", kind="path"
+            ),
             "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
         "Training step": _options("train, optimizer NAME, amp bfloat16|float16, fit BYTES"),
@@ -247,7 +249,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, fingerprint FILE"),
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -301,7 +303,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Receipt": {
             **_options("receipt KIND"),
-            **_options("box X0,Y0,X1,Y1, require TEST"),
+            **_options("require TEST"),
         },
         "Output": {"save": _SAVE, "save_tensors": Option("FILE")},
     },
@@ -421,7 +423,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
     "diff": {
         ARGUMENTS: {
-            "a": Option("A", kind="text", help="A model, a checkpoint file or a fingerprint.", shown=""),
+            "a": Option("A", kind="text", help="A model, a checkpoint file, or a saved result.", shown=""),
             "b": Option("B", kind="text", help="A second one; without it, A with the settings of --b-..."),
             "images": _IMAGES,
         },
@@ -430,8 +432,8 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "T",
                 "-t",
                 least=0,
-                shown="0 for tensors; for activations assert_close's tolerance for the less precise dtype: "
-                "1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
+                shown="0 for tensors and results, the rounding of the dtype for statistics, and for activations "
+                "that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
             **_options("plot FILE, rank_layers"),
         },
@@ -444,7 +446,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },
-    "report": {ARGUMENTS: _options("a RESULT, b OTHER")},
+    "report": {ARGUMENTS: _options("result RESULT")},
     "weights": {
         ARGUMENTS: _options("file FILE"),
         OPTIONS: {

@@ -22,7 +22,7 @@ LINES = {
     "summary_tiny_columns": "summary demo/tiny_resnet.py:TinyResNet --columns name,type,params,macs --sort params --top 5",
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
-    "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
+    "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
     "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
@@ -47,7 +47,6 @@ LINES = {
     "--hook call=own.py:halve@block2.conv1",
     "stats_tiny_blocks": f"stats {TINY} demo/shapes/star --batch 1 --out kept && "
     f"stats {TINY} demo/shapes/star --batch 1 --out kept --resume",
-    "stats_fingerprint": f"stats {TINY} {STAR} --fingerprint a.json -l block1 && diff a.json {TINY} {STAR} -l block1",
     "stats_noise": f"stats {BARE} --input-shape 2,3,32,32 --seed 4 --exclude bn",
     "stats_prepared": f"stats {TINY} {STAR} --size 40,48 --mean 0.5,0.5,0.4 --std 0.2,0.2,0.3 -v -l relu",
     "stats_raw": f"stats {TINY} {STAR} --size 64 --mean 0 --std 1 -l relu -o out.csv --sort mean:asc --top 3 #a",
@@ -85,7 +84,7 @@ LINES = {
     f"-c w.safetensors --no-strict {STAR} #jt",
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
-    "explain_full": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt full --box 10,10,90,90 --batch 64 "
+    "explain_full": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt full --batch 64 "
     "--require border>0 --no-save --target star -l block3 #jt",
     "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv --against ring "
     "--save-tensors maps.safetensors",
@@ -171,10 +170,10 @@ LINES = {
     "diff_two": f"diff demo/tiny_resnet.py:TinyResNet {STAR} -c demo/tiny_resnet.safetensors --b-checkpoint demo/sick.safetensors",
     "diff_seed": "diff resnet18 -w none --b-weights none --b-seed 1 --input-shape 1,3,64,64 --b-device cpu",
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
-    "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b",
+    "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b --html page.html",
     "diff_rank": f"diff {TINY} {STAR} --b-compile --b-hook zero@bn && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
     # report
-    "report_two": "watch --out fine short.py && watch --out run short.py sick && report run fine --html page.html",
+    "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
     "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report . --force #jt",
     # weights, models
     "weights": "weights demo/tiny_resnet.safetensors",
@@ -195,7 +194,7 @@ LINES = {
     "featuremaps_inputs": f"featuremaps {TWO} --mean 0 --std 1 --max-channels 2 #jt",
     "predict_key_ema": f"predict {LOADED} {STAR} {PREPARED} --dtype bfloat16 #jt",
     "predict_inputs": f"predict {TWO} --mean 0 --std 1 --model-arg width=6 #jt",
-    "explain_key": f"explain {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --receipt none --method saliency --no-save --box 4,4,40,40 #jt",
+    "explain_key": f"explain {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --receipt none --method saliency --no-save #jt",
     "explain_resume": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none --out maps && "
     f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none --out maps --resume #jt",
     "explain_raw": f"explain {TINY} --input x={STAR} --mean 0 --std 1 --receipt none --method saliency --no-save #jt",
@@ -236,11 +235,11 @@ IN_PYTHON = {
     *(
         "predict_doctor",
         "prune_tiny",
-        "report_two",
+        "report_folder",
         "rules",
         "stats_tiny",
         "stats_tiny_blocks",
-        "summary_tiny_graph_html",
+        "summary_tiny_graph_text",
     ),
     *("train_tiny", "watch_short", "weights", "weights_scan"),
 }

@@ -7,7 +7,6 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import Tensor
 
-from modelscope_cli.commands.attack.page import ADVERSARIAL, BEFORE, COMPARISON, FILES, LOSS, PERTURBATION
 from modelscope_cli.commands.attack.table import attack_words, in_levels, loss_words, name
 from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
@@ -15,6 +14,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy, to_png
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
 MIDDLE = 128  # the gray of no change
@@ -156,7 +156,9 @@ def draw_losses(record: AttackRecord) -> Any:
 FIGURES = {"losses": draw_losses}
 
 
-__all__ = ["ADVERSARIAL", "FILES", "save_report"]
+BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
+COMPARISON, LOSS = "comparison.png", "loss.png"
+FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES)
 
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
