@@ -298,7 +298,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         ARGUMENTS: _SUBJECT,
         "Explanation": {
             **_options("method NAMES, target TARGET -t"),
-            "against": Option("CLASS", shown="the three nearest classes"),
             "layer": Option("LAYER", "-l", shown="found by tracing a run back from the score"),
         },
         "Receipt": {

@@ -20,7 +20,7 @@ from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
 from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
-from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
+from modelscope_cli.analysis.explaining.receipt.randomisation import find_head
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
 from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
@@ -40,21 +40,19 @@ from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
     FIGURES,
-    FULL,
     QUICK,
-    UNBOUNDED,
     ExplainRecord,
     Explanation,
     Receipt,
 )
-from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out, texts
+from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 
-_MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
+_MEDIANS = ("adds_up", "adds_up_to", "completeness")
 
 
 @dataclass(slots=True)
@@ -155,7 +153,6 @@ def explain(
     *,
     method: str = AUTO,
     target: str | int = PREDICTED,
-    against: str | int | None = None,
     layer: str | None = None,
     receipt: str | bool = QUICK,
     require: str | Sequence[str] = (),
@@ -178,13 +175,10 @@ def explain(
         method: the methods: auto (a few that complement each other), all (all that apply), or {METHODS}.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
-        against: the class that finercam compares the target with.
         layer: the layer to explain.
-        receipt: how thoroughly to test the maps: quick (do they repeat, do they depend on the image and on the
-            head, do they mark what the score depends on), full or none. full adds insertion, deletion and ROAD
-            against random rankings and edges, shuffled weights, another class and planted evidence. In Python, True
-            is quick and False none.
-        require: exit with 1 unless the best map meets this: passed, 'covering>chance', 'road>0.1'.
+        receipt: whether to test the maps: quick (do they repeat, do they depend on the image and on the head, do
+            they mark what the score depends on) or none. In Python, True is quick and False none.
+        require: exit with 1 unless the best map meets this: passed, 'covering>chance'.
         save_tensors: save the cells of the maps as .safetensors.
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for the report and the figures; `force` allows one that is not empty. Over several image files
@@ -195,7 +189,7 @@ def explain(
         CannotRunError: the model cannot be loaded, raises an error or is not one of images, no gradient comes back,
             or a file cannot be read or written (exit 4).
     """
-    names = choose_methods(method, texts(against))
+    names = choose_methods(method)
     kind = receipt_kind(receipt)
     requirements = read_requirements(as_patterns(require), kind)
     given = to_inputs(inputs, keywords)
@@ -214,8 +208,7 @@ def explain(
     totals = Totals(most_kept=n_kept)
     aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
     options = {
-        **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
-        "receipt": kind,
+        **{"method": method, "target": str(target), "layer": layer, "receipt": kind},
     }
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
@@ -235,15 +228,13 @@ def explain(
                 counted=_counted(
                     subject, question, "passes for the maps", sum(_COSTS.get(name, 1) for name in names)
                 ),
-                announced=partial(_announced, subject, question, kind)
-                if n == 0
-                else lambda passes: nullcontext(),
+                announced=partial(_announced, subject, question) if n == 0 else lambda passes: nullcontext(),
             )
             for n, question in enumerate(ask(batch, first), first)
         )
 
     with (
-        _asking(subject, aim, texts(against), calls, most) as ask,  # the model is left as it was
+        _asking(subject, aim, calls, most) as ask,  # the model is left as it was
         blocks.begin(subject, {**options, "passes": most}, alone),
     ):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
@@ -287,23 +278,22 @@ def explain(
 
 
 @contextmanager
-def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -> Iterator[None]:
+def _announced(subject: Subject, question: ImageQuery, passes: int) -> Iterator[None]:
     """Announce the cost of the receipts, estimated from one pass, if it is long; count the passes of one image."""
     started = time.perf_counter()
     with torch.no_grad():
         question.run.run(question.image)
     seconds = _SLOWER * passes * (time.perf_counter() - started)
     n_images = subject.inputs.n_images
-    if kind == FULL or n_images * seconds > _LONG:
+    if n_images * seconds > _LONG:
         whole = f", about {spell_time(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
-        note = f"{kind} receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
-        faster = "none" if kind == QUICK else "quick"
-        subject.progress.note(f"{note}; --receipt {faster} is faster")
+        note = f"receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
+        subject.progress.note(f"{note}; --receipt none is faster")
     with _counted(subject, question, "passes", passes):
         yield
 
 
-_COSTS = {"occlusion": 100, "integrated-gradients": 31, "smoothgrad": 25}  # passes, about; of the others 1
+_COSTS = {"occlusion": 100, "integrated-gradients": 31}  # passes, about; of the others 1
 
 
 @contextmanager
@@ -344,7 +334,6 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
 def _asking(
     subject: Subject,
     aim: TargetSpec,
-    against: str | None,
     calls: tuple[str, ...],
     most: int,
 ) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
@@ -399,22 +388,19 @@ def _asking(
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
-                    target = choose_target(reader, aim, against, one, output)
+                    target = choose_target(reader, aim, one, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
-                    other = None
-                    if isinstance(target, ClassTarget) and target.n_classes > 1:
-                        other = target.runner_up(output)
+                has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),
-                    Scored(counted, target, n_together if other is not None else 1, find, subject.seed),
+                    Scored(counted, target, n_together if has_many else 1, find, subject.seed),
                     image,
                     target,
                     logit,
                     probability,
-                    other,
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
-                    partial(from_the_head, loaded.module, partial(counted, image)),
+                    partial(find_head, loaded.module, partial(counted, image)),
                     n_frames,
                 )
 
