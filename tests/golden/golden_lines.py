@@ -84,9 +84,9 @@ LINES = {
     f"-c w.safetensors --no-strict {STAR} #jt",
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
-    "explain_full": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt full --batch 64 "
+    "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
     "--require border>0 --no-save --target star -l block3 #jt",
-    "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv --against ring "
+    "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",
     "explain_r18": f"explain {R18} {STAR} --method gradcam --receipt none --no-save #jt",
