@@ -249,7 +249,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
+        OPTIONS: _options("near_zero T >=0, plot FILE"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),

@@ -42,7 +42,7 @@ LINES = {
     "stats_tiny_train": f"stats {TINY} demo/shapes/star demo/shapes/ring --mode train -b 2 --table batch-norm",
     "stats_tiny_channels": f"stats {SICK} {STAR} --table channels",
     "stats_tiny_exact": f"stats {TINY} demo/shapes/star --columns name,mean,std,mad,p50,p01,p99.9 -b 1",
-    "stats_tiny_correlation": f"stats {TINY} {STAR} --correlation -l block1.conv1 --plot stats.png",
+    "stats_tiny_plot": f"stats {TINY} {STAR} -l block1.conv1 --plot stats.png",
     "stats_tiny_hook": f"stats {TINY} {STAR} --hook 'zero[3,7]@conv' --hook scale=2@block1.conv1 "
     "--hook call=own.py:halve@block2.conv1",
     "stats_tiny_blocks": f"stats {TINY} demo/shapes/star --batch 1 --out kept && "
