@@ -385,8 +385,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Attack": {
             **_options("method fgsm|ifgsm|pgd, norm linf|l2, epsilon E -e"),
             "steps": Option("N", least=1, shown="ifgsm 10, pgd 20"),
-            "step_size": Option("A", shown="ifgsm E/N, pgd 2.5 E/N"),
-            **_options("restarts N >=1, target TARGET -t"),
+            **_options("target TARGET -t"),
         },
     },
     "check": {

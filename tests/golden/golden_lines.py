@@ -23,7 +23,7 @@ LINES = {
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
     # What kernels take for a moment depends on the processor, and is not measured where values decide.
@@ -142,8 +142,8 @@ LINES = {
     "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
     # attack
     "attack_tiny": f"attack {TINY} {STAR} --size 48 --steps 2 --out run",
-    "attack_epsilon": f"attack {TINY} {STAR} --size 48 --epsilon 2/255 --method ifgsm --steps 3 --step-size 0.01 --hook scale=1@conv",
-    "attack_l2": f"attack {TINY} {STAR} --size 48 --norm l2 -e 1 --steps 3 --restarts 2 --target ring --seed 2 #jt",
+    "attack_epsilon": f"attack {TINY} {STAR} --size 48 --epsilon 2/255 --method ifgsm --steps 3 --hook scale=1@conv",
+    "attack_l2": f"attack {TINY} {STAR} --size 48 --norm l2 -e 1 --steps 3 --target ring --seed 2 #jt",
     "attack_vit": f"attack {VIT} {STAR} --method fgsm -e 0.1 #jt",
     # check, rules
     "check_tiny": f"check {TINY} {STAR}",
