@@ -327,7 +327,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "grads": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("repeat N >=1"),
         "Loss": {
             "loss": Option("LOSS", completes="losses"),
             **_options("target TARGET -t, label_smoothing E >=0 <=1, weight_decay L >=0"),

@@ -105,7 +105,7 @@ LINES = {
     "grads_tiny_options": f"grads {TINY} {STAR} {STAR} --mode train --clip 1 --train-only head "
     "--hook grad:scale=1@head --no-save --label-smoothing 0.1 --weight-decay 0.01 -t star --batch 2",
     "grads_activations": f"grads {TINY} {STAR} --table activations --hook grad:clamp=-0.1,0.1@conv -l conv --no-save",
-    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --repeat 2 --freeze conv --clip-norm 1 --no-save",
+    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --freeze conv --clip-norm 1 --no-save",
     "grads_loss": f"grads {TINY} {STAR} --loss mse --no-save #jt",
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
     "grads_target": f"grads {TINY} {STAR} --target logit:[0,3] --no-save #jt",

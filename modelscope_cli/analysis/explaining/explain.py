@@ -17,7 +17,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
-from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
+from modelscope_cli.analysis.explaining.methods import METHODS  # noqa: F401, of the docstring
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import find_head
@@ -33,8 +33,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
-from modelscope_cli.inputs.batch import Batch, ModelSide, from_sheet, to_sheet
-from modelscope_cli.inputs.decoding import frames_in
+from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
@@ -130,11 +129,9 @@ class Totals:
         )
 
     def cells(self) -> dict[str, Tensor]:
-        """Return the cells of the stored maps by method, of several as `NUMBER.METHOD`; of clips `(T, H, W)`."""
+        """Return the cells of the stored maps by method, of several as `NUMBER.METHOD`."""
         return {
             method if self.images == 1 else f"{n}.{method}": outcome.map.cells
-            if result.frames == 1
-            else from_sheet(outcome.map.cells, result.frames, 0)
             for n, result in enumerate(self.kept)
             for method, outcome in result.outcomes.items()
         }
@@ -202,8 +199,6 @@ def explain(
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
         )
-    if frames_in(subject.loaded.module, subject.loaded.family, subject.first.args)[0]:
-        names = _of_pixels(names, method)
     n_kept = MOST_SHOWN if blocks.out is not None or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
     aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
@@ -307,16 +302,6 @@ def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> 
     run.tick = lambda: None
 
 
-def _of_pixels(names: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return the methods that explain the pixels of a clip or volume; those of layers take images only."""
-    chosen = tuple(name for name in names if METHODS[name].kind == PIXELS)
-    if method not in (AUTO, ALL) and len(chosen) < len(names):
-        others = ", ".join(name for name in names if name not in chosen)
-        message = f"'{others}' explains layers of single images, and the input is a clip or a volume"
-        raise UsageError(message, "--method integrated-gradients,saliency")
-    return chosen
-
-
 def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     """Return the label of the call that a pattern selects; refuse several."""
     if layer is None:
@@ -355,13 +340,11 @@ def _asking(
 
     interventions = subject.bind().interventions
     preprocessing = subject.inputs.preprocessing
-    frame_dim, n_frames = frames_in(loaded.module, loaded.family, subject.first.args)
 
     def arrange(images: Tensor) -> Arguments:
         if loaded.family == "detection":
             return side.arrange([images])
-        unfolded = from_sheet(images, n_frames, frame_dim) if frame_dim else images
-        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: unfolded)
+        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: images)
         return arguments
 
     together = 0
@@ -382,13 +365,12 @@ def _asking(
 
         def ask(batch: Batch, first: int) -> Iterator[ImageQuery]:
             pictures = batch.pictures
-            for n, one in enumerate(_images(batch.args)):
-                image = to_sheet(one, frame_dim) if frame_dim else one
+            for n, image in enumerate(_images(batch.args)):
                 counted = Counted(run)
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
-                    target = choose_target(reader, aim, one, output)
+                    target = choose_target(reader, aim, image, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(
@@ -401,23 +383,22 @@ def _asking(
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
                     partial(find_head, loaded.module, partial(counted, image)),
-                    n_frames,
                 )
 
         yield ask
 
 
 def _images(args: Arguments) -> Iterator[Tensor]:
-    """Return the images of a batch, each `(1, C, H, W)`, or clips and volumes of five dimensions."""
+    """Return the images of a batch, each `(1, C, H, W)`."""
     tensors = [tensor for _, tensor in tensors_in(args)]
     is_list = isinstance(args, tuple) and len(args) > 0 and isinstance(args[0], list)
     if is_list and all(tensor.ndim == 3 for tensor in tensors):
         each = [tensor[None] for tensor in tensors]
     else:
         each = list(tensors[0].split(1)) if len(tensors) == 1 else []
-    if not each or each[0].ndim not in (4, 5) or not each[0].is_floating_point():
+    if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
-            "explain needs a model of single images, clips or volumes, (N, C, H, W) or (N, C, D, H, W)",
+            "explain needs a model of single images, (N, C, H, W)",
             "modelscope models   lists classifiers",
         )
     return iter(each)

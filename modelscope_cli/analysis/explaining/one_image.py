@@ -58,7 +58,6 @@ class ImageResult:
     picture: Tensor | None = None  # the image before normalisation, `(3, H, W)` uint8; None if not shown
     passes: int = 0  # number of images that went through the model
     score_name: str = "logit"  # what `logit` is
-    frames: int = 1  # number of frames of a clip or slices of a volume, see `to_sheet`
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class ImageQuery:
 
     name: str  # the file's name, or a number
     scored: Scored
-    image: Tensor  # `(1, C, H, W)`, preprocessed; of a clip or a volume the sheet of its `frames`
+    image: Tensor  # `(1, C, H, W)`, preprocessed
     target: ClassTarget | OtherTarget
     # logit, probability: the model's output for the target
     logit: float
@@ -76,7 +75,6 @@ class ImageQuery:
     # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
     find_head: Callable[[], nn.Module | None] = lambda: None  # returns the last layer with parameters
-    frames: int = 1
 
     @property
     def run(self) -> Counted:
@@ -120,7 +118,6 @@ def explain_image(
         picture=question.picture if has_maps else None,
         passes=question.run.images,
         score_name=question.target.score_name,
-        frames=question.frames,
     )
 
 

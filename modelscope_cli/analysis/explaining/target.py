@@ -80,7 +80,7 @@ class OtherTarget:
 def choose_target(
     reader: OutputReader, aim: TargetSpec, image: Tensor, output: Any
 ) -> ClassTarget | OtherTarget:
-    """Return the target for one image, `(1, C, H, W)`, or clip, and its output."""
+    """Return the target for one image, `(1, C, H, W)`, and its output."""
     answer, labels = reader.read(output, (image,), 1).checked(), reader.categories
     said = answer.main
     if not isinstance(said, ClassScores) or not aim.is_class:
