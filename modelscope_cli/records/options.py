@@ -249,7 +249,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
+        OPTIONS: _options("near_zero T >=0, plot FILE"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -298,7 +298,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         ARGUMENTS: _SUBJECT,
         "Explanation": {
             **_options("method NAMES, target TARGET -t"),
-            "against": Option("CLASS", shown="the three nearest classes"),
             "layer": Option("LAYER", "-l", shown="found by tracing a run back from the score"),
         },
         "Receipt": {
@@ -328,7 +327,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "grads": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("repeat N >=1"),
         "Loss": {
             "loss": Option("LOSS", completes="losses"),
             **_options("target TARGET -t, label_smoothing E >=0 <=1, weight_decay L >=0"),
@@ -386,8 +384,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Attack": {
             **_options("method fgsm|ifgsm|pgd, norm linf|l2, epsilon E -e"),
             "steps": Option("N", least=1, shown="ifgsm 10, pgd 20"),
-            "step_size": Option("A", shown="ifgsm E/N, pgd 2.5 E/N"),
-            **_options("restarts N >=1, target TARGET -t"),
+            **_options("target TARGET -t"),
         },
     },
     "check": {

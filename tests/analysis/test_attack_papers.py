@@ -104,8 +104,6 @@ def attacked(star, loaded):
             norm=norm,
             epsilon=epsilon,
             steps=steps,
-            step_size=None,
-            restarts=1,
             target=None,
             seed=7,
         )
@@ -148,9 +146,7 @@ def test_a_held_out_picture_of_every_class_fools_the_network_from_its_file(loade
     monkeypatch.syspath_prepend(str(SAMPLES))
     from dataset import Shapes
 
-    request = make_request(
-        method="pgd", norm="linf", epsilon="8/255", steps=20, step_size=None, restarts=1, target=None, seed=0
-    )
+    request = make_request(method="pgd", norm="linf", epsilon="8/255", steps=20, target=None, seed=0)
     for picture, label in Shapes(10, seed=1, size=224):
         picture.save(tmp_path / "drawn.png")
         inputs = open_inputs(

@@ -181,7 +181,7 @@ def test_one_class_can_be_explained():
         nn.Linear(4, 1),
         nn.Sigmoid(),
     )
-    record = ms.explain(nn.Sequential(*layers), numbers(1, 3, 16, 16), receipt="full")
+    record = ms.explain(nn.Sequential(*layers), numbers(1, 3, 16, 16))
     assert record.rows
     assert record.target == "0"
 

@@ -67,18 +67,6 @@ def test_several_images_are_several_passes(run, by_hand):
         assert row["grad_norm"] == close(one["grad_norm"], 10 * A_NETWORK)
 
 
-def test_repeat_draws_the_noise_anew(run):
-    line = "grads {healthy} --input-shape 1,3,48,48 --no-save --json"
-    document = run(f"{line} --repeat 3 --seed 5").json
-    each = [run(f"{line} --seed {seed}").json for seed in (5, 6, 7)]
-    assert (document["passes"], document["images"]) == (3, 3)
-    mean = sum(one["loss"]["value"] for one in each) / 3
-    assert document["loss"]["value"] == close(mean)
-    assert all(row["noise"] > 0 for row in document["parameters"])
-    picture = run("grads {star} {healthy} --no-save --json --repeat 3").json
-    assert {row["noise"] for row in picture["parameters"]} == {0.0}
-
-
 def test_a_fresh_head_is_fine_tuned(run):
     line = (
         "grads -m resnet18 -w none --size 64 --train-only fc --num-classes 10 --mode train --no-save --json"

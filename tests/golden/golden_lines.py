@@ -23,7 +23,7 @@ LINES = {
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
     # What kernels take for a moment depends on the processor, and is not measured where values decide.
@@ -42,7 +42,7 @@ LINES = {
     "stats_tiny_train": f"stats {TINY} demo/shapes/star demo/shapes/ring --mode train -b 2 --table batch-norm",
     "stats_tiny_channels": f"stats {SICK} {STAR} --table channels",
     "stats_tiny_exact": f"stats {TINY} demo/shapes/star --columns name,mean,std,mad,p50,p01,p99.9 -b 1",
-    "stats_tiny_correlation": f"stats {TINY} {STAR} --correlation -l block1.conv1 --plot stats.png",
+    "stats_tiny_plot": f"stats {TINY} {STAR} -l block1.conv1 --plot stats.png",
     "stats_tiny_hook": f"stats {TINY} {STAR} --hook 'zero[3,7]@conv' --hook scale=2@block1.conv1 "
     "--hook call=own.py:halve@block2.conv1",
     "stats_tiny_blocks": f"stats {TINY} demo/shapes/star --batch 1 --out kept && "
@@ -84,9 +84,9 @@ LINES = {
     f"-c w.safetensors --no-strict {STAR} #jt",
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
-    "explain_full": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt full --batch 64 "
+    "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
     "--require border>0 --no-save --target star -l block3 #jt",
-    "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv --against ring "
+    "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",
     "explain_r18": f"explain {R18} {STAR} --method gradcam --receipt none --no-save #jt",
@@ -105,7 +105,7 @@ LINES = {
     "grads_tiny_options": f"grads {TINY} {STAR} {STAR} --mode train --clip 1 --train-only head "
     "--hook grad:scale=1@head --no-save --label-smoothing 0.1 --weight-decay 0.01 -t star --batch 2",
     "grads_activations": f"grads {TINY} {STAR} --table activations --hook grad:clamp=-0.1,0.1@conv -l conv --no-save",
-    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --repeat 2 --freeze conv --clip-norm 1 --no-save",
+    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --freeze conv --clip-norm 1 --no-save",
     "grads_loss": f"grads {TINY} {STAR} --loss mse --no-save #jt",
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
     "grads_target": f"grads {TINY} {STAR} --target logit:[0,3] --no-save #jt",
@@ -142,8 +142,8 @@ LINES = {
     "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
     # attack
     "attack_tiny": f"attack {TINY} {STAR} --size 48 --steps 2 --out run",
-    "attack_epsilon": f"attack {TINY} {STAR} --size 48 --epsilon 2/255 --method ifgsm --steps 3 --step-size 0.01 --hook scale=1@conv",
-    "attack_l2": f"attack {TINY} {STAR} --size 48 --norm l2 -e 1 --steps 3 --restarts 2 --target ring --seed 2 #jt",
+    "attack_epsilon": f"attack {TINY} {STAR} --size 48 --epsilon 2/255 --method ifgsm --steps 3 --hook scale=1@conv",
+    "attack_l2": f"attack {TINY} {STAR} --size 48 --norm l2 -e 1 --steps 3 --target ring --seed 2 #jt",
     "attack_vit": f"attack {VIT} {STAR} --method fgsm -e 0.1 #jt",
     # check, rules
     "check_tiny": f"check {TINY} {STAR}",

@@ -59,7 +59,6 @@ stats {TINY} -o result.foo
 stats {TINY} --html page.txt
 stats {TINY} --json --format csv
 stats {TINY} --table layer
-stats {TINY} --correlation --out new
 stats {TINY} --near-zero=-1
 stats {TINY} --batch 0
 stats {TINY} --workers two

@@ -8,12 +8,11 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from tolerance import assert_close
 from torch import Tensor, nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.batch import from_sheet, to_sheet
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.inputs.tensor_files import read_tensors
 
 SEEN: list[Tensor] = []  # not in the model, whose attributes are put back
@@ -104,44 +103,13 @@ def test_volumes_of_arrays(tmp_path: Path, suffix: str, shape: tuple[int, ...]) 
     assert torch.equal(SEEN[-1], torch.from_numpy(values.reshape(1, 1, 5, 6, 7)))
 
 
-def test_frames_on_a_sheet_and_back() -> None:
+def test_frames_on_a_sheet() -> None:
     frames = torch.arange(2 * 6 * 3 * 4.0).view(2, 6, 3, 4)
     sheet = to_sheet(frames, 1)
     assert sheet.shape == (2, 6, 12)  # two rows of three
     assert torch.equal(sheet[:, 3:, 4:8], frames[:, 4])
-    assert torch.equal(from_sheet(sheet, 6, 1), frames)
     first = to_sheet(frames.movedim(1, 0), 0)
     assert torch.equal(first, sheet)
-    assert torch.equal(from_sheet(first, 6, 0), frames.movedim(1, 0))
-
-
-class Order(nn.Module):
-    """Weighs every value of a clip by its place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(3, 1, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        places = torch.linspace(-1, 1, x[0, 0].numel()).view(x.shape[2:])
-        score = (self.conv(x)[:, 0] * places).flatten(1).sum(1)
-        return torch.stack([score, -score], 1)
-
-
-def test_a_clip_is_explained_frame_by_frame(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = Order(), torch.rand(1, 3, 6, 5, 7)
-    file, out = tmp_path / "maps.safetensors", tmp_path / "out"
-    names = "input-x-gradient,saliency"
-    record = ms.explain(model, x, method=names, target=0, receipt="none", save_tensors=file, out=out)
-    maps = load_file(file)
-    weights = model.conv.weight.detach()[0, :, 0, 0, 0]
-    places = torch.linspace(-1, 1, 6 * 5 * 7).view(6, 5, 7)
-    assert_close(maps["input-x-gradient"], torch.einsum("c,cthw->thw", weights, x[0]) * places)
-    assert_close(maps["saliency"], places.abs() * weights.abs().max())
-    assert "explanation.png" in record.files
-    with pytest.raises(UsageError, match="explains layers of single images"):
-        ms.explain(model, x, method="gradcam", receipt="none")
 
 
 def test_the_predicted_volume_has_the_size_of_the_input(tmp_path: Path) -> None:
@@ -162,9 +130,10 @@ def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
     assert torch.equal(load_file(file)["0"], model(x)[0])
 
 
-def test_a_signal_is_not_an_image() -> None:
+@pytest.mark.parametrize(("model", "shape"), [(nn.Conv1d(3, 2, 3), (16,)), (nn.Conv3d(3, 2, 3), (5, 6, 7))])
+def test_a_signal_or_a_clip_is_not_an_image(model: nn.Module, shape: tuple[int, ...]) -> None:
     with pytest.raises(CannotRunError, match="explain needs a model of single images"):
-        ms.explain(nn.Sequential(nn.Conv1d(3, 2, 3), nn.Flatten()), torch.rand(1, 3, 16), receipt="none")
+        ms.explain(nn.Sequential(model, nn.Flatten()), torch.rand(1, 3, *shape), receipt="none")
 
 
 @pytest.mark.parametrize("command", [ms.predict, ms.featuremaps, ms.explain, ms.grads, ms.ablate, ms.check])

@@ -25,9 +25,6 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
         "maps/contact_sheet.png": "contact_sheet.png",
     },
     f"stats {_SICK} demo/star.png --plot sick.png": {"sick.png": "sick.png"},
-    f"stats {_HEALTHY} demo/shapes --layer block3.conv2 --correlation --out alike": {
-        "alike/*block3.conv2*.png": "correlation.png"
-    },
     f"grads {_HEALTHY} demo/star.png --target star --out flow": {
         "flow/gradient_flow.png": "gradient_flow.png"
     },

@@ -121,7 +121,6 @@ _SHADES = (
     _shade("output memory", "output_bytes", _whole(numbers.memory)),
     _shade("time", "time_ms", "{:.3g} ms".format, adds=True),
     _shade("backward", "backward_ms", "{:.3g} ms".format, adds=True),
-    _shade("bytes moved", "moved_bytes", _whole(numbers.memory), adds=True),
     _shade("zeros", "zero_fraction", numbers.percent),
     _shade("gradient", "grad_norm", numbers.number),
 )
