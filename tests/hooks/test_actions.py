@@ -16,9 +16,9 @@ TOKENS = X.flatten(2).transpose(1, 2)  # (2, 15, 4)
 FLAT = X.mean((2, 3))  # (2, 4)
 
 
-def act(text: str, x: Tensor, channel_dim: int | None = 1, has_images: bool = True, seed: int = 0) -> Tensor:
+def act(text: str, x: Tensor, channel_dim: int | None = 1, seed: int = 0) -> Tensor:
     before = x.clone()
-    result = change(parse_hook(f"{text}@layer"), x, TensorPlace(channel_dim, has_images, seed))
+    result = change(parse_hook(f"{text}@layer"), x, TensorPlace(channel_dim, seed))
     assert torch.equal(x, before) or not x.isfinite().all()
     assert (result.shape, result.dtype, result.device) == (x.shape, x.dtype, x.device)
     return result
@@ -114,14 +114,14 @@ def test_zero_is_zero_of_anything() -> None:
 @pytest.mark.parametrize("channels", ["", "[1,3]"])
 def test_gradients_flow_through_and_the_next_layer_may_work_in_place(text: str, channels: str) -> None:
     x = X.clone().requires_grad_()
-    act_result = change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, True, 0))
+    act_result = change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, 0))
     (act_result * 1.0).relu_().sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
     if text == "zero":
         assert (x.grad[:, [1, 3]] == 0).all()
     with torch.no_grad():
-        change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, True, 0)).relu_()
+        change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, 0)).relu_()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -145,8 +145,8 @@ def test_what_an_action_means_nothing_for_is_left_alone(
 
 
 def test_looking_sees_only_the_channels_asked_for() -> None:
-    place = TensorPlace(1, True, 0)
+    place = TensorPlace(1, 0)
     assert part_of(parse_hook("print@c"), X, place) is X
     assert torch.equal(part_of(parse_hook("print[0,2..3]@c"), X, place), X[:, [0, 2, 3]])
     with pytest.raises(LeftAloneError):
-        part_of(parse_hook("print[0]@c"), X[0, 0, 0], TensorPlace(None, True, 0))
+        part_of(parse_hook("print[0]@c"), X[0, 0, 0], TensorPlace(None, 0))
