@@ -50,10 +50,9 @@ def test_keep_leaves_the_channels_with_the_largest_mean(n: int, order: list[int]
     assert torch.equal(act(f"keep={n}", x)[:, kept], x[:, kept])
 
 
-def test_keep_works_on_vectors_tokens_and_parameters() -> None:
+def test_keep_works_on_vectors_and_tokens() -> None:
     assert act("keep=1", torch.tensor([[1.0, -3.0, 2.0]])).tolist() == [[0, -3, 0]]
     assert (act("keep=2", TOKENS, 2).abs().sum((0, 1)) > 0).sum() == 2
-    assert act("keep=1", torch.tensor([1.0, -3.0]), 0, has_images=False).tolist() == [0, -3]
 
 
 def test_keep_within_given_channels_leaves_the_others() -> None:
@@ -80,11 +79,6 @@ def test_without_positions_it_is_about_channels(text: str) -> None:
     else:
         assert torch.equal(result.sort(1).values, FLAT.sort(1).values)
         assert not torch.equal(result, FLAT)
-
-
-def test_the_mean_of_a_parameters_gradient_is_a_filters() -> None:
-    assert_close(act("mean", X, 0, has_images=False), X.mean((1, 2, 3), keepdim=True).expand_as(X))
-    assert_close(act("mean", X[0, 0, 0], 0, has_images=False), X[0, 0, 0].mean().expand(5))
 
 
 def test_noise_is_gaussian_and_seeded_and_leaves_the_global_state_alone() -> None:
