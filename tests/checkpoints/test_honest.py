@@ -36,8 +36,8 @@ import torchvision
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence as packed
 from torchvision.transforms import InterpolationMode
-from writers import BY_NAME
 
+from modelscope_cli.checkpoints.safety.containers import NOT_JUDGED
 from modelscope_cli.checkpoints.safety.known_names import WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint, scan_file
 from modelscope_cli.records.weights import CALL, DANGEROUS, KNOWN, UNKNOWN
@@ -323,9 +323,8 @@ def test_plain_pickles_and_numpy(tmp_path):
 def test_a_distributed_checkpoint(tmp_path):
     dcp.save({"w": torch.ones(2), "epoch": 3, "lr": [0.1]}, checkpoint_id=tmp_path, no_dist=True)
     safety = scan_checkpoint(tmp_path)
-    assert (safety.rank, safety.errors) == (UNKNOWN if BY_NAME else KNOWN, ())
-    assert set(safety.foreign) == {"pathlib.PosixPath", *BY_NAME}
-    assert any("epoch" in pickle for pickle in safety.pickles)
+    assert safety.rank == UNKNOWN
+    assert any(NOT_JUDGED in error for error in safety.errors)
 
 
 def test_torchscript_is_named(tmp_path):

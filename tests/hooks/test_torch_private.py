@@ -34,6 +34,7 @@ DOORS = {
     "analysis/activations/observer.py": {"_NormBase"},
     "analysis/health/flow.py": {"_BatchNorm"},
     "analysis/predictions/preprocessing_check.py": {"_BatchNorm"},
+    "inputs/decoding.py": {"_shutdown_workers"},
     "inputs/forward_signature.py": {"_forward_pre_hooks"},
     "analysis/summary/memory.py": {"_buffers", "_parameters", "_cdata", "_subclasses"},
     "analysis/summary/shapes.py": {"_count_flops"},
