@@ -441,7 +441,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("b_weights WEIGHTS, b_checkpoint FILE, b_key NAME, b_device DEVICE, b_dtype DTYPE"),
             "b_mode": Option(choices=MODES),
             "b_seed": Option("N", least=0, most=LAST_SEED),
-            **_options("b_hook HOOK, b_compile, b_quantize SCHEME int8wo|int8dq|int4wo|float8wo"),
+            **_options("b_compile, b_quantize SCHEME int8wo|int8dq|int4wo|float8wo"),
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },
