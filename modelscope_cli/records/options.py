@@ -165,8 +165,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
             help="Change values inside the model (repeatable); see `modelscope help hooks`: zero@layer3, "
             "pre:add=10@fc. Syntax [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', "
             "grad:clamp=-1,1@conv, call=hooks.py:fn@relu. Actions: zero, scale, add, clamp, noise, "
-            "mean, keep, shuffle, print, save, nan-to-num, raise-on-nan, call. Kinds: forward, pre, grad, "
-            "param-grad, full-backward.",
+            "mean, keep, shuffle, print, call. Kinds: forward, pre, grad.",
             completes="hooks",
         ),
     },
@@ -439,7 +438,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("b_weights WEIGHTS, b_checkpoint FILE, b_key NAME, b_device DEVICE, b_dtype DTYPE"),
             "b_mode": Option(choices=MODES),
             "b_seed": Option("N", least=0, most=LAST_SEED),
-            **_options("b_hook HOOK, b_compile, b_quantize SCHEME int8wo|int8dq|int4wo|float8wo"),
+            **_options("b_compile, b_quantize SCHEME int8wo|int8dq|int4wo|float8wo"),
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },

@@ -165,13 +165,13 @@ LINES = {
     "rules_training": "rules MS75 #jt",
     # diff
     "diff_files": "diff demo/tiny_resnet.safetensors demo/sick.safetensors --plot d.png",
-    "diff_run": f"diff {TINY} {STAR} --tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
-    "diff_hook": f"diff {TINY} {STAR} --b-hook zero@block2 --b-mode train --mode eval -l 'block*' --exclude bn --batch 1 --workers 0",
+    "diff_run": f"diff {TINY} {STAR} --tolerance 0 --b-dtype bfloat16",
+    "diff_mode": f"diff {TINY} {STAR} --b-mode train --mode eval -l 'block*' --exclude bn --batch 1 --workers 0",
     "diff_two": f"diff demo/tiny_resnet.py:TinyResNet {STAR} -c demo/tiny_resnet.safetensors --b-checkpoint demo/sick.safetensors",
     "diff_seed": "diff resnet18 -w none --b-weights none --b-seed 1 --input-shape 1,3,64,64 --b-device cpu",
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
     "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b --html page.html",
-    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-hook zero@bn && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
+    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-mode train && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
     # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
     "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report . --force #jt",
