@@ -318,8 +318,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "K", least=1, most=LONGEST_RUN, shown="every step at first, then progressively fewer"
             ),
             "steps": _STEPS,
-            **_options("abort_on nan|findings, like RUN"),
-            "log_to": Option("TRACKER", completes=("tensorboard:runs", "wandb", "trackio", "mlflow")),
+            **_options("abort_on nan|findings"),
             "fail_on": Option(choices=("warning", "error"), kind="text", help=_FAIL_ON),
             "strict": _flag("With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."),
             **_options("report DIR"),

@@ -9,7 +9,6 @@ from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
     Birth,
-    Comparison,
     MemoryFacts,
     OptimizerFacts,
     RankFacts,
@@ -428,7 +427,6 @@ class WatchRecord(Record):
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
             it is not about.
         births: where values that are not finite began, in the order of the steps.
-        compared: how it differs from the run of `--like`; None without one.
     """
 
     document: ClassVar[str] = "watch"
@@ -448,7 +446,6 @@ class WatchRecord(Record):
     births: tuple[Birth, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
-    compared: Comparison | None = None
 
     @property
     def came_to_nothing(self) -> bool:

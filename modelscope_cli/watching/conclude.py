@@ -16,7 +16,7 @@ from modelscope_cli.watching.request import WatchRequest
 def conclude(
     record: WatchRecord, folder: Path | None, request: WatchRequest, *, report: Path | None = None
 ) -> WatchRecord:
-    """Write the report, if there is a folder, and to the tracker; print the warnings.
+    """Write the report, if there is a folder, and print the warnings.
 
     Args:
         report: the folder with the log of an earlier run. None if a training has just ended, whose log is in
@@ -35,9 +35,6 @@ def conclude(
             renderer().figures_of("watch").save_watch_report(
                 record, stage, attempt, has_figures=report is not None
             )
-    if request.tracker is not None and not record.came_to_nothing:
-        with attempt("the run was not logged"):
-            progress.note(f"logged to {request.tracker(record)}")
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

@@ -141,7 +141,7 @@ class Watcher:
         )
         self.recorder.stretches.is_barred |= request.steps is not None or request.abort_on is not None
         self._log, self._memory = log, memory
-        self._folder, self._like = request.folder, request.like
+        self._folder = request.folder
         self._steps = request.steps
         self._script, self._n_ranks = script, n_ranks
         self._is_stopped_by_nan = request.abort_on == "nan"
@@ -224,7 +224,7 @@ class Watcher:
 
     def _so_far(self) -> WatchRecord:
         series = merge_ranks([self._memory]) if self._folder is None else read_series(self._folder)
-        return record_of(series, self._like, is_running=True)
+        return record_of(series, is_running=True)
 
     def _cause(self, otherwise: str) -> str:
         return otherwise if self._birth is None else self._birth.words

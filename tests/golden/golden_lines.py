@@ -97,8 +97,7 @@ LINES = {
     "watch_sick": "watch --out run short.py sick",
     "watch_layers": "watch -l '3' --every 2 --out run short.py --fail-on warning #jt",
     "watch_abort": "watch --abort-on nan --fail-on error --out run short.py sick #jt",
-    "watch_like": "watch --out fine short.py && watch --like fine --strict --fail-on error --out run short.py sick",
-    "watch_report": "watch --out run short.py && watch --report run --log-to tensorboard:tb #jt",
+    "watch_report": "watch --out run short.py && watch --report run #jt",
     "watch_module": "watch --out run -m short sick #j",
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",
@@ -278,7 +277,6 @@ WRONG = [
     f"explain {BARE} {STAR} --no-save --out x",
     f"explain {BARE} {STAR} -l nonsense",
     "watch --steps 0 short.py",
-    "watch --like missing short.py",
     "watch --nonsense short.py",
     "watch --fail-on error --out run short.py sick",
     "watch --abort-on nan --out run2 short.py sick",

@@ -107,7 +107,6 @@ weights {TINY}
 weights tiny.safetensors --fail-on dangerus
 help stat
 schema stat
-watch --log-to tensorbord:tb train.py
 rules MS9999
 models resnet188
 """

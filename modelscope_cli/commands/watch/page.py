@@ -5,7 +5,6 @@ from modelscope_cli.commands.watch.table import PARTS, time_words, watch_sheet
 from modelscope_cli.records.naming import duration, layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.page.common import figure_of, rules_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
@@ -22,7 +21,6 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     judged, curves, *rows = training_sections(record, watch_sheet(record), steps, [curves])
     found = [
         judged,
-        Section("compared", "Compared with a good run", facts(comparison(record.compared))),
         curves,
         Section("time", "Where the time went", _time(record)),
         *rows,
