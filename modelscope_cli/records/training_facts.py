@@ -110,26 +110,17 @@ class TimeFacts:
         steps: of all optimizers, without the first, which takes longer.
         passes: forwards of models, with and without gradients.
         seconds: of those steps, in `data` (waiting for it), `forward`, `backward`, `optimizer`, `validation`,
-            `printing`, `saving`, `device` (waiting for an accelerator), `ranks` (for other processes), `watching`
-            (this tool) and the `rest`. Of a script without steps, of all of it since the first of them began.
-        first: seconds of the first step.
+            `device` (waiting for an accelerator), `watching` (this tool) and the `rest`. Of a script without steps,
+            of all of it.
         workers: of the data loaders waited for, the most; None without any.
         images: that came from data loaders in those steps.
-        waited: number of those steps in which the script waited for a result of an accelerator.
-        idle: seconds from the end of such a wait to the next forward, backward or optimizer step, in which the
-            accelerator is idle.
-        place: the line that waited most often; None without any.
     """
 
     steps: int
     passes: int
     seconds: dict[str, float]
-    first: float
     workers: int | None
     images: int
-    waited: int = 0
-    idle: float = 0.0
-    place: str | None = None
 
     @property
     def total(self) -> float:
@@ -137,23 +128,6 @@ class TimeFacts:
 
     def share(self, part: str) -> float:
         return self.seconds.get(part, 0.0) / self.total if self.total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
-    """The memory of a training at the end of some steps.
-
-    Attributes:
-        bytes: of the process, and of its tensors on an accelerator.
-        in_data: share of the growth within steps that came while a batch was waited for.
-        marked: older steps whose loss was followed; `kept`: those whose graph still existed at the last sample.
-    """
-
-    step: tuple[int, ...]
-    bytes: tuple[int, ...]
-    in_data: float
-    marked: int
-    kept: int
 
 
 @dataclass(frozen=True, slots=True)

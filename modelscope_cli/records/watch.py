@@ -9,7 +9,6 @@ from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
     Birth,
-    MemoryFacts,
     OptimizerFacts,
     RankFacts,
     ScheduleFacts,
@@ -311,8 +310,7 @@ class TrainingFacts:
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
         backwards: backward passes of the whole run; `ranks`: whether they agree, None in a single process.
-        time: where it went; `memory`: whether it grows; None in a log that does not say.
-        rank_times: of every rank, if there are several.
+        time: where it went; None in a log that does not say.
     """
 
     inputs: tuple[WatchedInput, ...] = ()
@@ -324,8 +322,6 @@ class TrainingFacts:
     ranks: RankFacts | None = None
     schedules: tuple[ScheduleFacts, ...] = ()
     time: TimeFacts | None = None
-    memory: MemoryFacts | None = None
-    rank_times: tuple[TimeFacts, ...] = ()
 
 
 def labelling(

@@ -327,7 +327,7 @@ class Recorder:
             return
         self.stretches.end()
         self._passes.hook()
-        self.step_time.resume(self._n_missed)
+        self.step_time.resume()
         self._budget.resume()
         self._n_counted += self._n_missed
         self._budget.n += self._n_missed

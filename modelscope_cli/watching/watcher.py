@@ -328,7 +328,6 @@ class Watcher:
         """Write the facts, repeatedly, as models may be deleted before a run ends."""
         recorder = self.recorder
         self._log.write("time", **recorder.step_time.to_dict())
-        self._log.write("memory", **recorder.step_time.memory.to_dict())
         for model in recorder.registry.models:
             if model.has_been_trained:
                 recorder.bookkeeper.note_copies(model)

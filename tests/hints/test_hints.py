@@ -94,7 +94,6 @@ ablate {TINY} --no-save --out new
 prune {TINY} --amount 30%
 prune {TINY} --by-channel --global
 prune {TINY} dot.png --method activation
-lrfind {LEARN} --smoothing 1
 train {LEARN} --optimizer sdg
 train {LEARN} --vary norm-layr=batch
 explain {TINY} dot.png --method gradcm --no-save --receipt none

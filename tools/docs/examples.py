@@ -395,10 +395,6 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
             (_END, _END + "\n    averaged.update_parameters(model)" + _VALIDATE.replace("model", "averaged")),
         ),
     ),
-    "MS775": (
-        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss")),
-        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss.item()")),
-    ),
     "MS708": (
         (
             (

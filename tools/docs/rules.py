@@ -10,7 +10,6 @@ from tools.docs import ROOT, examples
 from tools.docs.long_examples import RANKS, TIMED
 from tools.docs.markdown import cell, table
 
-ON_ACCELERATOR = {"MS774"}
 EXAMPLES = examples.TRAININGS | TIMED | RANKS
 GROUPS = {
     "MS0": "Code in a checkpoint (`check`)",
@@ -134,11 +133,10 @@ def _example(code: str) -> list[str]:
         line = "modelscope watch example.py"
         if code in RANKS:
             line = "torchrun --nproc-per-node 2 -m modelscope_cli watch example.py"
-        where = " where there is an accelerator" if code in ON_ACCELERATOR else ""
         return [
             "## Example",
             f"```py\n{script}\n```",
-            f"As `example.py`, `{line}` reports {code}{where}.",
+            f"As `example.py`, `{line}` reports {code}.",
             "## Use instead",
             f"```diff\n{examples.change(EXAMPLES[code])}\n```",
         ]

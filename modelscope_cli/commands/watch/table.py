@@ -185,7 +185,6 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
 PARTS = {
     "data": "waiting for data",
     "device": "waiting for the device",
-    "ranks": "waiting for other ranks",
     "watching": "recording",
     "rest": "other",
 }
