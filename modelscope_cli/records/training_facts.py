@@ -55,11 +55,6 @@ class OptimizerFacts:
             unscaled them.
         held: number of parameters; `strangers`: those without a gradient that belong to no model that ran.
         weight_decay: the highest of its groups.
-        stale: number of last recorded steps for which its averages and counters stayed the same although it
-            stepped.
-        remade: number of steps by a new optimizer whose predecessor took only one step.
-        repeated: number of last recorded steps whose gradients are bit-identical to those of the recorded step
-            before.
         restored: number of steps that go on with the averages of earlier ones, after the weights before the first
             step were loaded again.
     """
@@ -74,9 +69,6 @@ class OptimizerFacts:
     maximizes: bool
     scaled: int = 0
     weight_decay: float = 0.0
-    stale: int = 0
-    remade: int = 0
-    repeated: int = 0
     shrunk: int = 0
     discarded: int = 0
     restored: int = 0

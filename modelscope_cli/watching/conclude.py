@@ -8,8 +8,6 @@ from modelscope_cli.errors import afterwards
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import renderer
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.watching.log import log_file
-from modelscope_cli.watching.model_inputs import save_first_images
 from modelscope_cli.watching.request import WatchRequest
 
 
@@ -30,8 +28,6 @@ def conclude(
             attempt(f"the report was not written to '{folder}'"),
             OutputFolder(folder, is_forced=has_log or request.force).open() as stage,
         ):
-            with attempt("the first images were not written"):
-                save_first_images(log_file(report or folder), stage)
             renderer().figures_of("watch").save_watch_report(
                 record, stage, attempt, has_figures=report is not None
             )

@@ -183,7 +183,7 @@ class Recorder:
         self.bookkeeper.take_over(optimizer)
         clock = self.clocks.of(optimizer)
         is_due = self._is_due(clock)
-        clock.cycle.before_step(is_due)
+        clock.cycle.before_step()
         if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
             self._trained.clear()
@@ -479,8 +479,6 @@ class Recorder:
             self._begin_next(clock, model)
         if watch is not None:
             figures = watch.finish(has_closure)
-            if isinstance(optimizer, Optimizer):  # inferred steps are seen after gradients may be cleared
-                clock.cycle.compare_gradients([norm for norm, *_ in figures])
             report.parameters = clock.name_rows(figures, self.registry)
             if not models:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"

@@ -1,6 +1,5 @@
 """Write the observations of the recorder to the log, and stop the script on request."""
 
-import base64
 import contextlib
 import itertools
 import json
@@ -155,7 +154,6 @@ class Watcher:
         self._worst = ""
         self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
         self._birth: Birth | None = None  # the last
-        self._has_images = False
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
         """Return the last entry of the log; without an exit code, the one that it would be now."""
@@ -288,14 +286,6 @@ class Watcher:
             **{name: values for name, values in rows.items() if values},
             **ranks,
         )
-        self._write_images(report)
-
-    def _write_images(self, report: StepReport) -> None:
-        """Write the first images of the first model, once."""
-        images = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
-        if images is not None and not self._has_images:
-            self._has_images = True
-            self._log.write("images", png=base64.b64encode(images.png()).decode())
 
     def _write_evaluation(self, step: int, sums: dict[CriterionKey, CriterionSums]) -> None:
         if sums:

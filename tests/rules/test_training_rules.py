@@ -197,15 +197,6 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
-    "MS761": (training(optimizers=(stepping(remade=20),)), 1, None),
-    "MS762": (
-        training(
-            optimizers=(stepping(repeated=20),),
-            inputs=(entering(mean=tuple(i / N for i in range(N))), entering("fc", "Linear")),
-        ),
-        None,
-        None,
-    ),
     "MS763": (training(models=(model(copies=(("Net#2", 3, 3, False),)),)), 0, None),
     "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),
     "MS759": (training(events=(event(LEAKS, "Net: its output depends on what it must not"),)), 0, None),
