@@ -421,8 +421,6 @@ class Recorder:
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:
-        if self.replicas is not None:
-            self.replicas.see_gradients(self.bookkeeper)
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
         is_loss_finite = self.losses.is_finite
         for model in self.registry.models:

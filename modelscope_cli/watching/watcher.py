@@ -245,10 +245,6 @@ class Watcher:
             self._number("layer", model, name, call, type=kind): sums.to_list()
             for model, name, call, kind, sums in report.layers
         }
-        if self.recorder.replicas is not None and self.recorder.replicas.take_news():
-            self._numbers = {
-                key: n for key, n in self._numbers.items() if key[0] != "parameter"
-            }  # report it again
         numbers = [
             self._parameter_number(model, name, report.optimizer, tensor)
             for model, name, tensor, _ in report.parameters
