@@ -105,14 +105,12 @@ class TimeFacts:
             `device` (waiting for an accelerator), `watching` (this tool) and the `rest`. Of a script without steps,
             of all of it.
         workers: of the data loaders waited for, the most; None without any.
-        images: that came from data loaders in those steps.
     """
 
     steps: int
     passes: int
     seconds: dict[str, float]
     workers: int | None
-    images: int
 
     @property
     def total(self) -> float:

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
-from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.steps import is_running
@@ -53,7 +52,7 @@ class StepTime:
         self._since: float | None = None
         self._now: dict[str, float] = defaultdict(float)  # since the last step
         self._later: dict[str, float] = defaultdict(float)  # of all steps but the first
-        self._n_steps = self._n_passes = self._n_images = 0
+        self._n_steps = self._n_passes = 0
         self._workers: int | None = None
         self._frames: list[FrameType] = []
         self.is_resting = False
@@ -123,7 +122,6 @@ class StepTime:
             "passes": self._n_passes,
             "seconds": seconds,
             "workers": self._workers,
-            "images": self._n_images,
         }
 
     @contextmanager
@@ -139,13 +137,9 @@ class StepTime:
         def part_of_data() -> str:
             return _VALIDATION_DATA if not torch.is_grad_enabled() or is_evaluating() else DATA
 
-        def count(loading: Any, batch: Any) -> None:
+        def count(loading: Any) -> None:
             if part_of_data() == DATA:
                 self._workers = max(self._workers or 0, loading._num_workers)
-                first = batch[0] if isinstance(batch, list | tuple) and batch else batch
-                if not isinstance(first, torch.Tensor) or not first.ndim:  # which takes longer than to look
-                    first = next((x for _, x in tensors_in(batch) if x.ndim), None)
-                self._n_images += len(first) if first is not None and self._n_steps else 0
 
         with ExitStack() as stack:
             stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
@@ -164,9 +158,9 @@ class StepTime:
         self,
         function: Callable[..., Any],
         part_of: Callable[[], str],
-        see: Callable[[Any, Any], None] | None = None,
+        see: Callable[[Any], None] | None = None,
     ) -> Callable[..., Any]:
-        """Wrap a function: its time is that of a part; `see` is given its first argument and its result."""
+        """Wrap a function: its time is that of a part; `see` is given its first argument."""
         of = left_alone_by_compiler(part_of)
 
         @functools.wraps(function)
@@ -180,7 +174,7 @@ class StepTime:
             finally:
                 self.end(part)
             if see is not None:
-                see(args[0] if args else None, result)
+                see(args[0])
             return result
 
         return left_alone_by_compiler(timed, with_callees=False)

@@ -2,12 +2,10 @@
 
 import contextlib
 import itertools
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +18,7 @@ from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
-from modelscope_cli.watching.log import Log, log_file
+from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.read_record import record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_series
@@ -36,16 +34,11 @@ _AT_LEAST_EVERY = 256  # parts of a run: the longest delay of a finding, as a sh
 class Judge:
     """Applies the rules during a run.
 
-    Each time, all records since the beginning are judged, so in long runs not after every record.
-
-    Args:
-        folder: of the logs of the other ranks, which the first rank reads; None in a single process.
+    Each time, all records of this rank since the beginning are judged, so in long runs not after every record.
     """
 
-    def __init__(self, log: RankLog, folder: Path | None = None, n_ranks: int = 1) -> None:
+    def __init__(self, log: RankLog) -> None:
         self._log = log
-        self._others = {log_file(folder, rank): RankLog() for rank in range(1, n_ranks)} if folder else {}
-        self._offsets = dict.fromkeys(self._others, 0)
         self._n_asked = 0
         self._due = 1
 
@@ -55,23 +48,9 @@ class Judge:
         if self._n_asked < self._due:
             return None
         self._due = self._n_asked + max(self._n_asked // _AT_LEAST_EVERY, 1)
-        is_first = not self._log.begin.get("rank")
-        others = [log for path, log in self._others.items() if is_first and self._has_begun(path, log)]
-        series = merge_ranks([self._log, *others])
+        series = merge_ranks([self._log])
         findings = judge_training(series, series.facts).findings
         return f"{findings[0].code} {findings[0].message}" if findings else None
-
-    def _has_begun(self, path: Path, log: RankLog) -> bool:
-        """Read the new complete lines in the log of another rank; return whether it has begun."""
-        if path.is_file():
-            with path.open("rb") as file:
-                file.seek(self._offsets[path])
-                whole, end, _ = file.read().rpartition(b"\n")
-            self._offsets[path] += len(whole) + len(end)
-            for line in whole.splitlines():
-                ((kind, entry),) = json.loads(line).items()
-                log.take(kind, entry)
-        return bool(log.begin)
 
 
 _NEXT_PHASE = 8  # steps of another optimizer before its facts are written, which may be short-lived
@@ -144,7 +123,7 @@ class Watcher:
         self._steps = request.steps
         self._script, self._n_ranks = script, n_ranks
         self._is_stopped_by_nan = request.abort_on == "nan"
-        self._judge = Judge(memory, request.folder, n_ranks) if request.abort_on == "findings" else None
+        self._judge = Judge(memory) if request.abort_on == "findings" else None
         self._show, self.redraw = show, redraw
         self._note, self._warn = request.progress.note, request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}

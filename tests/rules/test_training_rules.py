@@ -64,7 +64,7 @@ from modelscope_cli.rules.training import RULES, judge_training
 
 
 def seconds(**parts: float) -> TimeFacts:
-    return TimeFacts(steps=N, passes=N, seconds=parts, workers=2, images=0)
+    return TimeFacts(steps=N, passes=N, seconds=parts, workers=2)
 
 
 # code: a training with this fault, since when it is said to be, where

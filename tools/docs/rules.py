@@ -76,8 +76,6 @@ DATA_SETS = {
     "MS804": 'Path("val/cat").mkdir(parents=True)\n'
     'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS806": 'noise(50, (960, 960)).save("photos/cat/large.png")',
-    "MS807": 'noise(50, (960, 96)).save("photos/cat/wide.png")',
     "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
 }
 

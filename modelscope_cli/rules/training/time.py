@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import duration, percent
+from modelscope_cli.records.naming import percent
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 
 _LEAST_S = 5.0  # lost to one thing; below that nothing is worth a change
@@ -33,6 +33,4 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     else:
         words += "data, which the training process loads itself"
         hint = "DataLoader(num_workers=4, persistent_workers=True), so that it loads while the model computes"
-        if time.images:
-            words += f": {duration(time.seconds['data'] / time.images)} an image"
     yield TrainingSighting(None, 1, time.share("data"), words, hint=hint)
