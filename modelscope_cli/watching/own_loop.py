@@ -97,10 +97,10 @@ class WatchedLoop:
     def record(self) -> WatchRecord:
         """Return the record so far, before the loop, in it or after it."""
         if self._memory.end is not None:
-            return record_of(merge_ranks([self._memory]), self._request.like)
+            return record_of(merge_ranks([self._memory]))
         self._memory.end = self._watcher.end(None, self._invocation.elapsed_ms)  # while it is read
         try:
-            return record_of(merge_ranks([self._memory]), self._request.like)
+            return record_of(merge_ranks([self._memory]))
         finally:
             self._memory.end = None
 

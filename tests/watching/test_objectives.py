@@ -242,39 +242,17 @@ ADAM, MOMENTUM = torch.optim.Adam, lambda held, lr: torch.optim.SGD(held, lr, mo
 
 
 @pytest.mark.parametrize("kind", [ADAM, MOMENTUM])
-def test_an_optimizer_that_forgets_is_distinguished_from_one_that_begins_again(recorded, kind) -> None:
-    def script(period, how):
+def test_an_optimizer_that_is_made_again_goes_on_as_the_one_before(recorded, kind) -> None:
+    def script():
         model, x, y = nn.Linear(6, 3), torch.randn(32, 6), torch.randint(3, (32,))
         for i in range(2 * STEPS):
-            if not i or (how == "made" and i % period == 0):
+            if i % 5 == 0:
                 optimizer = kind(model.parameters(), 0.01)
-            if how == "cleared" and i % period == 0:
-                optimizer.state.clear()
             optimizer.zero_grad()
             functional.cross_entropy(model(x), y).backward()
             optimizer.step()
 
-    for how in ("made", "cleared"):
-        assert codes(recorded(lambda how=how: script(1, how)))[0] == "MS761"
-        record = recorded(lambda how=how: script(5, how))
-        assert "MS761" not in codes(record)
-        assert record.steps == 2 * STEPS  # one optimizer goes on as the one before
-
-
-@pytest.mark.parametrize("is_copied", [True, False])
-def test_gradients_of_one_batch_are_distinguished_from_those_of_one_size(recorded, is_copied) -> None:
-    def script():
-        model, kept = nn.Linear(6, 3), []
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(2 * STEPS):
-            optimizer.zero_grad()
-            functional.cross_entropy(model(torch.randn(8, 6)), torch.randint(3, (8,))).backward()
-            kept = kept or [p.grad.clone() for p in model.parameters()]
-            for parameter, first in zip(model.parameters(), kept, strict=True):
-                parameter.grad = first.clone() if is_copied else parameter.grad.sign()
-            optimizer.step()
-
-    assert ("MS762" in codes(recorded(script))) == is_copied
+    assert recorded(script).steps == 2 * STEPS
 
 
 @pytest.mark.parametrize("kind", ["frozen", "updated", "late", "teacher", "beside"])

@@ -55,7 +55,6 @@ class EmbeddedImages:
         alt: str,
         caption: str = "",
         *,
-        class_: str | None = None,
         least: int = 0,
         is_exact: bool = False,
         is_chart: bool = False,
@@ -82,7 +81,7 @@ class EmbeddedImages:
             height=factor * height,
             loading="lazy" if is_lazy else None,
             decoding="async" if is_lazy else None,
-            class_="sharp" if factor > 1 else class_,
+            class_="sharp" if factor > 1 else None,
         )
         return element(
             "figure",
