@@ -183,7 +183,6 @@ _SHOWN = {
     "classes": "The mean evidence for each class",
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
-    "contact_sheet": "The most important layers, and the prediction without each",
     "activations": "The loss, the accuracy, and the outputs of the layers over the steps",
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
@@ -215,11 +214,9 @@ def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
-        drawn, given = _drawn(record), embedded.without_folder.items()
-        figures = [*((*one, True) for one in drawn), *((*one, False) for one in given)]
         images = [
-            embedded.drawn(data, _alt(record, name), _words(name), is_chart=is_chart)
-            for name, data, is_chart in figures
+            embedded.drawn(data, _alt(record, name), _words(name), is_chart=True)
+            for name, data in _drawn(record)
         ]
     present = [image for image in images if image is not None]
     return [Section("figures", "Figures", element("div", *present, class_="gallery"))] if present else []
