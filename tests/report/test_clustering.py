@@ -6,14 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.commands.stats.figures import draw_correlation, order_of
+from modelscope_cli.commands.stats.figures import alike_together, draw_correlation, order_of
 from modelscope_cli.records.stats import ActivationStats, Redundancy
 
 
 @given(st.integers(0, 40), st.integers(0, 1000))
 def test_every_channel_stands_in_the_order_once(n, seed):
     values = np.random.default_rng(seed).random((n, n))
-    assert sorted(order_of(values + values.T)) == list(range(n))
+    assert sorted(alike_together(values + values.T)) == list(range(n))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -31,7 +31,7 @@ def test_groups_that_were_mixed_stand_together_again(seed):
 
 
 def test_ties_and_channels_that_are_all_alike_end():
-    assert sorted(order_of(np.ones((50, 50)))) == list(range(50))
+    assert sorted(alike_together(np.ones((50, 50)))) == list(range(50))
 
 
 def test_constant_channels_stand_last_and_are_said():

@@ -17,6 +17,51 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def alike_together(likeness: Any) -> list[int]:
+    """Return an order of n items in which similar ones are neighbours.
+
+    Average linkage by nearest-neighbour chains, `O(n^2)` (Murtagh, 1983); the leaves of its tree from left to
+    right, each pair of branches flipped so that their most similar ends meet.
+
+    Args:
+        likeness: `(n, n)`, symmetric, finite; the larger, the more alike.
+    """
+    import numpy as np
+
+    n = len(likeness)
+    near = np.array(likeness, dtype=float)
+    np.fill_diagonal(near, -np.inf)
+    whole = np.array(near)
+    sizes = np.ones(n)
+    leaves: dict[int, list[int]] = {i: [i] for i in range(n)}
+    chain: list[int] = []
+    while len(leaves) > 1:
+        if not chain:
+            chain.append(next(iter(leaves)))
+        last = chain[-1]
+        best = int(near[last].argmax())
+        if len(chain) > 1 and near[last, chain[-2]] >= near[last, best]:
+            best = chain[-2]
+        if len(chain) < 2 or best != chain[-2]:
+            chain.append(best)
+            continue
+        del chain[-2:]
+        leaves[best] = _joined(leaves[best], leaves.pop(last), whole)
+        row = (sizes[best] * near[best] + sizes[last] * near[last]) / (sizes[best] + sizes[last])
+        near[best], near[:, best] = row, row
+        near[best, best] = -np.inf
+        near[last], near[:, last] = -np.inf, -np.inf
+        sizes[best] += sizes[last]
+    return next(iter(leaves.values()), [])
+
+
+def _joined(a: list[int], b: list[int], likeness: Any) -> list[int]:
+    """Join two sequences, flipped so that their most similar ends meet."""
+    ways = [(a, b), (a, b[::-1]), (a[::-1], b), (a[::-1], b[::-1])]
+    first, second = max(ways, key=lambda way: likeness[way[0][-1], way[1][0]])
+    return first + second
+
+
 _CMAP = "RdBu_r"  # blue -1, white 0, red 1
 # Inches: the matrix, its margins, a line of text, the colour bar.
 _SIDE, _LEFT, _TOP, _RIGHT, _FOOT, _LINE, _KEY = 6.4, 0.75, 0.8, 1.1, 0.95, 0.15, 0.14
@@ -65,19 +110,13 @@ def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:
 
 
 def order_of(values: Any) -> list[int]:
-    """Return the channels by absolute correlation, each after its most similar neighbour; constant ones last."""
+    """Return the channels ordered by absolute correlation, similar ones as neighbours, constant ones last."""
     import numpy as np
 
-    constant = np.flatnonzero(~np.isfinite(values.diagonal())).tolist()
-    near = np.nan_to_num(np.abs(values))
-    near[:, constant] = -1
-    order: list[int] = []
-    place = int(near.sum(1).argmax()) if len(near) else 0
-    while len(order) < len(near) - len(constant):
-        order.append(place)
-        near[:, place] = -1
-        place = int(near[place].argmax())
-    return order + constant
+    varied = np.flatnonzero(np.isfinite(values.diagonal()))
+    constant = np.flatnonzero(~np.isfinite(values.diagonal()))
+    likeness = np.nan_to_num(np.abs(values[np.ix_(varied, varied)]))
+    return [int(varied[place]) for place in alike_together(likeness)] + constant.tolist()
 
 
 def _explain(figure: Any, row: ActivationStats) -> None:

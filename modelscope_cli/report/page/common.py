@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.check import NOT_JUDGED, Finding, RuleInfo
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
 from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
@@ -105,18 +105,6 @@ def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
     return [Section("rule-texts", "The rules explained", joined(texts))] if texts else []
 
 
-def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
-    """Return links to the marked rows of a table; None without any."""
-    labels = sheet.columns[0].cells(sheet.rows)
-    marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
-    if not marked:
-        return None
-    links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
-    more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
-    count = f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: "
-    return element("p", count, joined(links, ", "), more)
-
-
 def notes(sheet: Sheet) -> Html:
     """Return the facts of a table without those about its files, definitions folded."""
     lines = [(label, words) for label, words in sheet.facts if label not in PROVENANCE]
@@ -128,8 +116,8 @@ def notes(sheet: Sheet) -> Html:
 def table_section(
     sheet: Sheet, anchor: Callable[[Any], str], name: str = "rows", title: str = "Table", **how: Any
 ) -> Section:
-    """Return a table with its notes and links to its marked rows."""
-    body = [notes(sheet), flagged(sheet, anchor), sheet_section(sheet, name, "", anchor=anchor, **how)]
+    """Return a table with its notes."""
+    body = [notes(sheet), sheet_section(sheet, name, "", anchor=anchor, **how)]
     return Section(f"{name}-section" if name != "rows" else "table", title, joined(body))
 
 
