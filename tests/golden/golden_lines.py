@@ -173,7 +173,7 @@ LINES = {
     "diff_rank": f"diff {TINY} {STAR} --b-compile --b-mode train && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
     # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
-    "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report . --force #jt",
+    "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report a --force #jt",
     # weights, models
     "weights": "weights demo/tiny_resnet.safetensors",
     "weights_stats": "weights demo/sick.safetensors --stats --sort std --top 7",
