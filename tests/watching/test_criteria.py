@@ -99,14 +99,6 @@ def test_a_criterion_is_seen_with_its_own_value(recorded, name, way):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_watched_and_bare_give_the_same_to_the_last_bit(watching, name):
-    values, bare = [], []
-    for found, run in ((bare, lambda function: (torch.manual_seed(0), function())), (values, watching)):
-        run(lambda found=found: found.extend(train(lambda logits: MODULES[name]()(*fit_for(name, logits)))))
-    assert bare == values
-
-
-@pytest.mark.parametrize("name", MODULES)
 def test_nothing_stays_behind(watching, name):
     before = getattr(F, name)
     watching(lambda: None)
@@ -154,14 +146,6 @@ def test_torchscript_compiles_and_gives_the_same(watching):
     watching(lambda: inside.append(torch.jit.script(scripted)(x, y)))
     assert torch.equal(inside[0], torch.jit.script(scripted)(x, y))
     assert inside[0] == close(scripted(x, y).item())
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning")
-def test_torchscript_of_a_criterion_module(watching):
-    x, y = torch.randn(N, CLASSES), torch.arange(N) % CLASSES
-    inside = []
-    watching(lambda: inside.append(torch.jit.script(nn.CrossEntropyLoss(label_smoothing=0.1))(x, y)))
-    assert torch.equal(inside[0], nn.CrossEntropyLoss(label_smoothing=0.1)(x, y))
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch.compile's own

@@ -188,26 +188,6 @@ def test_the_other_model_that_the_loss_goes_through():
     assert watched.record().births[0] == Birth(OUTPUT, AT, "Sequential#2", "3", 0)
 
 
-@pytest.mark.parametrize("name", ["log", "one value", "backward"])
-def test_abort_on_nan_names_it(name, capsys):
-    class Notes:
-        def __init__(self):
-            self.texts = []
-
-        def note(self, text):
-            self.texts.append(text)
-
-        def warn(self, text): ...
-
-    notes = Notes()
-    change, how, (_, step, _) = BORN[name]
-    model = model_with(nn.Identity() if change is None else Late(change))
-    record = train(model, abort_on="nan", progress=notes, **how)
-    assert record.steps == step + 1
-    (text,) = notes.texts
-    assert text == f"stopped at step {step}: {record.births[0].words}"
-
-
 def test_what_is_kept_is_that_of_one_step():
     model = model_with(nn.Identity())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

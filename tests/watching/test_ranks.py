@@ -86,29 +86,6 @@ def test_two_ranks_give_what_one_process_gives(tmp_path):
     assert one.facts.rank_times == ()
 
 
-SLOW_THREADS = """
-def nap(sleep=__import__("time").sleep):
-    sleep(0.5)
-
-sys.modules["napping"] = type("Napping", (type(sys),), {"__del__": lambda module: nap()})("napping")
-for task in os.listdir("/proc/self/task"):
-    with open(f"/proc/self/task/{task}/comm") as name:
-        if name.read().startswith("pt_gloo"):
-            os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
-for _ in range(3):
-    parts = [torch.empty(1), torch.empty(1)]
-    dist.all_gather(parts, torch.ones(1))
-    del parts
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="no way here to hold a thread back")
-def test_no_rank_aborts_where_the_threads_of_gloo_are_behind(tmp_path):
-    """Without its own end, a rank here ends with SIGABRT a few times in ten."""
-    script = SCRIPT.partition("if world > 1:\n    dist.barrier()")[0] + SLOW_THREADS
-    watched(tmp_path / "behind", world=2, script=script)
-
-
 def test_a_rank_that_disagrees_is_a_finding_on_every_rank(tmp_path):
     seen, out, _ = watched(
         tmp_path / "odd", world=2, arguments=["--drift"], options=["--fail-on", "error"], code=1

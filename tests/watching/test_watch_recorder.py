@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optim
-from torch.utils.checkpoint import checkpoint
 
 
 def net():
@@ -111,29 +110,6 @@ def test_evaluation_passes_are_not_part_of_a_step(watching):
         step(model, optimizer, torch.randn(4, 6))
 
     assert watching(script).sums("0").moments.n == 4 * 16
-
-
-@pytest.mark.parametrize("use_reentrant", [True, False])
-def test_recomputation_of_a_checkpoint_does_not_count(watching, use_reentrant):
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner, self.head = net(), nn.Linear(3, 2)
-
-        def forward(self, x):
-            return self.head(checkpoint(self.inner, x, use_reentrant=use_reentrant))
-
-    def script():
-        model = Checkpointed()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            step(model, optimizer, torch.randn(4, 6, requires_grad=True))
-
-    heard = watching(script)
-    assert [r.step for r in heard.reports] == [0, 1]
-    for at in (0, 1):
-        assert heard.sums("inner.0", at).moments.n == 4 * 16
-        assert (("Checkpointed", "inner.1", 1)) not in heard.names(at)
 
 
 def test_reused_layer_has_a_row_for_each_call(watching):
