@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 
+import modelscope_cli as ms
 from modelscope_cli.hooks.spec import ACTIONS, KINDS
 from tools.docs import DOCS, ROOT
 from tools.docs.commands import commands

@@ -253,7 +253,7 @@ def test_a_policy_gradient_is_told_from_a_likelihood(what):
 
 
 def test_returns_without_a_baseline_are_known_by_their_name():
-    returns = GAIN.abs()  # read from this function
+    returns = GAIN.abs()  # noqa: F841  # read from this function
     x = torch.nn.Linear(3, 4)(torch.randn(N, 3))
     assert POLICY in [kind for kind, _ in LossHistory().see(-(picked(x) * GAIN.abs()).mean())]
 

@@ -92,7 +92,7 @@ def train(waits, clock):
         optimizer.zero_grad()
         with torch.no_grad():
             held_out(x)
-        print(Spoken(wait("printing", 0.5)), end="")
+        print(Spoken(wait("printing", 0.5)), end="")  # noqa: T201
         LOGGER.warning("%s", Spoken(wait("printing", 0.5)))
         torch.save(Kept(wait("saving")), NoFile())
         clock.sleep(waits.get("rest", 0.0))
