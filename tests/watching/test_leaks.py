@@ -113,16 +113,10 @@ class Forecast(nn.Module):
         return self.over(functional.pad(x.transpose(1, 2), self.padding)).transpose(1, 2)
 
 
-class ChannelsFirst(nn.Module):
-    """The next value, or the scores of the next token, with time as the last dimension."""
-
-    def __init__(self, padding: tuple[int, int], n_tokens: int = 0):
-        super().__init__()
-        self.embedding, n = nn.Embedding(n_tokens, 4) if n_tokens else None, n_tokens or 1
-        self.over, self.padding = nn.Conv1d(4 if n_tokens else 1, n, 3), padding
+class ChannelsFirst(Forecast):
+    """The same, with time as the last dimension."""
 
     def forward(self, x):
-        x = x if self.embedding is None else self.embedding(x).transpose(1, 2)
         return self.over(functional.pad(x, self.padding))
 
 
@@ -177,11 +171,6 @@ HOT = functional.one_hot(TOKENS, 7).float()
             SERIES[:, :-1].transpose(1, 2),
             SERIES[:, 1:].transpose(1, 2),
         ),
-        (
-            lambda is_sick: ChannelsFirst((1, 1) if is_sick else (2, 0), 11),
-            TOKENS[:, :-1],
-            TOKENS[:, 1:],
-        ),
         (lambda is_sick: TimeFirst(not is_sick), TOKENS[:-1], TOKENS[1:]),
         (OneHot, HOT[:, :-1], TOKENS[:, 1:]),
         (lambda is_sick: Forced(not is_sick), (torch.randn(6, 8), TOKENS, True), TOKENS),
@@ -189,7 +178,6 @@ HOT = functional.one_hot(TOKENS, 7).float()
     ids=[
         "numbers",
         "numbers, time last",
-        "scores, time last",
         "time first",
         "one-hot",
         "a target that is given",

@@ -108,11 +108,6 @@ def test_what_cannot_be_drawn_is_said_once_and_changes_nothing(at_once, notebook
     assert watched.record().steps == 24
 
 
-def test_nothing_is_shown_outside_a_notebook(capsys):
-    train(2)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_seconds_between_two_and_a_twentieth_of_the_time(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("modelscope_cli.watching.watcher.time.monotonic", lambda: now[0])

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.distributions import Bernoulli, Categorical, Independent, Normal, kl_divergence
+from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional as F
 
 from modelscope_cli.hooks.torch_private import output_shape_of
@@ -60,7 +60,6 @@ def test_over_how_many_values_a_loss_is_a_sum(prediction, what):
 BROADCAST = {
     "squares": lambda p: (p - TARGET).square().mean(),
     "the other way round": lambda p: (TARGET - p).square().mean(),
-    "absolute": lambda p: (p - TARGET).abs().mean(),
     "weighted": lambda p: (0.5 * ((p - TARGET) ** 2)).mean(),
     "with another term": lambda p: (p - TARGET).square().mean() + 0.1 * p.square().mean(),
     "by torch.rsub": lambda p: torch.rsub(p, TARGET).square().sum(),
@@ -74,7 +73,6 @@ def test_a_column_against_a_row_is_reported(prediction, what):
 
 HEALTHY = {
     "both columns": lambda p: (p - TARGET[:, None]).square().mean(),
-    "both rows": lambda p: (p.squeeze(1) - TARGET).square().mean(),
     "a number": lambda p: (p - 0.5).square().mean(),
     "the mean": lambda p: (p - TARGET.mean()).square().mean(),
     "one sample": lambda p: (p[:1] - TARGET[:1]).square().mean(),
@@ -117,11 +115,6 @@ def dice(p, mask=MASK):
     return ((2 * (p * mask).sum(1) + 1) / (p.sum(1) + mask.sum(1) + 1)).mean()
 
 
-def jaccard(p):
-    both = (p.view(-1) * MASK.view(-1)).sum()
-    return both / (p.view(-1).sum() + MASK.sum() - both)
-
-
 def surrogates(x, gain=GAIN):
     ratio = (picked(x) + 1.4).exp()
     return ratio * gain, ratio.clamp(0.8, 1.2) * gain
@@ -147,13 +140,10 @@ def by_deviation(x):
 SIGNS = {
     "cross-entropy": (lambda x: F.cross_entropy(x, LABELS), False),
     "minus cross-entropy": (lambda x: -F.cross_entropy(x, LABELS), True),
-    "minus a sum of it": (lambda x: -F.cross_entropy(x, LABELS, reduction="none").sum(), True),
     "times a negative number": (lambda x: -0.5 * F.cross_entropy(x, LABELS), True),
     "divided by a negative number": (lambda x: F.cross_entropy(x, LABELS) / -4, True),
     "minus twice": (lambda x: -1 * -F.cross_entropy(x, LABELS), False),
-    "accumulated": (lambda x: F.cross_entropy(x, LABELS) / 4, False),
     "minus squares": (lambda x: -F.mse_loss(x, torch.zeros(N, 4)), True),
-    "minus binary": (lambda x: -F.binary_cross_entropy_with_logits(x, torch.zeros(N, 4)), True),
     "a likelihood by hand": (lambda x: -picked(x).mean(), False),
     "a likelihood without its minus": (lambda x: picked(x).mean(), True),
     "a reward": (lambda x: (picked(x) * torch.linspace(-1, 1, N)).mean(), False),
@@ -163,8 +153,6 @@ SIGNS = {
     "its logarithm": (lambda x: -dice(x.sigmoid()).log(), False),
     "two Dice scores": (lambda x: dice(x.sigmoid()) + 0.5 * dice(x.softmax(1)), True),
     "two of them, subtracted": (lambda x: 1.5 - (dice(x.sigmoid()) + 0.5 * dice(x.softmax(1))), False),
-    "a Jaccard score": (lambda x: jaccard(x.sigmoid()), True),
-    "one minus a Jaccard score": (lambda x: 1 - jaccard(x.sigmoid()), False),
     "a cosine": (lambda x: F.cosine_similarity(x, MASK + 1).mean(), True),
     "minus a cosine": (lambda x: 2 - 2 * F.cosine_similarity(x, MASK + 1).mean(), False),
     "a product of directions": (
@@ -178,16 +166,12 @@ SIGNS = {
     "PPO": (lambda x: -torch.min(*surrogates(x)).mean() + 0.5 * zeros(x), False),
     "PPO without its minus": (lambda x: torch.min(*surrogates(x)).mean() + 0.5 * zeros(x), True),
     "PPO of costs": (lambda x: torch.max(*surrogates(x, -GAIN)).mean(), False),
-    "PPO of costs with a minus": (lambda x: -torch.max(*surrogates(x, -GAIN)).mean(), True),
     "PPO with a bound below": (lambda x: -torch.max(torch.min(*surrogates(x)), 3 * GAIN).mean(), False),
     "clipped values": (lambda x: torch.max(x**2, (x.clamp(-1, 1) - 1) ** 2).mean(), False),
     "KL": (lambda x: zeros(x) + 0.1 * by_log_variance(x), False),
     "KL subtracted": (lambda x: zeros(x) - 0.1 * by_log_variance(x), True),
-    "KL by the deviation subtracted": (lambda x: zeros(x) - by_deviation(x), True),
-    "KL of torch subtracted": (lambda x: zeros(x) - normal(x), True),
     "KL from another policy subtracted": (lambda x: zeros(x) - normal(x, 2.0), False),
     "two returns, both negative": (lambda x: torch.stack([5 * picked(x)[0], 4 * picked(x)[1]]).sum(), False),
-    "two terms": (lambda x: F.cross_entropy(x, LABELS) - 0.1 * F.mse_loss(x, torch.zeros(N, 4)), False),
     "without a graph": (lambda x: -F.cross_entropy(x, LABELS).detach(), False),
 }
 
@@ -218,8 +202,6 @@ LIKELIHOODS = {
     "minus cross-entropy": lambda x: -F.cross_entropy(x, LABELS, reduction="none"),
     "Gaussian": gaussian,
     "Gaussian of a constant deviation": lambda x: Normal(x[:, :2], 0.5).log_prob(torch.ones(N, 2)).sum(1),
-    "independent": lambda x: Independent(Normal(x[:, :2], x[:, 2:].exp()), 1).log_prob(torch.ones(N, 2)),
-    "of two": lambda x: Bernoulli(logits=x[:, 0]).log_prob((GAIN > 0).float()),
     "a ratio": lambda x: (picked(x) + 1).exp(),
 }
 
@@ -240,7 +222,6 @@ POLICIES = {
     "actor and critic": (lambda x: (x[:, 0] - GAIN).square().mean() - (picked(x) * GAIN).mean(), True),
     "cross-entropy": (zeros, False),
     "samples with weights": (lambda x: -(picked(x) * GAIN.abs()).mean(), False),
-    "labels of a teacher": (lambda x: -(MASK.softmax(1) * x.log_softmax(1)).sum(1).mean(), False),
     "a likelihood": (lambda x: -gaussian(x).mean(), False),
 }
 
@@ -352,12 +333,6 @@ def test_the_sign_of_a_number_minus_a_criterion():
 
 
 # The private door: what a node of the graph knows of its output.
-
-
-def test_a_node_tells_the_shape_of_its_output(prediction):
-    assert output_shape_of(prediction.grad_fn) == (N, 1)
-    assert output_shape_of((prediction - TARGET).grad_fn) == (N, N)
-    assert output_shape_of(prediction.sum().grad_fn) == ()
 
 
 @pytest.mark.parametrize(

@@ -182,19 +182,6 @@ def test_evaluation_is_recorded_in_a_stretch():
     assert sum(rows) + sum(rest) == 400 * 3
 
 
-def test_a_step_that_raises_leaves_no_hook():
-    training = Training()
-
-    def fail(training, step):
-        if step == 300:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        training.run(400, fail)
-    assert not hooks._global_forward_hooks
-    assert not hooks._global_forward_pre_hooks
-
-
 def test_a_stretch_is_a_small_part_of_the_run():
     clock = iter(range(10**9))
     stretches = Stretches(lambda: float(next(clock)))
