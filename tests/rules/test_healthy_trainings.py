@@ -45,7 +45,6 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.rules.training.rule_types import LASTING
 
 CONTRASTIVE = tuple(4.13 - 0.7 * i / N for i in range(N))
-FILLING = tuple(7.2 + 0.85 * i / N for i in range(N))
 
 # What looks like a fault and is none, in a training that learns.
 HEALTHY: dict[str, WatchRecord] = {
