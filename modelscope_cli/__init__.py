@@ -37,7 +37,6 @@ __all__ = [
     "summary",
     "testing",
     "train",
-    "verify",
     "watch",
     "weights",
 ]
@@ -48,7 +47,6 @@ if TYPE_CHECKING:  # `home_of` reads these lines
     from modelscope_cli.analysis.activations.featuremaps import featuremaps
     from modelscope_cli.analysis.activations.stats import observe, stats
     from modelscope_cli.analysis.attack.attack import attack
-    from modelscope_cli.analysis.blocks.verify import verify
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.dataset.check_images import check_images
     from modelscope_cli.analysis.explaining.explain import explain

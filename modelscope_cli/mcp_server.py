@@ -29,7 +29,7 @@ _READING = (
 )
 _WRITING = "watch train featuremaps"
 # Keywords that write a file or run one that is not the model, and those that only a caller in Python can give.
-_WRITES = "out force plot fingerprint convert update_baseline save_tensors hook b_hook callback log_to"
+_WRITES = "out force plot convert update_baseline save_tensors hook b_hook callback log_to"
 _WRITES += " resume keep"
 _PYTHON = "progress share optimizer loaders"
 # Types by the words of an annotation; the last table replaces those that name classes of Python, such as a module.

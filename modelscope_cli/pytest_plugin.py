@@ -142,8 +142,8 @@ def modelscope_session() -> Iterator[Callable[..., Any]]:
 def model_snapshot(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Compare a model with a file in `__snapshots__` next to the test, which `--modelscope-update` writes.
 
-    Call it with a model and inputs: the outputs of all layers are compared as `modelscope diff` compares a
-    fingerprint. With `values=False` only names, types, shapes and numbers of parameters are.
+    Call it with a model and inputs: the statistics of all layers are compared as `modelscope diff` compares
+    two documents. With `values=False` only names, types, shapes and numbers of parameters are.
     """
     import modelscope_cli as ms
 
@@ -161,9 +161,9 @@ def model_snapshot(request: pytest.FixtureRequest) -> Callable[..., None]:
         elif not file.is_file():
             pytest.fail(f"there is no snapshot {file}: pytest --modelscope-update writes it", pytrace=False)
         if values and is_update:
-            ms.stats(model, inputs, fingerprint=file, force=True, **keywords)
+            ms.stats(model, inputs, **keywords).save(file)
         elif values:
-            ms.testing.assert_same(file, model, inputs, **keywords)
+            ms.testing.assert_same(file, ms.stats(model, inputs, **keywords))
         else:
             layers = [(f"{one.name}#{one.call}", one) for one in ms.summary(model, inputs, **keywords).layers]
             rows = [f"{name} {one.type} {one.output_shapes} {one.params}" for name, one in layers]

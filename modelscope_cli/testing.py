@@ -9,6 +9,7 @@ from modelscope_cli.rules.rule import read_threshold
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
+    from modelscope_cli.records.run import Record
 
 
 def assert_healthy(model: "Model", inputs: Any = None, **keywords: Any) -> None:
@@ -22,7 +23,9 @@ def assert_healthy(model: "Model", inputs: Any = None, **keywords: Any) -> None:
     ms.check(model, inputs, **keywords).assert_passed()
 
 
-def assert_same(a: "Model", b: "Model | None" = None, inputs: Any = None, **keywords: Any) -> None:
+def assert_same(
+    a: "Model | Record", b: "Model | Record | None" = None, inputs: Any = None, **keywords: Any
+) -> None:
     """Assert that two sides do not differ beyond the tolerance; `keywords` are those of `diff`.
 
     Without inputs the weights are compared, with inputs what every layer gives.

@@ -178,6 +178,6 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     from undrawn import Undrawn
 
     no_picture = ("data:image/png;base64,", 1, 1)
-    monkeypatch.setattr("modelscope_cli.report.page.images._encoded", lambda file, is_exact: no_picture)
+    monkeypatch.setattr("modelscope_cli.report.page.images._encoded", lambda *how: no_picture)
     monkeypatch.setattr("matplotlib.figure.Figure", Undrawn)
     monkeypatch.setattr("modelscope_cli.report.canvas._use_plain_words", lambda figure: None)

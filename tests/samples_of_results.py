@@ -34,7 +34,6 @@ LINES = {
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4",
     "train_study": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
     "--vary lr=0.1,1e12",
-    "verify": "verify kept",  # what the line of stats_blocks has left
     "watch": f"watch --steps 3 {SAMPLES}/train.py",
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
     "weights_scan": f"weights --scan {SAMPLES}/tiny_resnet.safetensors",
@@ -58,8 +57,6 @@ class _Documents:
         return self._folder / self[name]["out_dir"]
 
     def __getitem__(self, name: str) -> dict:
-        if name == "verify":
-            self["stats_blocks"]
         if name not in self._known:
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(self._folder)

@@ -63,7 +63,7 @@ def test_tools_have_the_keywords_of_the_functions(talk):
     assert {*tools} == {*mcp_server._READING.split()}
     given = tools["stats"].input_schema
     assert {"model", "inputs", "layer", "checkpoint", "input_shape", "detail"} <= given["properties"].keys()
-    assert not {"out", "plot", "hook", "progress", "fingerprint"} & given["properties"].keys()
+    assert not {"out", "plot", "hook", "progress"} & given["properties"].keys()
     assert tools["summary"].input_schema["required"] == ["model"]
     assert all(tool.annotations.read_only_hint for tool in tools.values())
     assert tools["stats"].description.startswith("Return")

@@ -48,8 +48,8 @@ def _everything_is_imported(tmp_path_factory):
     model, x = nn.Sequential(nn.Linear(4, 2)), torch.ones(2, 4)
     file = tmp_path_factory.mktemp("warm") / "print.json"
     torch.optim.SGD(model.parameters(), 0.1).step()
-    ms.stats(model, x, fingerprint=file)
-    ms.testing.assert_same(file, model, x)
+    ms.stats(model, x).save(file)
+    ms.testing.assert_same(file, ms.stats(model, x))
     ms.summary(model, x)
     torch.func.vmap(model)(x)
     torch.compile(model, backend="eager")(x)

@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.analysis.supported import check_images, check_onnx
+from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.layers import not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
@@ -119,7 +120,7 @@ class Subject:
         if (kind := keywords.get("output_kind", "auto")) != "auto":
             self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
-            refuse_onnx(command, self.loaded.info.name)
+            check_onnx(command, self.loaded.info.name)
         # Reasons why the result may be unreliable, in the order found
         self.warnings: list[Notice] = list(self.loaded.warnings)
         self.bound = BoundHooks()  # the hooks; none before `bind`
@@ -134,6 +135,7 @@ class Subject:
             batch: default number of images in one forward; named inputs are always one forward.
             repeat: how often to go through all of them; noise is new each time.
         """
+        check_images(self.command, self.given, self.loaded)
         request = self.given.request
         if request.batch is None and self.given.named is None:
             if self.given.is_noise and not request.shapes and is_training:
@@ -142,7 +144,6 @@ class Subject:
                 request = replace(request, batch=batch)
         request = replace(request, repeat=repeat, is_strict=self._is_strict)
         self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
-        self.warnings += self.inputs.warnings
         self.first = first_of(self.inputs, self.loaded)
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
 
@@ -190,24 +191,6 @@ class Subject:
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
 
 
-def refuse_onnx(command: str, name: str) -> None:
-    """Refuse an ONNX file for a command that needs more of a model than its values."""
-    if command in _NEEDS:
-        message = f"{command} {_NEEDS[command]}; onnxruntime, which runs '{name}', only returns values"
-        raise CannotRunError(
-            message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from"
-        )
-
-
-# What some commands need that no ONNX file has.
-_NEEDS = {
-    **dict.fromkeys(("grads", "attack", "train", "lrfind"), "needs gradients"),
-    **dict.fromkeys(("ablate", "prune"), "changes what layers return"),
-    "explain": "needs gradients and changes weights",
-    "check": "judges layers of torch by their kind",
-}
-
-
 def seed_of(model: "Model", keywords: Keywords) -> int:
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
 
@@ -218,7 +201,7 @@ def _is_strict(model: "Model", keywords: Keywords) -> bool:
 
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
     """Note whether the model waited for images, and warn of broken ones, after the last batch."""
-    warnings = inputs.feed.warnings(inputs.n_listed // inputs.times)
+    warnings = inputs.feed.broken.warnings(inputs.n_listed // inputs.times)
     tell(progress, inputs.feed.notes(), warnings)
     return warnings
 
@@ -268,7 +251,7 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
 
 
 def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> Inputs:
-    """Open the inputs for a model; print notes and warnings."""
+    """Open the inputs for a model; print notes."""
     inputs = open_inputs(
         given,
         family=loaded.family,
@@ -280,7 +263,6 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
     tell(progress, inputs.notes)
     if inputs.preprocessing is not None:
         tell_more(progress, f"preprocessing: {inputs.preprocessing.words}")
-    tell(progress, (), inputs.warnings)
     return inputs
 
 

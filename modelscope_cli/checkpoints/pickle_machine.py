@@ -7,7 +7,6 @@ the work is bounded by the length of the pickle, so hostile files are harmless.
 import io
 import pickle
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
@@ -139,42 +138,10 @@ class PickleMachine:
         except (IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a pickle that contradicts itself ({type(error).__name__})") from error
 
-    def skip(self, n: int) -> None:
-        """Skip bytes between two opcodes."""
-        self._decoder.skip(n)
-
-    def next_byte(self) -> int:
-        """Consume and return a byte between two opcodes."""
-        return self._decoder.take(1)[0]
-
-    def read_inner(self) -> None:
-        """Interpret a complete pickle before the next opcode."""
-        inner = type(self)(self._file, self._call, self._watch)
-        inner.read()
-        self._decoder.position = inner.position
-
-    def read_on(self, watch: PickleEvents) -> None:
-        """Continue in a copy that reports to `watch`, to the end or the first error; then go back here."""
-        copy = PickleMachine(self._file, self._call, watch)
-        copy._stack, copy._below = list(self._stack), [list(stack) for stack in self._below]
-        copy._memo, copy._protocol = dict(self._memo), self._protocol
-        self._file.seek(self.position)
-        copy._decoder = OpcodeReader(self._file)
-        with suppress(
-            ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
-        ):
-            while (operation := copy._decoder.read())[0] != _STOP:
-                copy._count(1)
-                _OPERATIONS[operation[0]](copy, operation[1])
-        self._file.seek(self.position)
-
     @property
     def position(self) -> int:
         """Offset of the next opcode or pickle in the file."""
         return self._decoder.position
-
-    def built(self, target: Any) -> None:
-        """Hook for readers with further steps after `target` has its state."""
 
     def _count(self, n: int) -> None:
         self._n_counted += n
@@ -353,7 +320,6 @@ class PickleMachine:
         self._watch.called("BUILD", target, state, self._decoder.start)
         if isinstance(target, Opaque):
             target.state = state if target.state is None else [target.state, state]
-        self.built(target)
 
     def _binpersid(self, _: Any) -> None:
         self._persid(self._stack.pop())

@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -28,14 +29,14 @@ from modelscope_cli.checkpoints.file_type import (
     read_head,
     remedy,
 )
-from modelscope_cli.checkpoints.onnx_file import is_onnx_file, read_onnx
+from modelscope_cli.checkpoints.onnx_file import OnnxModel, is_onnx_file
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, PickleMachine
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES
 from modelscope_cli.checkpoints.tensor_refs import dtype_of, is_known, rebuild
 from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.checkpoints.tree import is_entry, lay_out, renamed_entry, under
-from modelscope_cli.errors import CannotRunError, quoted
+from modelscope_cli.errors import CannotRunError, UsageError, quoted
 from modelscope_cli.records.naming import some
 
 METADATA = ".metadata"
@@ -242,6 +243,23 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
     if head.startswith((b"PK\x03\x04", b"\x80")):
         return read_torch(path, key)
     raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head, path=path)}", remedy(path, head))
+
+
+INSTALL_ONNX = "pip install 'modelscope-cli[onnx]'"
+
+
+def read_onnx(path: Path) -> OnnxModel:
+    """Read an ONNX file as data.
+
+    Raises:
+        UsageError: the package `onnx` is not installed.
+        CannotRunError: not an ONNX file, damaged, or with external data outside its folder.
+    """
+    if find_spec("onnx") is None:
+        raise UsageError(f"reading '{path}' needs onnx, which is not installed", INSTALL_ONNX)
+    from modelscope_cli.checkpoints.onnx_protos import read_model
+
+    return read_model(path)
 
 
 def is_several(path: Path) -> bool:

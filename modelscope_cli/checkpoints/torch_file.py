@@ -10,7 +10,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -32,7 +32,6 @@ from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, PickleMachine
 from modelscope_cli.checkpoints.tensor_refs import (
     StorageRef,
     TensorRef,
-    dtype_of_storage,
     is_known,
     rebuild,
     storage_of,
@@ -102,32 +101,6 @@ class NestedCalls:
             raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key[:40]}'")
         inside = file.getvalue()[storage.position : storage.position + storage.nbytes]
         return StorageRef(f"{id(data)}", ref.dtype, storage.nbytes, ref.offset, inside)
-
-
-def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of the pickles in a member of the tar format before torch 0.4, between the values.
-
-    `storages`: a count, for each storage a pickle and its values, then a pickle of views. `tensors`: a count, and
-    for each tensor a pickle and its sizes.
-    """
-    file.seek(0)
-    n = PickleMachine(file, rebuild).read()
-    yield 0, file.tell()
-    for _ in range(*checked_sizes([n])):
-        start = file.tell()
-        args = PickleMachine(file, rebuild).read()
-        at = file.tell()
-        yield start, at
-        if not isinstance(args, tuple) or len(args) != 3:
-            raise ValueError("something else where a storage or a tensor should be")
-        file.seek(at)
-        n_elements = int.from_bytes(file.read(8 if is_storages else 4), "little")
-        at += 8 + n_elements * (BITS[dtype_of_storage(args[2])] // 8) if is_storages else 16 + 16 * n_elements
-        file.seek(at)
-    if is_storages:
-        start = file.tell()
-        PickleMachine(file, rebuild).read()
-        yield start, file.tell()
 
 
 def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: Any) -> dict[str, Storage]:

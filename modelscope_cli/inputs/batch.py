@@ -14,7 +14,7 @@ from modelscope_cli.inputs.decoding import DecodeTiming
 from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.inputs.listing import FileList
 from modelscope_cli.inputs.preprocess import Preprocessing
-from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
+from modelscope_cli.records.run import Arguments, InputInfo, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,6 @@ class Inputs:
     n_batches: int  # including those without an image
     make_batches: Callable[[], Iterator[Batch]] = field(repr=False)
     notes: tuple[str, ...] = ()  # choices made automatically, one line each
-    warnings: tuple[Notice, ...] = ()
     preprocessing: Preprocessing | None = None  # of the images; None for noise and tensors
     # Yields the batches with the given numbers, 0 to `n_batches - 1`, in that order, including those without
     # an image; None if not image files, as only these can be shared among processes

@@ -1,11 +1,5 @@
-"""Decode blocks of images, here or in worker processes ahead of the model, and collate them by model family.
+"""Decode blocks of images, here or in the workers of a DataLoader, and collate them by model family."""
 
-Workers are forked (Linux only), so that nothing is pickled and the file list is shared. This is safe as they run no
-parallel region and use no accelerator. Images return through shared memory, everything else through a pipe. A
-worker ends when its pipe closes, so none outlives this process.
-"""
-
-import mmap
 import multiprocessing
 import os
 import shlex
@@ -13,16 +7,15 @@ import signal
 import sys
 import time
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 from torch import Tensor, nn, stack
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
@@ -38,7 +31,8 @@ from modelscope_cli.inputs.image import (
 from modelscope_cli.inputs.listing import FileGroups, ListedImage
 from modelscope_cli.inputs.model_config import CLIP_FRAMES, clip_of
 from modelscope_cli.inputs.preprocess import Preprocessing
-from modelscope_cli.records.run import Arguments, Feeding, Notice
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.run import Arguments, Feeding
 
 # Images per forward without `--batch`.
 _FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
@@ -125,8 +119,8 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockDecoder:
-    """Decodes blocks by number."""
+class ImageBlocks(Dataset["tuple[int, Decoded | None]"]):
+    """Blocks of image files by number."""
 
     groups: Sequence[Group]  # the files of each block
     size: int  # images per block except the last: image `n` of block `b` is number `b * size + n` of the list
@@ -152,6 +146,12 @@ class BlockDecoder:
         seconds = time.perf_counter() - started
         return Decoded(tuple(numbers), tuple(tensors), tuple(broken), seconds)
 
+    def __getitem__(self, block: int) -> tuple[int, Decoded | None]:
+        """Decode a block in a worker; None if that fails, and the main process repeats it to raise the error."""
+        with suppress(Exception):
+            return block, self.decode(block)
+        return block, None
+
     def files(self, block: int, decoded: Decoded) -> list[ListedImage]:
         group = self.groups[block]
         return [group[number - block * self.size] for number in decoded.numbers]
@@ -174,7 +174,6 @@ class DecodeTiming:
     def __init__(self) -> None:
         self.broken = UnreadableImages()  # the images that could not be decoded
         self.workers = 0  # number of decoding processes; 0 if this process decodes
-        self.has_lost_worker = False  # whether a worker ended too early
         self._decode_s = self._model_s = self._wait_s = 0.0
         self._n_decoded = 0
 
@@ -210,207 +209,86 @@ class DecodeTiming:
         where = f"in {times.workers} processes" if times.workers > 1 else "in a process of its own"
         return [f"decoding {decode} {where}, model {model}; the model waited {wait} for images"]
 
-    def warnings(self, n_listed: int) -> tuple[Notice, ...]:
-        """Return warnings about broken images and a lost worker."""
-        lost: tuple[Notice, ...] = ()
-        if self.has_lost_worker:
-            message = "a decoding process died; the main process decoded the rest"
-            lost = (Notice("lost-process", message),)
-        return (*self.broken.warnings(n_listed), *lost)
-
 
 _AHEAD = 2  # blocks per worker
 _MOST_BY_DEFAULT = 4
+# Forked workers start in milliseconds; as they use no threads of torch and no accelerator, forking is safe.
+_START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
 def choose_workers(asked: int | None) -> int:
     """Return the number of workers: as requested, else by the available cores.
 
-    One core is left to the model; ranks on one machine share the cores.
+    One core is left to the model; ranks on one machine share the cores. Workers that are not forked import torch
+    first, which takes seconds: they are only started if requested.
     """
-    can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
+    is_daemon = multiprocessing.current_process().daemon
+    if asked and is_daemon:
+        message = f"'--workers {asked}' needs a process that may start child processes"
+        raise UsageError(message, "--workers 0")
     if asked is not None:
-        if asked and not can_fork:
-            message = f"'--workers {asked}' needs Linux, and a process that may start child processes"
-            raise UsageError(message, "--workers 0")
         return asked
-    if not can_fork:
+    if is_daemon or _START_METHOD != "fork":
         return 0
     cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     return max(0, min(_MOST_BY_DEFAULT, cores - 1))
 
 
-class WorkerLostError(Exception):
-    """A worker ended too early: it was killed or crashed."""
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A block on its way from a worker, its images in one tensor: each tensor costs a file descriptor."""
+
+    decoded: Decoded  # without `tensors`
+    shapes: tuple[torch.Size, ...]  # of the images
+    pixels: Any  # their values one after the other, a tensor in shared memory or an array
 
 
-class Workers:
-    """Context manager of processes that decode blocks.
-
-    `torch.utils.data.DataLoader` with the same decoder takes 1.3 to 1.4 times the CPU time at 8 photos per block.
-    """
-
-    def __init__(self, decoder: BlockDecoder, n: int, n_bytes: int) -> None:
-        """Fork them.
-
-        Args:
-            n_bytes: shared memory per block; larger blocks are sent through the pipe.
-        """
-        self.taken: deque[int] = deque()
-        self._slot = max(n_bytes, 4)
-        self._memory = mmap.mmap(-1, n * _AHEAD * self._slot)
-        context = multiprocessing.get_context("fork")
-        self._pipes: list[Connection] = []
-        self._processes: list[Any] = []
-        try:
-            for worker in range(n):
-                ours, theirs = context.Pipe()
-                self._pipes.append(ours)
-                arguments = (decoder, theirs, tuple(self._pipes), self._memory, worker * _AHEAD, self._slot)
-                process = context.Process(target=_serve, args=arguments, daemon=True)
-                with warnings.catch_warnings():
-                    # Python warns that forked children lose threads; they need none, see above.
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    process.start()
-                theirs.close()
-                self._processes.append(process)
-        except OSError as error:  # no more processes, files or memory
-            self.__exit__()
-            raise WorkerLostError from error
-
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for process in self._processes:
-            process.kill()  # it has nothing to clean up
-            process.join()
-            process.close()
-        for pipe in self._pipes:
-            pipe.close()
-
-    def decode(self, blocks: Iterable[int], decoder: BlockDecoder) -> Iterator[tuple[int, Decoded]]:
-        """Yield the blocks in the given order, taking `_AHEAD` numbers per worker in advance.
-
-        A block that fails in a worker is decoded again here, to raise the same error.
-        """
-        numbers = iter(blocks)
-        turns: deque[int] = deque()
-        for worker in list(range(len(self._pipes))) * _AHEAD:
-            self._ask(worker, numbers, turns)
-        received = [0] * len(self._pipes)
-        while turns:
-            worker = turns.popleft()
-            decoded = self._receive(worker, received[worker] % _AHEAD)
-            received[worker] += 1
-            block = self.taken[0]
-            self._ask(worker, numbers, turns)
-            if decoded is None:
-                decoded = decoder.decode(block)
-            self.taken.popleft()
-            yield block, decoded
-
-    def _ask(self, worker: int, numbers: Iterator[int], turns: deque[int]) -> None:
-        block = next(numbers, None)
-        if block is None:
-            return
-        self.taken.append(block)
-        turns.append(worker)
-        with suppress(OSError):  # a dead worker is noticed when its answer is missing
-            self._pipes[worker].send(block)
-
-    def _receive(self, worker: int, turn: int) -> Decoded | None:
-        pipe, process = self._pipes[worker], self._processes[worker]
-        wait([pipe, process.sentinel])
-        try:
-            if not pipe.poll():
-                raise EOFError
-            decoded, shapes = pipe.recv()
-        except (EOFError, OSError) as error:
-            raise WorkerLostError from error
-        if decoded is None:
-            return None
-        if shapes is None:
-            return replace(decoded, tensors=tuple(map(torch.from_numpy, decoded.tensors)))
-        start = (worker * _AHEAD + turn) * self._slot
-        return replace(decoded, tensors=tuple(t.clone() for t in _laid_out(self._memory, start, shapes)))
-
-
-def _serve(
-    decoder: BlockDecoder,
-    pipe: Connection,
-    others: tuple[Connection, ...],
-    memory: mmap.mmap,
-    first: int,
-    slot: int,
-) -> None:
-    """Run a worker: decode the requested blocks until the pipe closes."""
-    for other in others:  # else this process would keep the other workers' pipes open
-        other.close()
-    # Ctrl-C reaches the whole process group; the parent handles it and closes the pipe.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(1)
-    turn = 0
-    with suppress(EOFError, OSError):
-        while True:
-            block = pipe.recv()
-            try:
-                decoded: Decoded | None = decoder.decode(block)
-            except Exception:  # the parent decodes again and raises it
-                decoded = None
-            start = (first + turn % _AHEAD) * slot
-            turn += 1
-            pipe.send(_put(decoded, memory, start, slot))
-
-
-def _put(
-    decoded: Decoded | None, memory: mmap.mmap, start: int, slot: int
-) -> tuple[Decoded | None, list[tuple[int, ...]] | None]:
-    """Copy the tensors into shared memory; return the rest and their shapes, or everything if too large."""
+def pack(item: Any) -> tuple[int, Packed | None]:
+    """Pack a block in a worker: the `collate_fn` of the DataLoader."""
+    block, decoded = item
     if decoded is None:
-        return None, None
-    tensors = decoded.tensors
-    if any(t.dtype != torch.float32 for t in tensors) or sum(t.nbytes for t in tensors) > slot:
-        arrays: Any = tuple(
-            tensor.numpy() for tensor in tensors
-        )  # for a tensor torch would send a file descriptor
-        return replace(decoded, tensors=arrays), None
-    shapes = [tuple(tensor.shape) for tensor in tensors]
-    for place, tensor in zip(_laid_out(memory, start, shapes), tensors, strict=True):
-        place.copy_(tensor)
-    return replace(decoded, tensors=()), shapes
+        return block, None
+    shapes = tuple(tensor.shape for tensor in decoded.tensors)
+    tensors = [tensor.flatten() for tensor in decoded.tensors] or [torch.empty(0)]
+    if len({*shapes}) > 1:
+        tensors = [torch.cat(tensors)]
+    try:
+        pixels = default_collate(tensors)  # in a worker, into shared memory
+    except RuntimeError:  # /dev/shm is full, which is small in containers: an array goes through the pipe
+        pixels = stack(tensors).numpy()
+    return block, Packed(replace(decoded, tensors=()), shapes, pixels)
 
 
-def _laid_out(memory: mmap.mmap, start: int, shapes: Iterable[tuple[int, ...]]) -> Iterator[Tensor]:
-    """Yield float32 tensors of these shapes, contiguous in shared memory."""
-    for shape in shapes:
-        count = torch.Size(shape).numel()
-        yield torch.frombuffer(memory, dtype=torch.float32, count=count, offset=start).reshape(shape)
-        start += 4 * count
+def unpack(packed: Packed) -> Decoded:
+    parts = torch.as_tensor(packed.pixels).flatten().split([shape.numel() for shape in packed.shapes])
+    tensors = tuple(part.view(shape) for part, shape in zip(parts, packed.shapes, strict=True))
+    return replace(packed.decoded, tensors=tensors)
+
+
+def _leave_interrupts(worker: int) -> None:
+    """Leave Ctrl-C, which reaches every process of a terminal, to the main process: it ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class BlockSource:
     """Decoded blocks by number, any number of times."""
 
-    def __init__(self, decoder: BlockDecoder, feed: DecodeTiming, workers: int, n_files: int) -> None:
+    def __init__(self, images: ImageBlocks, feed: DecodeTiming, workers: int, n_files: int) -> None:
         """Args:
         workers: processes that decode if there are enough images; 0 for none.
         """
-        self._decoder, self._feed = decoder, feed
+        self._images, self._feed = images, feed
         self._workers = workers if n_files >= MANY else 0
         self._ready: dict[int, Decoded] = {}
-        self._n_bytes = 0  # of the largest block so far
         feed.workers = self._workers
 
     def find_first(self) -> tuple[int, Decoded]:
         """Decode the first block with an image, and cache it until it is requested."""
         broken = UnreadableImages()
-        for block in range(len(self._decoder.groups)):
-            decoded = self._decoder.decode(block)
+        for block in range(len(self._images.groups)):
+            decoded = self._images.decode(block)
             if decoded.tensors:
                 self._ready[block] = decoded
-                self._n_bytes = self._decoder.size * decoded.tensors[0].nbytes
                 return block, decoded
             broken.take(block, decoded.broken)
         kinds = broken.kinds()
@@ -427,26 +305,56 @@ class BlockSource:
         # A single block should not have to wait for workers to start.
         for block in numbers:
             is_ready = block in self._ready
-            yield block, self._ready.pop(block) if is_ready else self._decoder.decode(block)
+            yield block, self._ready.pop(block) if is_ready else self._images.decode(block)
             break
         else:
             return
         if not self._workers or (second := next(numbers, None)) is None:
             yield from self._here(numbers)
             return
-        numbers = chain([second], numbers)
-        requested: list[int] = []
+        workers = self._start(chain([second], numbers))
         try:
-            with Workers(self._decoder, self._workers, self._n_bytes) as workers:
-                try:
-                    yield from workers.decode(numbers, self._decoder)
-                finally:
-                    requested = list(workers.taken)
-        except WorkerLostError:
-            self._feed.has_lost_worker = True
-            self._workers = 0
-            yield from self._here(chain(requested, numbers))
+            for block, packed in _received(workers):
+                yield block, self._images.decode(block) if packed is None else unpack(packed)
+        finally:
+            workers._shutdown_workers()  # at once: tracebacks may refer to it for long
+
+    def _start(self, numbers: Iterator[int]) -> Any:
+        """Start the workers, and return the iterator over the packed blocks."""
+        handler = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+        try:
+            with warnings.catch_warnings():
+                # Of more workers than cores, and of threads that forks lose: decoding uses none.
+                warnings.simplefilter("ignore")
+                loader: Iterable[Any] = DataLoader(
+                    self._images,
+                    batch_size=None,  # an item is a block
+                    sampler=numbers,
+                    num_workers=self._workers,
+                    prefetch_factor=_AHEAD,
+                    collate_fn=pack,
+                    worker_init_fn=_leave_interrupts,
+                    multiprocessing_context=_START_METHOD,
+                    # A generator of its own, as it would draw from torch's and change what the model draws.
+                    generator=torch.Generator(),
+                )
+                return iter(loader)
+        except OSError as error:  # no more processes, files or memory
+            message = f"{counted(self._workers, 'worker')} cannot be started: {error.strerror}"
+            raise CannotRunError(message, "--workers 0") from error
+        finally:
+            # Torch's handler raises the end of a worker wherever the program is, such as in the model.
+            if handler is not None and signal.getsignal(signal.SIGCHLD) is not handler:
+                signal.signal(signal.SIGCHLD, handler)
 
     def _here(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
         for block in numbers:
-            yield block, self._decoder.decode(block)
+            yield block, self._images.decode(block)
+
+
+def _received(workers: Any) -> Iterator[tuple[int, Packed | None]]:
+    try:
+        yield from workers
+    except RuntimeError as error:
+        message = f"a process that decodes images ended too early: {error}"
+        raise CannotRunError(message, "--workers 0") from error

@@ -1,11 +1,9 @@
-"""Find image files: in folders, globs, lists and shards (tar archives, read in place and never unpacked)."""
+"""Find image files: in folders, globs and lists."""
 
 import glob
 import os
 import shlex
 import sys
-import tarfile
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,109 +12,14 @@ from itertools import islice
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, quoted
-from modelscope_cli.inputs.listing import FileList, ListedImage, Member, by_bytes
+from modelscope_cli.inputs.listing import FileList, ListedImage, by_bytes
 from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.run import Notice
-
-SHARD_SUFFIX = ".tar"
-_PACKED = (
-    *(".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst"),
-    *(".tar.lz4", ".tar.br"),
-)
-_UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
-
-
-def is_shard(name: str) -> bool:
-    return name.lower().endswith(SHARD_SUFFIX)
-
-
-def is_packed(name: str) -> bool:
-    """Tell whether a file is named like a compressed shard."""
-    return name.lower().endswith(_PACKED)
-
-
-def refuse_packed(path: str) -> None:
-    """Refuse a compressed shard, which has no random access to its images."""
-    with open(path, "rb") as file:
-        first = file.read(8)
-    tool = next((tool for magic, tool in _UNPACK.items() if first.startswith(magic)), None)
-    if tool is None and not is_packed(path):
-        return
-    message = f"'{path}' is a compressed archive, in which images cannot be read by position"
-    raise CannotRunError(
-        message, f"{tool or 'tar --help'} {shlex.quote(path)}" if tool else "use a plain .tar"
-    )
-
-
-class ShardReader:
-    """Lists the images of shards and counts their other members."""
-
-    def __init__(self, suffixes: frozenset[str]) -> None:
-        self._suffixes = suffixes
-        self.skipped: Counter[str] = Counter()  # number of other members by kind
-        self.cut: dict[str, int] = {}  # number of images in each truncated shard
-        self.n_shards = 0
-
-    def read(self, path: str) -> Iterator[ListedImage]:
-        """List the images of one shard in order, reading only the headers."""
-        refuse_packed(path)
-        self.n_shards += 1
-        n_images = 0
-        try:
-            with tarfile.open(path, "r:") as archive:
-                while (info := archive.next()) is not None:
-                    archive.members = []  # type: ignore[attr-defined]  # it would keep them all
-                    if self._is_image(info):
-                        n_images += 1
-                        yield ListedImage(
-                            f"{path}/{info.name.removeprefix('./')}",
-                            member=Member(path, info.offset_data, info.size),
-                        )
-                if _is_cut(path, archive.offset):
-                    self.cut[path] = n_images
-        except tarfile.ReadError as error:
-            if not n_images and "unexpected end" not in str(error):
-                is_empty = os.path.getsize(path) == 0
-                problem = "is empty" if is_empty else "is not a tar archive, despite its name"
-                raise CannotRunError(f"'{path}' {problem}", f"file {shlex.quote(path)}") from error
-            self.cut[path] = n_images
-
-    def _is_image(self, info: tarfile.TarInfo) -> bool:
-        is_named_so = Path(info.name).suffix.lower() in self._suffixes
-        if info.isreg() and not info.issparse() and is_named_so:
-            return True
-        if not info.isdir():
-            # Links lead to other members or out of the archive; the rare devices are counted as links.
-            self.skipped["other file" if info.isreg() and not is_named_so else "link"] += 1
-        return False
-
-    def notes(self, word: str, n_images: int) -> list[str]:
-        """Return notes on the content of the shards that a word names."""
-        skipped = [counted(n, kind) for kind, n in sorted(self.skipped.items(), reverse=True)]
-        rest = f", {' and '.join(skipped)} skipped" if skipped else ""
-        return [f"'{word}': {counted(n_images, 'image')} in {counted(self.n_shards, 'shard')}{rest}"]
-
-
-def _is_cut(path: str, end: int) -> bool:
-    """Tell whether a shard lacks the end-of-archive marker after its last header."""
-    with open(path, "rb") as file:
-        file.seek(end)
-        return any(file.read(tarfile.BLOCKSIZE))
-
-
-def find_member(word: str, suffixes: frozenset[str]) -> ListedImage | None:
-    """Return the image in a shard by its name in results, `shard.tar/cat/1.jpg`; None if missing."""
-    at = word.lower().find(SHARD_SUFFIX + "/")
-    path = word[: at + len(SHARD_SUFFIX)]
-    if at < 0 or not os.path.isfile(path):
-        return None
-    return next((file for file in ShardReader(suffixes).read(path) if file.name == word), None)
-
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 # Listed, because Pillow also opens formats that start another program (EPS).
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _MOST_WALKED = 1000  # folders, for a hint
 
 
@@ -126,14 +29,13 @@ class FoundImages:
 
     files: FileList = field(default_factory=lambda: FileList(()))
     notes: list[str] = field(default_factory=list)  # skipped files and searched subfolders
-    warnings: list[Notice] = field(default_factory=list)  # about truncated shards
 
 
 def find_images(typed: Iterable[str]) -> FoundImages:
     """Return the images that words name.
 
-    Shards in a folder and its subfolders (one level) are searched only if it has no images of its own. A glob may
-    contain `**`. `@FILE` is a list with one path per line, relative to the working folder.
+    The subfolders of a folder (one level) are searched only if it has no images of its own. A glob may contain
+    `**`. `@FILE` is a list with one path per line, relative to the working folder.
     """
     found = FoundImages()
     found.files = FileList(file for word in typed for file in _find(word, found))
@@ -155,21 +57,24 @@ def _find(word: str, messages: FoundImages) -> Iterator[ListedImage]:
         if os.path.isdir(word):
             yield from _in_folder(word, messages)
         elif os.path.exists(word):
-            yield from _of_file(word, messages)
+            yield _of_file(word)
         elif word.startswith("@"):
-            yield from _listed(word[1:], messages)
-        elif (member := find_member(word, IMAGE_SUFFIXES)) is not None:
-            yield member
+            yield from _listed(word[1:])
         else:
             yield from _matching(word, messages)
 
 
-def _of_file(path: str, messages: FoundImages) -> Iterator[ListedImage]:
+def is_archive(name: str) -> bool:
+    """Tell whether a file is named like an archive, of which no images are read."""
+    return name.lower().endswith(_ARCHIVES)
+
+
+def _of_file(path: str) -> ListedImage:
     refuse_endless(path)
-    if _is_shard(path):
-        yield from _in_shards(path, [path], messages)
-    else:
-        yield ListedImage(path)
+    if is_archive(path):
+        message = f"'{path}' is an archive, and images are read from files"
+        raise CannotRunError(message, f"tar -xf {shlex.quote(path)}")
+    return ListedImage(path)
 
 
 def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
@@ -185,15 +90,15 @@ def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
 
 
 def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:
-    """Yield the images of a folder, or of its subfolders if it has neither images nor shards."""
+    """Yield the images of a folder, or of its subfolders if it has no images."""
     folder = str(Path(word))
     files, folders = _inside(folder)
-    if not any(map(_is_usable, files)):
+    if not any(map(_is_picture, files)):
         below = [path for subfolder in folders for path in _inside(subfolder)[0]]
-        if any(map(_is_usable, below)):
+        if any(map(_is_picture, below)):
             messages.notes.append(f"'{word}': the images in its {counted(len(folders), 'folder')}")
             files = below
-    hint = "" if any(map(_is_usable, files)) else _hint_inside(folder)
+    hint = "" if any(map(_is_picture, files)) else _hint_inside(folder)
     yield from _sorted_out(word, files, hint, messages)
 
 
@@ -219,43 +124,19 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
 
 
 def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: FoundImages) -> Iterator[ListedImage]:
-    """Yield the images among files; without any, those in shards among them."""
+    """Yield the images among files."""
     files = sorted(paths, key=by_bytes)
     images = [path for path in files if _is_picture(path)]
-    if images:
-        if len(images) < len(files):
-            messages.notes.append(
-                f"'{word}': {len(images)} images, {len(files) - len(images)} other files skipped"
-            )
-        yield from map(ListedImage, images)
-        return
-    shards = [path for path in files if _is_shard(path)]
-    if not shards:
-        kinds = ", ".join(sorted({*IMAGE_SUFFIXES, SHARD_SUFFIX}))
-        raise CannotRunError(f"'{word}' holds no image ({kinds})", hint)
-    yield from _in_shards(word, shards, messages)
-
-
-def _in_shards(word: str, shards: list[str], messages: FoundImages) -> Iterator[ListedImage]:
-    for path in shards:
-        refuse_packed(path)  # before reading any: skipping some shards would skip data
-    reader, n_images = ShardReader(IMAGE_SUFFIXES), 0
-    for path in shards:
-        for file in reader.read(path):
-            n_images += 1
-            yield file
-    if not n_images:
-        raise CannotRunError(f"'{word}' holds no image", f"tar -tf {shlex.quote(shards[0])}")
-    messages.notes.extend(reader.notes(word, n_images))
-    messages.warnings.extend(
-        Notice(
-            "cut-shard", f"'{path}' is truncated or damaged: only its first {counted(n, 'image')} can be read"
+    if not images:
+        raise CannotRunError(f"'{word}' holds no image ({', '.join(sorted(IMAGE_SUFFIXES))})", hint)
+    if len(images) < len(files):
+        messages.notes.append(
+            f"'{word}': {len(images)} images, {len(files) - len(images)} other files skipped"
         )
-        for path, n in reader.cut.items()
-    )
+    yield from map(ListedImage, images)
 
 
-def _listed(path: str, messages: FoundImages) -> Iterator[ListedImage]:
+def _listed(path: str) -> Iterator[ListedImage]:
     """Yield the files of a list in order."""
     if not os.path.isfile(path):
         hint = _nearest_name(Path(path)) or look_for(path)
@@ -268,17 +149,14 @@ def _listed(path: str, messages: FoundImages) -> Iterator[ListedImage]:
             if not name.strip():
                 continue
             n_files += 1
-            if os.path.isfile(name) and not _is_shard(
-                name
-            ):  # the only check per line, as lists may have millions
-                yield ListedImage(name)
-            else:
-                yield from _of_line(name, f"line {number} of '{path}'", messages)
+            # The only check per line, as lists may have millions.
+            is_file = os.path.isfile(name) and not is_archive(name)
+            yield ListedImage(name) if is_file else _of_line(name, f"line {number} of '{path}'")
     if not n_files:
         raise CannotRunError(f"list of images '{path}' is empty", "one path per line")
 
 
-def _of_line(name: str, where: str, messages: FoundImages) -> Iterator[ListedImage]:
+def _of_line(name: str, where: str) -> ListedImage:
     if os.path.isdir(name):
         message = f"{where}: '{name}' is a folder, but a list must contain files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
@@ -286,7 +164,7 @@ def _of_line(name: str, where: str, messages: FoundImages) -> Iterator[ListedIma
         near = _nearest_name(Path(name))
         hint = f"in the list, {near}" if near else "its paths are relative to the working folder"
         raise CannotRunError(f"{where}: '{name}' does not exist", hint)
-    yield from _of_file(name, messages)
+    return _of_file(name)
 
 
 def _is_picture(path: str) -> bool:
@@ -294,20 +172,11 @@ def _is_picture(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
 
 
-def _is_shard(path: str) -> bool:
-    """Tell whether a file is named like a shard, compressed (refused later) or not."""
-    return is_shard(path) or is_packed(path)
-
-
-def _is_usable(path: str) -> bool:
-    return _is_picture(path) or _is_shard(path)
-
-
 @contextmanager
 def _opened(word: str) -> Iterator[None]:
     try:
         yield
-    except OSError as error:  # an unreadable folder, list or shard
+    except OSError as error:  # an unreadable folder or list
         folder = shlex.quote(str(Path(word).parent))
         raise CannotRunError(f"'{word}' cannot be opened: {error.strerror}", f"ls -ld {folder}") from error
 
@@ -323,6 +192,6 @@ def _nearest_name(path: Path) -> str:
     """Return "did you mean" and the nearest image paths in the same folder; empty if none."""
     if not path.parent.is_dir():
         return ""
-    beside = (other.name for other in path.parent.iterdir() if other.is_dir() or _is_usable(other.name))
+    beside = (other.name for other in path.parent.iterdir() if other.is_dir() or _is_picture(other.name))
     near = get_close_matches(path.name, beside, cutoff=0.5)
     return "did you mean " + quoted(str(path.with_name(name)) for name in near) if near else ""

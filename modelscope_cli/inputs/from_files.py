@@ -21,15 +21,14 @@ from modelscope_cli.inputs.batch import (
     lengths_of,
     names_of,
     shapes_of,
-    to_sheet,
 )
 from modelscope_cli.inputs.decoding import (
     CLIPS,
-    BlockDecoder,
     BlockSource,
     Decoded,
     DecodeTiming,
     Group,
+    ImageBlocks,
     choose_workers,
     collate,
     group_images,
@@ -40,7 +39,7 @@ from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, frames_of, is_stored_turned
 from modelscope_cli.inputs.listing import FileList, ListedImage
 from modelscope_cli.inputs.model_config import clip_of
-from modelscope_cli.inputs.named_noise import IMAGES, natural_named, patches_of
+from modelscope_cli.inputs.named_noise import takes_patches
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
@@ -72,14 +71,14 @@ def open_images(
         files = FileList(frames_of(files[0], n_frames)) if len(files) == 1 else files
     groups, decided = group_images(target.family, files, request.batch, plan.is_fixed_size, n_frames)
     is_one_sample = target.family in {*CLIPS, "optical_flow"}
-    decoder = BlockDecoder(
+    image_blocks = ImageBlocks(
         groups, len(groups[0]), plan, is_strict=request.is_strict or is_one_sample or len(files) == 1
     )
     feed = DecodeTiming()
-    source = BlockSource(decoder, feed, choose_workers(request.workers), len(files))
+    source = BlockSource(image_blocks, feed, choose_workers(request.workers), len(files))
 
     def build(block: int, decoded: Decoded) -> Batch:
-        group = decoder.files(block, decoded)
+        group = image_blocks.files(block, decoded)
         if not group:
             return Batch((), n_images=0, block=block, broken=decoded.broken)
         args = collate(target.family, [file.name for file in group], decoded.tensors)
@@ -88,11 +87,7 @@ def open_images(
             target.place(args),
             n_images=len(sample),
             names=tuple(file.name for file in sample),
-            make_pictures=lambda: (
-                (to_sheet(torch.stack([plan.picture(one) for one in decoded.tensors], 1), 1),)
-                if target.family in CLIPS
-                else tuple(map(plan.picture, decoded.tensors[: len(sample)]))
-            ),
+            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors[: len(sample)])),
             prepared=lambda plans: _prepared_again(group, target, plans),
             block=block,
             numbers=decoded.numbers[: len(sample)],
@@ -119,7 +114,6 @@ def open_images(
         len(groups),
         lambda: blocks(range(len(groups))),
         tuple(notes),
-        tuple(listed.warnings),
         preprocessing=plan,
         make_blocks=blocks,
         files=files,
@@ -197,6 +191,8 @@ def open_named(
     outlined = arrange_named(module, named)  # report wrong names before reading anything
     read = {name: _read(name, value) for name, value in named.items()}
     files = {name: value.files for name, value in read.items() if isinstance(value, _ImageFiles)}
+    for name in files:
+        _refuse_images(name, target, module)
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
     if plan is None:
         refuse(request.size_options() + request.value_options(), "tensors and noise")
@@ -236,7 +232,7 @@ def open_named(
         for name, value in content.values.items()
     ]
     seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
-    notes = [f"input: {'; '.join(words)}{seed}", *content.notes]
+    notes = [f"input: {'; '.join(words)}{seed}"]
     if isinstance(outlined, tuple):
         notes.append("the forward takes one argument, so it gets all inputs as a dict")
     if plan is not None:
@@ -244,6 +240,16 @@ def open_named(
     n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
     shown_files = FileList(file for file, _ in content.shown)
     return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)
+
+
+def _refuse_images(name: str, target: ModelSide, module: nn.Module | None) -> None:
+    """Refuse images for a model that takes clips, or patches cut by a processor of its own."""
+    if target.family == "video":
+        message = f"'{name}' is a clip, which is given by name as a tensor"
+        raise UsageError(message, f"--input {name}=FILE.npy")
+    if takes_patches(module):
+        message = f"{type(module).__name__} takes patches of images, which are not cut here"
+        raise CannotRunError(message, "leave out the images   runs it on noise")
 
 
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
@@ -268,10 +274,8 @@ class _Content:
         self.values = dict(read)  # a `ShapeSpec` for noise, stacked images, or the value itself
         self.target = target
         self.n_codes = count_codes(module)
-        # The images of the first name that has any, with their prepared tensors; None for patches.
-        self.shown: list[tuple[ListedImage, Tensor | None]] = []
-        self._module = module
-        self.notes: list[str] = []
+        # The images of the first name that has any, with their prepared tensors.
+        self.shown: list[tuple[ListedImage, Tensor]] = []
         self._counted: str | None = None  # the name whose images are counted
 
     @property
@@ -282,32 +286,14 @@ class _Content:
     def take_pictures(self, name: str, files: Group, plan: Preprocessing | None) -> None:
         """Prepare the images of one name and stack them as the model's family requires."""
         assert plan is not None  # there are images
-        family = self.target.family
-        group = files
-        if family == "video":
-            groups, notes = group_images(family, files, None, plan.is_fixed_size)
-            group = groups[0]
-            self.notes += notes
-        if self._take_patches(files, plan):
-            return
-        prepared = prepare(plan, group)
-        stacking = "custom" if family == "optical_flow" else family  # which takes one frame per name
-        (self.values[name],) = collate(stacking, [f.name for f in group], [prepared[f] for f in group])
+        prepared = prepare(plan, files)
+        names, tensors = [file.name for file in files], [prepared[file] for file in files]
+        # Of optical flow each name takes one of the two frames.
+        family = "custom" if self.target.family == "optical_flow" else self.target.family
+        (self.values[name],) = collate(family, names, tensors)
         if self._counted is None:
             self._counted = name
-            self.shown = [(file, prepared[file]) for file in (group[:1] if family == "video" else group)]
-
-    def _take_patches(self, files: Group, plan: Preprocessing) -> bool:
-        """Prepare images of which the model takes patches, and the noise of a text beside them."""
-        patches = patches_of(self._module, plan.preset, lambda: [decode(file, plan.mode) for file in files])
-        if patches is None:
-            return False
-        noise = natural_named(self._module, len(files), patches) or {}
-        given = {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
-        self.values |= {**noise, **patches, **given}
-        self._counted = next(name for name in patches if name != IMAGES)
-        self.shown = [(file, None) for file in files]
-        return True
+            self.shown = list(zip(files, tensors, strict=True))
 
     def count(self, values: Mapping[str, Any]) -> int:
         """Return the number of images among drawn values; without any, see `count_images`."""
@@ -394,7 +380,6 @@ def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:
 
 
 def _pictures(
-    plan: Preprocessing | None, shown: Sequence[tuple[ListedImage, Tensor | None]]
+    plan: Preprocessing | None, shown: Sequence[tuple[ListedImage, Tensor]]
 ) -> Callable[[], tuple[Tensor, ...]]:
-    tensors = [tensor for _, tensor in shown if tensor is not None]
-    return lambda: () if plan is None else tuple(map(plan.picture, tensors))
+    return lambda: () if plan is None else tuple(plan.picture(tensor) for _, tensor in shown)

@@ -3,7 +3,6 @@
 import heapq
 import io
 import logging
-import math
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator
@@ -106,7 +105,6 @@ def _named(kind: BrokenKind) -> str:
 Mode = str  # "RGB" or "L"
 _TO_CONVERT = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".pdf", ".psd", ".svg"})
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
-_MOST_BYTES = 2**30  # maximum size of a shard member, which is read into memory
 # Pillow's messages for truncated files.
 _CUT = ("truncated", "unexpected end", "buffer overrun", "broken data stream", "not enough image data")
 OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or have pages
@@ -120,7 +118,7 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
     Transparency is composited on white; 16-bit gray is divided by 257, so that white stays white.
     """
     try:
-        if file.content is None and file.member is None:
+        if file.content is None:
             refuse_endless(file.name)
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
@@ -133,31 +131,6 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
         raise
     # Pillow's decoders raise OSError, SyntaxError, struct.error, IndexError ... for damaged files.
     except Exception as error:
-        raise _broken(file, error) from error
-
-
-def decode_gray(file: ListedImage, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
-    """Return an image in 8-bit gray with its short side at most this long, and its original width and height.
-
-    A JPEG is decoded at a half, a quarter or an eighth of its size if that is enough. The whole file is read, so
-    files that `decode` refuses are refused. Only inside `strict_pillow`.
-    """
-    try:
-        with Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
-            width, height = image.size
-            is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
-            scale = max(min(image.size) / short_side, 1.0)
-            image.draft("L", (math.ceil(width / scale), math.ceil(height / scale)))
-            image.load()
-            gray = _to_mode(image, "L")
-        size = (max(round(width / scale), 1), max(round(height / scale), 1))
-        if gray.size != size:
-            gray = gray.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
-        turned = ImageOps.exif_transpose(gray) if is_on_its_side or "exif" in image.info else gray
-        return turned, (height, width) if is_on_its_side else (width, height)
-    except UnreadableImageError:
-        raise
-    except Exception as error:  # see `decode`
         raise _broken(file, error) from error
 
 
@@ -181,7 +154,7 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
-        hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
+        hint = f"ls -l {shlex.quote(file.name)}"
         return UnreadableImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
     if isinstance(error, CannotRunError):  # a pipe or a device
         return UnreadableImageError(UNREADABLE, error.message, error.hint or look)
@@ -206,15 +179,6 @@ def decode_mask(path: Path) -> Tensor:
             "store it as a PNG with one channel, or with a palette",
         )
     return stored.long()
-
-
-def decode_depth(path: Path) -> Tensor:
-    """Return the depth of every pixel, `(H, W)` float64: the stored values of an image or a .npy file."""
-    mode, stored = _stored(path)
-    if stored.squeeze().ndim != 2:
-        message = f"'{path}' ({mode}) is not one value per pixel, as a depth map is"
-        raise CannotRunError(message, "store it as .npy, or as an image with one channel")
-    return stored.squeeze().double()
 
 
 def _stored(path: Path) -> tuple[str, Tensor]:
@@ -321,18 +285,7 @@ def strict_pillow() -> Iterator[None]:
 
 
 def _stream(file: ListedImage) -> Path | io.BytesIO:
-    if file.member is not None and file.member.size > _MOST_BYTES:
-        size = f"{file.member.size / 2**30:.1f} GiB"
-        raise UnreadableImageError(
-            TOO_LARGE, f"'{file.name}' is too large to open safely ({size})", "leave it out of the shard"
-        )
-    content = file.read()
-    if content is None:
-        return Path(file.name)
-    if file.member is not None and len(content) < file.member.size:
-        message = f"'{file.name}' is truncated: the shard ends first"
-        raise UnreadableImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
-    return io.BytesIO(content)
+    return Path(file.name) if file.content is None else io.BytesIO(file.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,13 +300,3 @@ class Placement:
         """Return a point of the input in pixels of the file, not outside of it."""
         (width, height), (x_scale, y_scale), (left, top) = self.size, self.scale, self.offset
         return min(max((x - left) / x_scale, 0.0), width), min(max((y - top) / y_scale, 0.0), height)
-
-    def turned(self, corners: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        """Return the corners of a rotated box; its width is scaled as x and its height as y, its angle is kept."""
-        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
-        x, y = (x0 + x2) / 2, (y0 + y2) / 2
-        along = [((a + b) / 2 - c) / self.scale[0] for a, b, c in ((x0, x1, x), (y0, y1, y))]
-        across = [((a + b) / 2 - c) / self.scale[1] for a, b, c in ((x0, x3, x), (y0, y3, y))]
-        x, y = (x - self.offset[0]) / self.scale[0], (y - self.offset[1]) / self.scale[1]
-        signs = ((1, 1), (1, -1), (-1, -1), (-1, 1))
-        return tuple((x + a * along[0] + b * across[0], y + a * along[1] + b * across[1]) for a, b in signs)

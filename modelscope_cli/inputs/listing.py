@@ -1,7 +1,6 @@
-"""Keep the list of image files, of any length, in memory shared by processes."""
+"""Keep the list of image files, of any length, in few objects."""
 
 import hashlib
-import mmap
 import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -13,36 +12,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """Position of an image in a shard: `size` bytes from `start` in the archive `shard`."""
-
-    shard: str
-    start: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class ListedImage:
     """An image to be decoded."""
 
-    name: str  # its path; for a shard member with the shard's path, `shard.tar/cat/1.jpg`
+    name: str  # its path
     content: bytes | None = None  # the bytes of standard input, which can be read only once
     # An image decoded by the Python caller
     image: "Image | None" = field(default=None, compare=False, repr=False)
-    member: Member | None = None  # position in a shard; None for a separate file
-
-    def read(self) -> bytes | None:
-        """Return its bytes; None for a separate file."""
-        if self.member is None:
-            return self.content
-        with open(self.member.shard, "rb") as shard:
-            shard.seek(self.member.start)
-            return shard.read(self.member.size)
 
     def count_bytes(self) -> int:
         """Return its size; 0 for a decoded image or a missing file."""
-        if self.member is not None:
-            return self.member.size
         if self.content is not None or self.image is not None:
             return len(self.content or b"")
         try:
@@ -54,30 +33,20 @@ class ListedImage:
 class FileList(Sequence[ListedImage]):
     """Image files by number, created on demand from their names.
 
-    Names and their end positions are in anonymous shared memory, which forked processes share: the pages of a list
-    of Python strings would be copied as reference counts change.
+    Names and their end positions are in two buffers, which forked processes share: the pages of a list of Python
+    strings would be copied as reference counts change.
     """
 
     def __init__(self, files: Iterable[ListedImage]) -> None:
-        names, ends, places = bytearray(), array("q"), array("q")
-        self._shards: list[str] = []
+        names, ends = bytearray(), array("q")
         self._given: dict[int, ListedImage] = {}  # inputs other than files that can be reopened
-        numbers: dict[str, int] = {}
         for n, file in enumerate(files):
             if file.content is not None or file.image is not None:
                 self._given[n] = file
-            if file.member is not None:
-                places.extend([-1, 0, 0] * (n - len(places) // 3))
-                number = numbers.setdefault(file.member.shard, len(numbers))
-                places.extend([number, file.member.start, file.member.size])
             names += os.fsencode(file.name)
             ends.append(len(names))
-        self._shards += numbers
         self._n = len(ends)
-        self._names = _shared(memoryview(names))
-        self._ends = _shared(memoryview(ends).cast("B")).cast("q")
-        self._places = _shared(memoryview(places).cast("B")).cast("q")
-        self._n_placed = len(places) // 3
+        self._names, self._ends = names, ends
         self._sha256: str | None = None
 
     def __len__(self) -> int:
@@ -95,7 +64,7 @@ class FileList(Sequence[ListedImage]):
             raise IndexError(at)
         if n in self._given:
             return self._given[n]
-        return ListedImage(os.fsdecode(self._name(n)), member=self._member(n))
+        return ListedImage(os.fsdecode(self._name(n)))
 
     @property
     def has_given(self) -> bool:
@@ -113,12 +82,6 @@ class FileList(Sequence[ListedImage]):
 
     def _name(self, n: int) -> bytes:
         return bytes(self._names[self._ends[n - 1] if n else 0 : self._ends[n]])
-
-    def _member(self, n: int) -> Member | None:
-        if n >= self._n_placed:
-            return None
-        number, start, size = self._places[3 * n : 3 * n + 3]
-        return Member(self._shards[number], start, size) if number >= 0 else None
 
 
 class FileGroups(Sequence[Sequence[ListedImage]]):
@@ -139,13 +102,6 @@ class FileGroups(Sequence[Sequence[ListedImage]]):
             return [self[n] for n in range(*at.indices(len(self)))]
         n = range(len(self))[at]
         return self._files[n * self.size : (n + 1) * self.size]
-
-
-def _shared(content: memoryview) -> memoryview:
-    """Copy into anonymous memory shared with forked processes, which needs no clean-up."""
-    memory = memoryview(mmap.mmap(-1, max(len(content), 1)))[: len(content)]
-    memory[:] = content
-    return memory
 
 
 by_bytes: Callable[[str], bytes] = os.fsencode

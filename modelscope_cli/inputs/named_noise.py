@@ -3,19 +3,17 @@
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.grammar import ShapeSpec
 from modelscope_cli.inputs.model_config import configured_shape, transformers_config
-from modelscope_cli.inputs.preprocess import ProcessorPreset
 
 IMAGES = "pixel_values"
 _TEXT_LENGTH, _DECODER_LENGTH = 16, 4
@@ -23,16 +21,11 @@ _SIDE, _PATCHES = 224, 16  # of an image whose size is not configured, in pixels
 _FRAMES = 4  # of a clip whose length is not configured
 
 
-def natural_named(
-    module: nn.Module | None, batch: int, patches: Mapping[str, Tensor] | None = None
-) -> dict[str, Any] | None:
+def natural_named(module: nn.Module | None, batch: int) -> dict[str, Any] | None:
     """Return the inputs by name of a model for text and images, or of diffusers; None for others.
 
     They are a `ShapeSpec` each. Among the integers of the text are as many image tokens as the model uses for an
     image.
-
-    Args:
-        patches: of `batch` images, and what describes them, in place of noise; see `patches_of`.
     """
     parameters = signature_of(module)
     if module is None or parameters is None:
@@ -44,7 +37,7 @@ def natural_named(
         return None
     decoded = ShapeSpec((batch, _DECODER_LENGTH), "int64")
     has_decoder = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters
-    images: Mapping[str, Any] = patches or _images(config, parameters, configured_shape(module), batch)
+    images = _images(config, parameters, configured_shape(module), batch)
     if text is None:
         return {**images, "decoder_input_ids": decoded} if has_decoder else None
     is_optional = text.default is not text.empty and next(iter(parameters)) != "input_ids"
@@ -52,8 +45,7 @@ def natural_named(
         return None
     row: tuple[int, ...] = ()
     if (token := getattr(config, "image_token_id", None)) is not None:
-        one = _images(config, parameters, configured_shape(module), 1)
-        row = (token,) * (_count_tokens(module, patches or one) // (batch if patches else 1))
+        row = (token,) * _count_tokens(module, _images(config, parameters, configured_shape(module), 1))
     most = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or _TEXT_LENGTH
     length = len(row) + max(min(_TEXT_LENGTH, most - len(row)), 1)
     named: dict[str, Any] = {"input_ids": ShapeSpec((batch, length), "int64", row), **images}
@@ -63,33 +55,9 @@ def natural_named(
     return named | ({"decoder_input_ids": decoded} if has_decoder else {})
 
 
-def patches_of(
-    module: nn.Module | None, preset: Any, decoded: Callable[[], list[Image.Image]]
-) -> dict[str, Tensor] | None:
-    """Return images as a model takes them that wants their patches, such as Qwen2-VL and SigLIP 2; None for others.
-
-    Args:
-        preset: the model's preprocessing, whose processor cuts the patches.
-        decoded: makes the images.
-    """
-    parameters = signature_of(module) or {}
-    if module is None or not parameters.keys() & {"image_grid_thw", "spatial_shapes"}:
-        return None
-    kind = type(module).__name__
-    if not isinstance(preset, ProcessorPreset):
-        message = f"{kind} takes patches of images, and no preprocessor_config.json says how they are cut"
-        raise CannotRunError(message, "leave out the images   runs it on noise")
-    made = preset.own.call(images=decoded(), return_tensors="pt")
-    grids = made.get("image_grid_thw")  # patches of all images are in one row, each followed by its tokens
-    if grids is not None and bool((grids != grids[0]).any()):
-        message = f"{kind} cuts each image by its size, and these make different numbers of patches"
-        raise CannotRunError(message, "give one image, or images of one size")
-    weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
-    return {
-        name: value.to(weight) if value.is_floating_point() else value.to(weight.device)
-        for name, value in made.items()
-        if name in parameters
-    }
+def takes_patches(module: nn.Module | None) -> bool:
+    """Tell whether a model takes patches of images, cut by a processor of its own, as Qwen2-VL and SigLIP 2 do."""
+    return bool((signature_of(module) or {}).keys() & {"image_grid_thw", "spatial_shapes"})
 
 
 def image_argument(named: Mapping[str, ShapeSpec]) -> str | None:
@@ -221,16 +189,14 @@ def _images(
     return {IMAGES: ShapeSpec((batch, channels, *sides))}
 
 
-def _count_tokens(module: nn.Module, images: Mapping[str, ShapeSpec | Tensor]) -> int:
+def _count_tokens(module: nn.Module, images: Mapping[str, ShapeSpec]) -> int:
     """Return how many tokens a model makes of images; 0 if it cannot be asked."""
     inner = getattr(module, "model", module)
     ask = getattr(module, "get_image_features", None) or getattr(inner, "get_image_features", None)
     if ask is None:
         return 0
     weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
-    values = {
-        name: value if isinstance(value, Tensor) else fill(value, weight) for name, value in images.items()
-    }
+    values = {name: fill(spec, weight) for name, spec in images.items()}
     with suppress(Exception), torch.no_grad():  # of a model that wants more than these
         answer = ask(**values)
         answer = getattr(answer, "pooler_output", answer)

@@ -1,4 +1,4 @@
-"""Read inputs stored as tensors (.pt, .npy, .npz, .safetensors, NIfTI); nothing in such a file is executed."""
+"""Read inputs stored as tensors (.pt, .npy, .npz, .safetensors); nothing in such a file is executed."""
 
 import os
 import pickle
@@ -22,12 +22,11 @@ from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import InputInfo
 
-TENSOR_SUFFIXES = (".pt", ".npy", ".npz", ".safetensors", ".nii", ".nii.gz")
+TENSOR_SUFFIXES = (".pt", ".npy", ".npz", ".safetensors")
 
 
 def suffix_of(name: str) -> str:
-    """Return the suffix of a file: `.nii.gz` is one."""
-    return ".nii.gz" if name.lower().endswith(".nii.gz") else Path(name).suffix.lower()
+    return Path(name).suffix.lower()
 
 
 def read_tensors(typed: str) -> list[Tensor]:
@@ -41,8 +40,6 @@ def read_tensors(typed: str) -> list[Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about archives before refusing them
             tensors = _READERS[suffix_of(typed)](path)
-    except ImportError as error:
-        raise UsageError(f"'{typed}' needs the package 'nibabel'", "pip install nibabel") from error
     except pickle.UnpicklingError as error:
         raise CannotRunError(
             f"'{typed}' contains more than tensors and might run code, so it was not loaded",
@@ -87,15 +84,6 @@ def _read_npz(path: Path) -> list[Tensor]:
         return [torch.from_numpy(arrays[name]) for name in arrays.files]
 
 
-def _read_nifti(path: Path) -> list[Tensor]:
-    """Return the scaled values of a volume, `(X, Y, Z)` as stored."""
-    import nibabel
-    import numpy as np
-
-    volume: Any = nibabel.load(path)
-    return [torch.from_numpy(np.asarray(volume.dataobj, dtype=np.float32))]
-
-
 def _read_safetensors(path: Path) -> list[Tensor]:
     named = load_file(path)
     if not named:
@@ -108,8 +96,6 @@ _READERS = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".safetensors": _read_safetensors,
-    ".nii": _read_nifti,
-    ".nii.gz": _read_nifti,
 }
 
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.checkpoints.entries import TensorEntry
-from modelscope_cli.checkpoints.onnx_file import OnnxModel, OnnxNode, OnnxValue, read_onnx
-from modelscope_cli.checkpoints.protobuf import session_model
+from modelscope_cli.checkpoints.onnx_file import OnnxModel, OnnxNode, OnnxValue
+from modelscope_cli.checkpoints.reading import INSTALL_ONNX, read_onnx
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.plain_text import in_one_line, plain
@@ -31,7 +31,7 @@ _MAX_PARTS = 24
 _READABLE = re.compile(r"tensor\((float16|float|double|bool|u?int(8|16|32|64))\)")  # by NumPy
 _UNSAFE = re.compile(r"[^\w-]+")
 RESIZE = "give an input of the sizes it was exported with, or export it with dynamic_shapes"
-_UPGRADE, _INSTALL = "pip install --upgrade onnxruntime", 'pip install "modelscope-cli[onnx]"'
+_UPGRADE = "pip install --upgrade onnxruntime"
 
 
 def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
@@ -41,8 +41,10 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
         outputs: names of values that are not outputs of the graph; with any, the runtime fuses fewer operators.
     """
     if find_spec("onnxruntime") is None:
-        raise UsageError(f"running '{model.path}' needs onnxruntime, which is not installed", _INSTALL)
+        raise UsageError(f"running '{model.path}' needs onnxruntime, which is not installed", INSTALL_ONNX)
     import onnxruntime
+
+    from modelscope_cli.checkpoints.onnx_protos import for_runtime  # with onnx
 
     if model.custom_operators:
         named = ", ".join(plain(one.replace(":", ".")) for one in model.custom_operators[:3])
@@ -52,11 +54,12 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
     options.log_severity_level = 4  # errors are raised as well
     options.intra_op_num_threads = torch.get_num_threads()
     options.enable_cpu_mem_arena = False  # it grows by doubling
-    file = model.path.resolve()
-    folder = model.path.parent.resolve() if model.external else file.parent
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-    source = session_model(model.path, outputs, file.name if file.parent == folder else None)
+    folder = str(model.path.parent.resolve())
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    source, arrays = for_runtime(model, outputs)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]  # not copied
     try:
+        options.add_external_initializers(list(arrays), values)
         return onnxruntime.InferenceSession(
             source, options, providers=["CPUExecutionProvider"], enable_fallback=0
         )  # a fallback prints to the standard output
@@ -295,10 +298,9 @@ class OnnxNet(nn.Module):
         for entry, file in each_with_file(entries):
             if not has_values:
                 values = torch.empty(entry.shape, dtype=getattr(torch, entry.dtype), device="meta")
-            elif (mapped := _mapped(entry)) is not None:
-                values = mapped
             else:
-                values = read_values(entry, file)
+                mapped = _mapped(entry)
+                values = read_values(entry, file) if mapped is None else mapped
             name = names[id(entry)]
             is_weight = any(_is_weight(node, at, entry) for node, at in users[name])
             held = nn.Parameter(values, requires_grad=False) if is_weight else values
@@ -314,12 +316,14 @@ class OnnxNet(nn.Module):
 
 
 def _mapped(entry: TensorEntry) -> Tensor | None:
-    """Map values from their file until they are used; None unless they are large, plain and aligned."""
+    """Return large, plain and aligned values without copying them, those in a file mapped from it; else None."""
     storage = entry.storage
-    if storage is None or storage.data is not None or storage.nbytes < 1 << 20 or storage.position % 16:
+    if storage is None or storage.nbytes < 1 << 20 or storage.position % 16:
         return None
-    data = np.memmap(storage.file, np.uint8, "c", storage.position, (storage.nbytes,))
-    return torch.from_numpy(data).view(getattr(torch, entry.dtype)).reshape(entry.shape)
+    data: Any = storage.data
+    if data is None:
+        data = np.memmap(storage.file, np.uint8, "c", storage.position, (storage.nbytes,))
+    return torch.frombuffer(data, dtype=getattr(torch, entry.dtype)).reshape(entry.shape)
 
 
 def load_onnx(path: Path, *, has_values: bool = True) -> OnnxNet:

@@ -8,12 +8,12 @@ from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT
 from modelscope_cli.checkpoints.file_type import foreign_model
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_checkpoint_name, is_several, read_contents
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, is_packed, is_shard
+from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, is_archive
 
 _PARTS = ("weight", "bias", "running_mean", "running_var")
 # Tensors, and unsupported images and videos, which get their own messages.
 _NO_MODELS = (
-    *(*IMAGE_SUFFIXES, ".pt", ".npy", ".npz", ".safetensors", ".nii", ".gz"),
+    *(*IMAGE_SUFFIXES, ".pt", ".npy", ".npz", ".safetensors"),
     *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".psd", ".tga", ".exr", ".dng", ".eps", ".dcm"),
 )
 _OF_FOLDERS = ("config.json", "saved_model.pb")
@@ -49,10 +49,10 @@ def is_model_file(typed: str) -> bool:
 
 
 def is_no_image(typed: str) -> bool:
-    """Tell whether a file is neither an image nor tensors nor a shard, by name and first bytes."""
+    """Tell whether a file is neither an image nor tensors nor an archive of images, by name and first bytes."""
     kind = mimetypes.guess_type(typed)[0] or ""
     is_named = Path(typed).suffix.lower() in _NO_MODELS or kind.startswith(("image/", "video/"))
-    is_plain = os.path.isfile(typed) and not (is_named or is_shard(typed) or is_packed(typed))
+    is_plain = os.path.isfile(typed) and not (is_named or is_archive(typed))
     return is_plain and not _is_image(typed)
 
 

@@ -33,16 +33,15 @@ class Baseline:
 class Ablation(Row):
     """The effect of ablating one call of a layer, or one of its channels.
 
-    Means over the images; a number is None if the ablated model gave NaN or an infinity, or if its output has no
-    such number: boxes and embeddings have no divergence, embeddings no predicted class.
+    Means over the images; a number is None if the ablated model gave NaN or an infinity.
 
     Attributes:
         order: index of the call in the pass.
         channel: None if all of them were ablated.
         mode: `zero`, `mean` or `shuffle`: the replacement.
         target_logit_change: change of the target's score, after minus before.
-        target_probability: of the target, after.
-        prediction_changed: whether the prediction for any image (pixel, box) changed.
+        target_probability: of the target, after; None of an output value, `logit:PATH[I,J]`.
+        prediction_changed: whether the prediction for any image (pixel) changed.
         changed_fraction: fraction of them whose prediction changed, 0..1.
         kl_divergence: KL(before || after) of the softmax, nats; a mean over pixels.
         output_l2: Euclidean distance between the outputs before and after.
@@ -58,10 +57,10 @@ class Ablation(Row):
     target_logit_change: Annotated[float | None, change(rank=0, key="logit_change")]
     target_probability: Annotated[float | None, share(rank=2, key="probability")]
     prediction_changed: bool
-    changed_fraction: Annotated[float | None, share(key="changed")]
+    changed_fraction: Annotated[float, share(key="changed")]
     kl_divergence: Annotated[float | None, figure("KL", key="kl")]
     output_l2: Annotated[float | None, figure("L2", rank=4, key="l2")]
-    answer_index: int | None
+    answer_index: int
     answer_label: str | None
 
 
@@ -71,8 +70,8 @@ class AblateRecord(Record):
 
     Attributes:
         mode: as in the rows.
-        output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
-        score_name: kind of the target's score: `logit`, `mean logit`, `score`, `cosine similarity` or `value`.
+        output: what the model gives: scores of `classes` or of `pixels`.
+        score_name: kind of the target's score: `logit`, `mean logit` or `value`.
         files: names inside `out_dir`; None and empty where nothing was saved.
     """
 

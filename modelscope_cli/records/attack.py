@@ -18,13 +18,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ClassShift(Row):
-    """The probability of one class for the image, the adversarial one, and the same read back from its file.
+    """The probability of one class for the image, the adversarial one, and the same read back from its file."""
 
-    For pixels it is the fraction of the class, for boxes the best score of the class; an embedding has one row
-    without a class, its cosine similarity to that of the image.
-    """
-
-    index: Annotated[int | None, column(rank=2, key="class")]
+    index: Annotated[int, column(rank=2, key="class")]
     label: Annotated[str | None, words(rank=0)]
     before: Annotated[float, share(rank=0)]
     after: Annotated[float, share(rank=0)]
@@ -49,10 +45,8 @@ class AttackRecord(Record):
         success: whether the model was fooled: another prediction, or the target; `success_saved`: by the file;
             `success_prepared`: by the file resized and cropped once more.
         iterations: gradient steps from the start of run `restart` (from 0) to the adversarial image.
-        output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
-        goal: the prediction to reach or to leave, in words.
-        losses: of each run, before its first step and after every one, in nats for classes; `loss_name` names it.
-            `loss_before`: of the image itself.
+        losses: of each run, before its first step and after every one, the cross-entropy in nats. `loss_before`: of
+            the image itself.
         forward_passes, backward_passes: in all runs.
         stuck_runs: number of runs that ended early because the gradient was exactly zero.
         magnification: of the change in `perturbation.png`, around middle gray (128).
@@ -95,9 +89,6 @@ class AttackRecord(Record):
     magnification: int
     out_dir: str | None
     files: tuple[str, ...]
-    output: str = "classes"
-    goal: str = ""
-    loss_name: str = "cross-entropy"
     hooks: tuple[HookReport, ...] = ()
     smallest: bool = False
     not_within: float | None = None

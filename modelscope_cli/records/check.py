@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.display import Row, column, hidden, renderer, words
 from modelscope_cli.records.run import BrokenKind, Listing, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 
-BYTES, PIXELS, ALIKE = "the same bytes", "the same pixels", "alike"
+BYTES, PIXELS = "the same bytes", "the same pixels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +16,12 @@ class CopyGroup:
     """Images that are copies of one another, in the order of the list.
 
     Attributes:
-        how: `the same bytes`, `the same pixels` (once decoded), or `alike`; in a larger group, for the two
-            least similar images.
-        alike: the fraction of edges that two of them have in common, 0..1; 1 for the same pixels. For more than two
-            images the smallest fraction that links the group.
+        how: `the same bytes`, or `the same pixels` where some of the files differ.
         labels: the names of their folders, each once; empty if images are not in folders of classes.
     """
 
     how: str
     images: tuple[str, ...]
-    alike: float = 1.0
     labels: tuple[str, ...] = ()
 
 
@@ -47,12 +42,11 @@ class DatasetReport:
         folders: as typed. `against`: the data set that it was compared with.
         images: number of images in both; `against_images`: in the second.
         broken: those that cannot be decoded, by kind.
-        identical: groups of images with the same bytes or pixels within one data set; `alike`: groups of images
-            that only look the same.
+        identical: groups of images with the same pixels within one data set.
         leaks: groups with images in both data sets, those of the first before those of the second.
         conflicts: groups whose images are in folders of different classes.
         width, height: in pixels, of those that can be decoded.
-        images_per_second: read, decoded and measured.
+        images_per_second: read and decoded.
     """
 
     folders: tuple[str, ...]
@@ -61,7 +55,6 @@ class DatasetReport:
     against_images: int
     broken: tuple[BrokenKind, ...]
     identical: tuple[CopyGroup, ...]
-    alike: tuple[CopyGroup, ...]
     leaks: tuple[CopyGroup, ...]
     conflicts: tuple[CopyGroup, ...]
     width: Spread | None
@@ -76,9 +69,6 @@ class DatasetEvidence:
     Attributes:
         names: names of the images. The other columns have the same length.
         width, height: in pixels.
-        light: the brightness that 99 % of the pixels do not exceed, 1 for white; `contrast`: the standard
-            deviation of the brightness; `sharpness`: the standard deviation of its Laplacian, divided by
-            `contrast`.
         has_labels: whether any image is in the folder of a class.
         readable: number of images that can be decoded, in each data set.
         classes: number of images by class, for each data set.
@@ -88,9 +78,6 @@ class DatasetEvidence:
     names: Sequence[str]
     width: Sequence[int]
     height: Sequence[int]
-    light: Sequence[float]
-    contrast: Sequence[float]
-    sharpness: Sequence[float]
     has_labels: bool
     readable: tuple[int, int]
     classes: tuple[Mapping[str, int], Mapping[str, int]]
@@ -209,7 +196,6 @@ class CheckRecord(Record):
         inputs: what entered the model, one an argument; empty where no selected rule looks at it.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
-        certificate: of the blocks of the forward pass; None where it was made in one go.
         verdict: `passed`, `failed`, or `not judged`: no rule was, or most of the images could not be read.
     """
 
@@ -224,7 +210,6 @@ class CheckRecord(Record):
     gone: tuple[KnownFinding, ...] = ()
     inputs: tuple[InputStats, ...] = ()
     dataset: DatasetReport | None = None
-    certificate: Certificate | None = None
     verdict: str = ""
 
     @property

@@ -85,9 +85,10 @@ class LayerDifference(Difference):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureDifference(Difference):
-    """One number of one row of two results that were kept; `rel_l2` is |a - b| / |a|.
+    """One number of one row of two saved results.
 
     Attributes:
+        rel_l2: |a - b| / |a|; of the statistics of a layer relative to the size of its values.
         figure: the key of its column; empty for a row that only one of them has.
         a, b: the numbers; None where there is none, or where it is not finite.
     """
@@ -104,7 +105,7 @@ class FigureDifference(Difference):
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """One setting under which the run of a fingerprint and this one differ, in words; `weights` among them."""
+    """One setting under which two saved results were made differently, in words."""
 
     name: str
     a: str
@@ -211,7 +212,7 @@ class DiffRecord(Record):
         tensors: in A's order; None if a model was run.
         figures: for two saved results, in A's order; else None.
         compared: for two results of `watch`, how the training B differs from A, causes first; else None.
-        settings: for a fingerprint, what differs between the two runs apart from the outputs; weights first.
+        settings: for two saved results, what differs in how they were made: model, weights, seed, versions, ...
         matched_by: for a B that is a program, by what layers were matched; else None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
@@ -246,9 +247,8 @@ class DiffRecord(Record):
 
     @property
     def outcome(self) -> str:
-        """`different`, also for weights of a fingerprint; `the same`; `not tested`: an output, or every row."""
-        has_weights = any(one.name == "weights" for one in self.settings)
-        if has_weights or self.totals.same + self.totals.not_tested < len(self.rows):
+        """`different`, `the same`, or `not tested`: an output, or every row."""
+        if self.totals.same + self.totals.not_tested < len(self.rows):
             return "different"
         untested = [row for row in self.rows if row.status == "not tested"]
         has_output = all(row.name for row in untested)

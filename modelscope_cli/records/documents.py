@@ -41,7 +41,6 @@ _RECORDS = {
     "stats": ("modelscope_cli.records.stats", "StatsRecord"),
     "summary": ("modelscope_cli.records.summary", "SummaryRecord"),
     "train": ("modelscope_cli.records.train", "TrainRecord"),
-    "verify": ("modelscope_cli.records.certificate", "VerifyRecord"),
     "watch": ("modelscope_cli.records.watch", "WatchRecord"),
     "weights": ("modelscope_cli.records.weights", "WeightsRecord"),
     "weights-scan": ("modelscope_cli.records.weights", "ScanRecord"),
@@ -249,11 +248,6 @@ def _one_kind_of_rows(schema: Schema, parts: Parts) -> None:
     schema["oneOf"] = [{"required": [key]} for key in lists]
 
 
-def _fingerprint_if_asked(schema: Schema, parts: Parts) -> None:
-    """Allow a fingerprint in `stats` only if it was requested."""
-    schema["required"].remove("fingerprint")
-
-
 def _no_seed(schema: Schema, parts: Parts) -> None:
     """Remove the seed from `watch`, where only the script sets one."""
     schema["properties"]["seed"] = {"type": "null"}
@@ -288,7 +282,6 @@ def _worst_file(schema: Schema, parts: Parts) -> None:
 _EXCEPTIONS: dict[str, Callable[[Schema, Parts], None]] = {
     "diff": _one_kind_of_rows,
     "rules": _rules_alone,
-    "stats": _fingerprint_if_asked,
     "train": _one_training_or_several,
     "watch": _no_seed,
     "weights-scan": _worst_file,

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, get_type_hints
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.display import Row, column, hidden, share, signed, words
 from modelscope_cli.records.run import HookReport, Record
 
@@ -276,7 +275,6 @@ class ExplainRecord(Record):
         receipt_kind: `quick`, `full` or `none`.
         passes: images that went through the model, for maps and receipts; one that a gradient came back from counts
             once, and the one of each size in which the layer is found does not.
-        certificate: of the blocks it was made of, one an image; None where it was made in one go.
     """
 
     document: ClassVar[str] = "explain"
@@ -297,5 +295,4 @@ class ExplainRecord(Record):
     hooks: tuple[HookReport, ...] = ()
     receipt_kind: str = QUICK
     passes: int = 0
-    certificate: Certificate | None = None
     score_name: str = "logit"

@@ -43,9 +43,9 @@ class Page(Row):
 
     Attributes:
         file: where it is. `bytes`: how long.
-        command: whose result it shows; `comparison` of two, `index` of a folder.
+        command: whose result it shows; `index` of a folder.
         model: the name of the model; empty for an index.
-        verdict: the result in one sentence, the heading of the page; empty for a comparison.
+        verdict: the result in one sentence, the heading of the page; empty for an index.
     """
 
     file: Annotated[str, words("page", rank=0)]

@@ -66,7 +66,7 @@ _NAME = (
 )
 _COLOR = f"Column that colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
-_PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
+_PICTURES = "Images: files, folders, globs, @list.txt, '-'"
 
 
 def _options(text: str) -> dict[str, Option]:
@@ -125,8 +125,8 @@ _DATA = Option(
 )
 _BLOCKS = Option(
     "DIR",
-    help="Folder for the report and, for several batches of image files, every finished block, for --resume "
-    "and modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
+    help="Folder for the report and, for several batches of image files, every finished block, for "
+    "--resume. Blocks are computed with one thread; torchrun uses all cores.",
 )
 _SUBJECT = {"first": _MODEL, "images": _IMAGES}
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
@@ -239,7 +239,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         OPTIONS: {
             **_options("depth N >=0, freeze PATTERN"),
-            "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
+            "graph": Option(
+                "FILE", help="Also save the graph of the model (.svg, .png, .pdf, .dot, .mmd).", kind="path"
+            ),
             "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
         "Training step": _options("train, optimizer NAME, amp bfloat16|float16, fit BYTES"),
@@ -247,7 +249,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, frames, fingerprint FILE"),
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -419,13 +421,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Output": {"out": _BLOCKS, "format": _format(*CI_FORMATS, "junit")},
     },
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
-    "verify": {
-        ARGUMENTS: _options("result RESULT"),
-        OPTIONS: {"sample": Option("N", least=1), "seed": Option("N", least=0, most=LAST_SEED)},
-    },
     "diff": {
         ARGUMENTS: {
-            "a": Option("A", kind="text", help="A model, a checkpoint file or a fingerprint.", shown=""),
+            "a": Option("A", kind="text", help="A model, a checkpoint file, or a saved result.", shown=""),
             "b": Option("B", kind="text", help="A second one; without it, A with the settings of --b-..."),
             "images": _IMAGES,
         },
@@ -434,8 +432,8 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "T",
                 "-t",
                 least=0,
-                shown="0 for tensors; for activations assert_close's tolerance for the less precise dtype: "
-                "1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
+                shown="0 for tensors and results, the rounding of the dtype for statistics, and for activations "
+                "that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
             **_options("plot FILE, rank_layers"),
         },
@@ -448,7 +446,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },
-    "report": {ARGUMENTS: _options("a RESULT, b OTHER")},
+    "report": {ARGUMENTS: _options("result RESULT")},
     "weights": {
         ARGUMENTS: _options("file FILE"),
         OPTIONS: {

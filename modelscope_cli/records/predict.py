@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.display import Row, column, count, figure, hidden, share, words
 from modelscope_cli.records.run import BrokenKind, HookReport, Record
 
@@ -107,8 +106,7 @@ class TruthReport:
     """A model's predictions against the truth.
 
     Attributes:
-        kind: `classes`, one of each image; `labels`, several or none of each image; `pixels`; `depth`, a value of
-            each pixel.
+        kind: `classes`, one of each image; `labels`, several or none of each image; `pixels`.
         images: number of images that could be judged. `not_judged`: those whose scores are NaN, their number
             and the first ten.
         accuracy: share of the images whose likeliest class is the true one. `top5_accuracy`: whose true class is
@@ -122,9 +120,6 @@ class TruthReport:
         ece: expected calibration error, the mean over the images of |accuracy - confidence| of their bin: 15 of
             equal width, without their lower edge and with the upper one (Guo et al. 2017, "On calibration of
             modern neural networks"). `bins`: these; both of classes only.
-        abs_rel, rmse, delta1: of depth maps, the mean over the images of mean(|prediction - truth| / truth), of
-            sqrt(mean((prediction - truth)^2)), and of the share of the pixels where the larger is less than 1.25
-            times the smaller (Eigen et al. 2014, section 4.3), without any change of scale.
         classes: all of them, in their order.
         confusions: the most frequent first, up to 100 pairs; none of labels.
         worst: the images with the highest score of a wrong class, up to 24; none of pixels.
@@ -141,9 +136,6 @@ class TruthReport:
     micro_precision: float | None = None
     micro_recall: float | None = None
     ece: float | None = None
-    abs_rel: float | None = None
-    rmse: float | None = None
-    delta1: float | None = None
     bins: tuple[ConfidenceBin, ...] = ()
     classes: tuple[ClassQuality, ...] = ()
     confusions: tuple[Confusion, ...] = ()
@@ -161,9 +153,6 @@ class TruthReport:
             "micro_precision": "precision, all together",
             "micro_recall": "recall, all together",
             "ece": "calibration error",
-            "abs_rel": "absolute relative error",
-            "rmse": "root mean square error",
-            "delta1": "within a factor of 1.25",
         }
         measures = [
             Measure(key, name, share.value, share.low, share.high)
@@ -185,10 +174,8 @@ class Guess:
         label: its name; None where it is unknown.
         score: probability, 0..1, after the activation; for pixels the mean over those of the class.
         logit: output of the model; None for a box, which only has a score.
-        share: fraction of the pixels of the image, 0..1, that the class or the mask in a box covers; else None.
-        box: x0, y0, x1, y1 in pixels of the image file, of tensors of the input; else None. Of a rotated box the
-            upright one around it; `corners`: x and y of its four, else None.
-        points: x, y and confidence of each key point in it; None without any.
+        share: fraction of the pixels of the image, 0..1, that the class covers; else None.
+        box: x0, y0, x1, y1 in pixels of the image file, of tensors of the input; else None.
     """
 
     index: int
@@ -197,8 +184,6 @@ class Guess:
     logit: float | None
     share: float | None = None
     box: tuple[float, ...] | None = None
-    corners: tuple[tuple[float, ...], ...] | None = None
-    points: tuple[tuple[float, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +201,11 @@ class Prediction:
     """The best guesses for one image, likeliest first; `image` is its file name, or its number from 0.
 
     Attributes:
-        head: the path of the tensor they were read from, where the model has several heads; else None.
         values: of a depth map, which has no guesses; else None.
     """
 
     image: str
     top: tuple[Guess, ...]
-    head: str | None = None
     values: ValueRange | None = None
 
 
@@ -233,11 +216,9 @@ class PredictRecord(Record):
     Attributes:
         activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
         classes: how many the model knows; 0 of boxes whose labels are unknown.
-        output: what the model gives: `classes`, `pixels`, `boxes`, `depth` (one value per pixel), or `heads`,
-            several of the first two.
+        output: what the model gives: `classes`, `pixels`, `boxes` or `depth`, one value per pixel.
         truth: how far the predictions are right; None where no truth was given. Where one was, no
             prediction is kept. `out_dir`, `files`: the folder that was written, and what is in it.
-        certificate: of the blocks it was made of; None where it was made in one go.
     """
 
     document: ClassVar[str] = "predict"
@@ -251,7 +232,6 @@ class PredictRecord(Record):
     truth: TruthReport | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()
-    certificate: Certificate | None = None
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the predictions by image; with ground truth, the metrics by key."""

@@ -46,22 +46,17 @@ class Drift(Row):
 
     Attributes:
         zeros, sparsity: over all pruned layers.
-        agreement: share of images (pixels, found boxes) with the same prediction, 0..1; NaN never agrees. None
-            for an embedding, which predicts nothing.
-        kl_divergence: KL(before || after) of the softmax in nats, mean over the images; None of boxes and of
-            embeddings.
+        agreement: share of images (pixels) with the same prediction, 0..1; NaN never agrees.
+        kl_divergence: KL(before || after) of the softmax in nats, mean over the images (pixels).
         max_logit_change: largest |after - before| of any number of the output over all images.
-        cosine_similarity: of an embedding with that of the unpruned model, mean over the images; None of all other
-            outputs.
     """
 
     amount: Annotated[float, column(rank=0)]
     zeros: Annotated[int, count(rank=2)]
     sparsity: Annotated[float, share("zero", rank=0)]
-    agreement: float | None
-    kl_divergence: Annotated[float | None, figure("KL (nats)")]
+    agreement: float
+    kl_divergence: Annotated[float, figure("KL (nats)")]
     max_logit_change: float
-    cosine_similarity: Annotated[float | None, figure("cosine similarity", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ class PruneRecord(Record):
         structured: whole output channels instead of single weights.
         scope: `layer` or `global`: whether an amount is a share of each layer or of all layers.
         images: how many the drift was measured on.
-        output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
+        output: what the model gives: scores of `classes` or of `pixels`.
         file: the pruned weights, `file_bytes` long; None without `--save-weights`.
         out_dir, files: the report's folder and what is in it.
     """

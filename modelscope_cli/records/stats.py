@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.display import Row, column, counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
@@ -184,62 +183,6 @@ class InputStats:
     name: str = ""
 
 
-# Of an output, and of a tensor of the state dict: sums of eight.
-N_PROJECTIONS, N_OF_WEIGHTS = 64, 8
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedOutput:
-    """One output, over all images, in a fingerprint.
-
-    Attributes:
-        numel: values of all images; `nonfinite` of them count as zero in what follows.
-        norm: the root of the sum of squares.
-        projections: signed sums of random parts of the values; see `docs/commands/stats.md`.
-    """
-
-    name: str
-    type: str
-    order: int
-    call: int
-    output: str
-    shape: Shape
-    dtype: str
-    numel: int
-    nonfinite: int
-    norm: float
-    mean: float
-    std: float
-    projections: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedWeight:
-    """One tensor of the state dict: the beginning of its SHA-256, shape and dtype included; then as an output."""
-
-    sha256: str
-    norm: float
-    projections: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """What another machine needs to tell whether it computes the same.
-
-    Attributes:
-        inputs: the arguments of the model; `inputs_sha256`: of all their bytes.
-        layers: the outputs of the layers, in execution order, with that of the model last.
-        weights: the tensors of the state dict, by name.
-        settings: what decides which kernels compute, in words.
-    """
-
-    inputs: tuple[PrintedOutput, ...]
-    inputs_sha256: str
-    layers: tuple[PrintedOutput, ...]
-    weights: dict[str, PrintedWeight]
-    settings: dict[str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class StatsRecord(Record):
     """What `stats` returns.
@@ -250,8 +193,6 @@ class StatsRecord(Record):
         near_zero: the threshold, in the unit of the values.
         attention: one row per head, if requested.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
-        certificate: of the blocks it was made of; None where it was made in one go.
-        fingerprint: None unless requested.
     """
 
     document: ClassVar[str] = "stats"
@@ -264,12 +205,3 @@ class StatsRecord(Record):
     hooks: tuple[HookReport, ...] = ()
     inputs: tuple[InputStats, ...] = ()
     attention: tuple[AttentionStats, ...] = ()
-    certificate: Certificate | None = None
-    fingerprint: Fingerprint | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document; with the fingerprint if it was requested."""
-        document = Record.to_dict(self)
-        if self.fingerprint is None:
-            del document["fingerprint"]
-        return document

@@ -291,11 +291,12 @@ class SummaryRecord(Record):
 
     def graph(
         self, file: str | PathLike[str] | None = None, *, color: str | None = None, whole: bool = False
-    ) -> str:
-        """Return the model as one image: nested boxes in the order in which they run, coloured by a column.
+    ) -> Any:
+        """Return the model as a figure: nested boxes in the order in which they run, coloured by a column.
 
         Args:
-            file: where it is saved as well: `.svg`, or `.html` for a page.
+            file: where it is saved as well: `.png`, `.svg`, `.pdf`; or `.dot` (Graphviz) or `.mmd` (Mermaid), whose
+                text is returned.
             color: a column: `macs`, `flops`, `params`, `memory`, or one that was measured; None for the first of
                 those that were measured, else `macs`.
             whole: show every block, also where a long image has many alike.
@@ -304,7 +305,7 @@ class SummaryRecord(Record):
 
         graph = renderer().graph_of(self.command)
         try:
-            return str(graph.save(self, Path(file) if file else None, color, is_whole=whole))
+            return graph.save(self, Path(file) if file else None, color, is_whole=whole)
         except ModelscopeError as error:
             error.speak_python()
             raise

@@ -74,8 +74,7 @@ class Safety:
         foreign: all names except those of torch, in that order.
         pickles: where pickles were found in the file.
         unread: pickles that torch.load does not read, but another loader may.
-        errors: what could not be read and is therefore unknown.
-        is_understood: False for a format that is not read.
+        errors: what could not be read, or is not judged, and is therefore unknown.
         allowed: unknown names that were allowed and are therefore not among the suspects.
     """
 
@@ -87,7 +86,6 @@ class Safety:
     pickles: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
-    is_understood: bool = True
     allowed: tuple[str, ...] = ()
 
     @property
@@ -113,8 +111,7 @@ class Safety:
         if not allowed:
             return self
         remaining = tuple(one for one in self.suspects if one.rank == DANGEROUS or one.name not in allowed)
-        is_unread = bool(self.errors) or not self.is_understood
-        rank = worst([one.rank for one in remaining] + [UNKNOWN] * is_unread)
+        rank = worst([one.rank for one in remaining] + [UNKNOWN] * bool(self.errors))
         return replace(self, suspects=remaining, rank=rank, allowed=tuple(sorted(allowed)))
 
     def fails(self, fail_on: str) -> bool:

@@ -88,9 +88,10 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
     A character without a glyph is drawn as missing.
     """
     _use_plain_words(figure)
+    dots = _most_dots(figure, dpi)
     with any_letters():
         write_with(
-            path, lambda beside: figure.savefig(beside, format=path.suffix.lower()[1:] or "png", dpi=dpi)
+            path, lambda beside: figure.savefig(beside, format=path.suffix.lower()[1:] or "png", dpi=dots)
         )
 
 
@@ -98,8 +99,13 @@ def to_png(figure: "Figure", dpi: int = 110) -> bytes:
     _use_plain_words(figure)
     buffer = io.BytesIO()
     with any_letters():
-        figure.savefig(buffer, format="png", dpi=dpi)
+        figure.savefig(buffer, format="png", dpi=_most_dots(figure, dpi))
     return buffer.getvalue()
+
+
+def _most_dots(figure: "Figure", dpi: int) -> float:
+    """Return the dots an inch: fewer for a figure above the 65,535 pixels that matplotlib draws."""
+    return float(min(dpi, 65_000 / max(figure.get_size_inches())))
 
 
 @contextmanager

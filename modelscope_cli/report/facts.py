@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import HookReport, Run
 from modelscope_cli.records.stats import InputStats
@@ -14,7 +13,7 @@ if TYPE_CHECKING:  # many classes, needed only for a training
     from modelscope_cli.records.watch import TrainingFinding
 
 
-PROVENANCE = ("certificate", "report", "folder", "at a glance", "all at a glance")
+PROVENANCE = ("report", "folder", "at a glance", "all at a glance")
 """Labels of facts about written files. A page leaves them out or shows them at its end."""
 
 
@@ -65,12 +64,6 @@ def report_facts(folder: str | None, files: Sequence[str]) -> Iterator[tuple[str
     """Yield a line with the path of the report, if it was written."""
     if folder is not None:
         yield "report", f"{folder} ({', '.join(files)})"
-
-
-def certificate_facts(certificate: Certificate | None) -> Iterator[tuple[str, str]]:
-    """Yield a line with the certificate of a result that was made of blocks."""
-    if certificate is not None:
-        yield "certificate", certificate.words
 
 
 def _what_it_did(report: HookReport) -> str:

@@ -126,6 +126,7 @@ def _widest(figure: "Figure", texts: Iterable[str]) -> float:
     return max(widths, default=0.0) / figure.dpi
 
 
+_MOST_NAMED = 64  # layers side by side; of more every second or third
 WIDTH = 15.0  # inches of a deep figure: 1,950 pixels at 130 dots
 _LEAST, _SIDE = 8.0, 2.5  # inches: least width of a figure, and its width without the layers
 _NAMES = 1.2  # inches for names below a panel; longer names enlarge the figure
@@ -230,7 +231,7 @@ def layer_panels(
     ratios: Sequence[float],
     height: float,
     legend_lines: int = 2,
-    least_down: int = MOST_ACROSS + 1,
+    least_down: float = MOST_ACROSS + 1,
 ) -> tuple["Figure", list[Panel]]:
     """Return a figure with one panel for each of `ratios`, with layer names.
 
@@ -239,12 +240,13 @@ def layer_panels(
         ratios: heights of the panels, or widths if layers go downwards.
         height: inches of the figure if layers go from left to right.
         legend_lines: number of two-column lines of the longest legend if layers go downwards.
-        least_down: number of layers from which they go downwards.
+        least_down: number of layers from which they go downwards; if more go from left to right, some are named.
     """
     longest = max(map(len, names), default=0)
     if longest >= least_down:
         return _downwards(title, names, ratios, legend_lines)
-    figure = new_figure(max(_LEAST, ROW * longest + _SIDE), height, title)
+    stride = -(-longest // _MOST_NAMED) or 1
+    figure = new_figure(max(_LEAST, ROW * min(longest, _MOST_NAMED) + _SIDE), height, title)
     figure.set_figheight(
         height + sum(max(room_for(figure, panel_names) - _NAMES, 0.0) for panel_names in names)
     )
@@ -252,7 +254,7 @@ def layer_panels(
     for axes, panel_names in zip(rows[:, 0], _each(names, len(ratios)), strict=True):
         texts = [shortened(name.text) for name in panel_names or ()]
         if panel_names is not None:
-            axes.set_xticks(range(len(texts)), texts, rotation=90, fontsize=POINTS)
+            axes.set_xticks(range(0, len(texts), stride), texts[::stride], rotation=90, fontsize=POINTS)
         axes.set_xlim(-0.7, max(longest if panel_names is None else len(texts), 1) - 0.3)
     return figure, [Panel(axes, is_down=False) for axes in rows[:, 0]]
 

@@ -108,10 +108,8 @@ SCAN_COLUMNS: tuple[Column, ...] = (
     Column(
         "problem",
         "problem",
-        lambda r: (
-            "; ".join(r.errors) if r.errors else None if r.is_understood else "a format that is not read"
-        ),
-        lambda r: some(r.errors, 1) if r.errors else "" if r.is_understood else "a format that is not read",
+        lambda r: "; ".join(r.errors) or None,
+        lambda r: some(r.errors, 1) if r.errors else "",
         is_number=False,
         rank=2,
     ),
@@ -127,7 +125,7 @@ def scan_sheet(record: ScanRecord) -> Sheet:
         columns=SCAN_COLUMNS,
         rows=record.files,
         facts=(("files", f"{len(record.files)}: {counts}"),),
-        is_dim=lambda file: not file.pickles and not file.errors and file.is_understood,
+        is_dim=lambda file: not file.pickles and not file.errors,
         is_bad=lambda file: file.fails(CALL),
     )
 
@@ -157,11 +155,7 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         return Problem(rule.code, rule.name, rule.severity, where, message, rule.hint, path)
 
     n_failed = sum(file.fails(fail_on) for file in files)
-    unread = [
-        f"{file.file}: {'; '.join(file.errors) or 'a format that is not read'}"
-        for file in files
-        if (file.errors or not file.is_understood)
-    ]
+    unread = [f"{file.file}: {'; '.join(file.errors)}" for file in files if file.errors]
     n, n_unread = counted(len(files), "file"), len(unread)
     clean = f"nothing found in {len(files) - n_unread} of {n}"
     outcome = f"{n_failed} of {n} failed" if n_failed else clean
@@ -170,7 +164,7 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         subject=source,
         rules=tuple(rules),
         problems=tuple(problem(file, suspect) for file in files for suspect in file.suspects),
-        outcome=outcome + (f"; {n_unread} could not be read to the end" if unread else ""),
+        outcome=outcome + (f"; {n_unread} not judged" if unread else ""),
         not_judged=tuple(unread),
         not_judged_title=f"not judged: {n_unread} of {n}",
     )

@@ -18,10 +18,10 @@ from modelscope_cli.report.layer_axis import (
     write_names,
 )
 from modelscope_cli.report.numbers import shortened
-from modelscope_cli.report.page.charts import Line
 from modelscope_cli.report.training_panels import (
     NUMBERS,
     HeatMap,
+    Line,
     Trained,
     TrainingCurves,
     all_steps,
@@ -196,9 +196,9 @@ def _draw_map(axes: Any, one: HeatMap, names: Sequence[Name], width: float) -> l
     return crosses
 
 
-# Inches: the margins, the panels of means, deviations and losses, the gaps between them, a level of codes.
+# Inches: the margins, the panels of means, deviations, losses and accuracies, the gaps between, a level of codes.
 _LEFT, _TOP, _LEVEL, _BOTTOM, _NARROW, _GAP, _UNDER_LOSS = 0.85, 0.5, 0.15, 0.6, 7.6, 0.12, 0.4
-_PANEL, _LOSS, _LINE, _RATES = 2.9, 1.7, 0.17, 0.75
+_PANEL, _LOSS, _ACCURACY, _LINE, _RATES = 2.9, 1.7, 1.1, 0.17, 0.75
 _NAME, _DEPTH_KEY = 0.2, 0.14  # from a name to the next; the legend of layers
 _COLUMNS_OF_LEGEND = 4
 
@@ -226,13 +226,11 @@ def _draw_lines(training: Trained, curves: TrainingCurves, title: str, more: flo
     bottom = _BOTTOM + _LINE * -(-n_lines // _COLUMNS_OF_LEGEND)
     around = _LEFT + 1.1 + max((len(shortened(one)) for one in labels), default=0) * POINTS * 0.62 / 72
     wide = WIDE - around if more else _NARROW
-    heights = (_PANEL, _PANEL, _LOSS)
-    figure = new_figure(
-        around + wide, head + sum(heights) + 2 * _GAP + bottom + more, title, is_laid_out=False
-    )
-    tops = (head, head + _PANEL + _GAP, head + 2 * (_PANEL + _GAP))
+    heights = [_PANEL, _PANEL, *([_ACCURACY] if curves.accuracy else []), _LOSS]
+    tops = [head + sum(heights[:n]) + n * _GAP for n in range(len(heights))]
+    figure = new_figure(around + wide, tops[-1] + _LOSS + bottom + more, title, is_laid_out=False)
     panels = [axes_at(figure, _LEFT, top, wide, high) for top, high in zip(tops, heights, strict=True)]
-    mean, std, loss = panels
+    mean, std, *accuracy, loss = panels
     for number, row in enumerate(training.layers):
         look: dict[str, Any] = {"color": _colours()(number / max(len(labels) - 1, 1)), "lw": 1.1}
         plot_series(mean, row.series.step, row.series.mean, **look)
@@ -242,6 +240,9 @@ def _draw_lines(training: Trained, curves: TrainingCurves, title: str, more: flo
     std.set_yscale("log", subs=(2, 5))
     for axes, key in ((mean, "mean"), (std, "std")):
         axes.set_ylabel(NUMBERS[key])
+        axes.tick_params(labelbottom=False)
+    for axes in accuracy:
+        _draw_accuracy(axes, curves.accuracy)
         axes.tick_params(labelbottom=False)
     _limit_steps(panels, training, curves)
     for axes in panels:
@@ -260,13 +261,18 @@ def _draw_lines(training: Trained, curves: TrainingCurves, title: str, more: flo
 def _draw_heats(training: Trained, curves: TrainingCurves, title: str, more: float) -> Any:
     maps = [heat_map(training.layers, key) for key in ("mean", "std")]
     top = _HEAD + _LEVEL * (n_levels(training.findings) + 1)
-    below = top + _LOSS + _UNDER_LOSS
+    under_loss = _UNDER_LOSS + (_ACCURACY + _UNDER_LOSS if curves.accuracy else 0)
+    below = top + _LOSS + under_loss
     figure = new_figure(WIDE, below + _height(maps) + more, title, is_laid_out=False)
     panels = _add_maps(figure, below, training, maps, "not recorded, not finite, or no deviation")
     box = panels[0].get_position()
     loss = axes_at(figure, box.x0 * WIDE, top, box.width * WIDE, _LOSS)
-    _limit_steps([loss, *panels], training, curves)
-    mark = mark_steps([loss, *panels], training.findings, box.width * WIDE)
+    over = [loss]
+    if curves.accuracy:
+        over.append(axes_at(figure, box.x0 * WIDE, top + _LOSS + _UNDER_LOSS, box.width * WIDE, _ACCURACY))
+        _draw_accuracy(over[1], curves.accuracy)
+    _limit_steps([*over, *panels], training, curves)
+    mark = mark_steps([*over, *panels], training.findings, box.width * WIDE)
     _draw_loss(loss, curves, mark, is_beside=True)
     return figure
 
@@ -302,6 +308,16 @@ def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool 
     lines += [*_draw_rates(axes, curves.rates), *([mark] if mark else [])]
     corner, n_columns = ((1.14, 1.0), 1) if is_beside else ((0.0, -0.24), _COLUMNS_OF_LEGEND)
     axes.legend(handles=lines, bbox_to_anchor=corner, ncols=n_columns, **_BELOW)
+
+
+def _draw_accuracy(axes: Any, accuracy: Sequence[Line]) -> None:
+    """Draw the accuracies, 0 to 1, in training and validation."""
+    for line in accuracy:
+        look: dict[str, Any] = {"ms": 3, "color": (LINE, ACCENT, AMBER)[line.tone % 3], "label": line.name}
+        axes.plot(line.step, floats(line.value), "o-", lw=1.0, **look)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_ylabel("accuracy")
+    axes.legend(loc="best", frameon=False, fontsize=8)
 
 
 def _draw_rates(axes: Any, rates: Sequence[Line]) -> list[Any]:

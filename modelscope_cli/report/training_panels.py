@@ -1,4 +1,4 @@
-"""The panels of a training, which the figures and pages of `train` and `watch` draw: curves and maps over steps."""
+"""The panels of a training, which the figures of `train` and `watch` draw: curves and maps over steps."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,8 +17,8 @@ from modelscope_cli.records.watch import (
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import SHARES
-from modelscope_cli.report.page.charts import Line
 
+_LARGEST = 1e300
 Row = WatchedLayer | WatchedParameter
 Trained = WatchRecord | Training
 NUMBERS = {
@@ -34,6 +34,16 @@ NUMBERS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A series over steps. `tone`: the index of its look, from 0."""
+
+    name: str
+    step: Sequence[int]
+    value: Sequence[float | None]
+    tone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingCurves:
     """The series of a training as a whole; of the learning rates those that differ within an optimizer."""
 
@@ -44,7 +54,7 @@ class TrainingCurves:
 
 
 def curves_of(training: Trained) -> TrainingCurves:
-    """Return the curves of a training; both figures and pages draw them."""
+    """Return the curves of a training."""
     losses, accuracy = _held_out(training) if isinstance(training, Training) else _criteria(training)
     of_first = {one.optimizer: one.value for one in reversed(training.lr)}
     rates = [one for one in training.lr if one.group == 0 or one.value != of_first[one.optimizer]]
@@ -88,8 +98,11 @@ def _lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:
 
 
 def floats(values: Sequence[float | None]) -> list[float]:
-    """Return a series for matplotlib, with NaN for missing numbers."""
-    return [math.nan if value is None else value for value in values]
+    """Return a series for matplotlib: NaN for missing numbers, and no number so large that an axis overflows."""
+    return [
+        max(min(value, _LARGEST), -_LARGEST) if value is not None and math.isfinite(value) else math.nan
+        for value in values
+    ]
 
 
 def all_steps(rows: Sequence[Row]) -> list[int]:

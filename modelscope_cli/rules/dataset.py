@@ -1,10 +1,10 @@
 """MS8xx: the images of a data set, whatever model they are for."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median_low
 from typing import Any
 
-from modelscope_cli.records.check import ALIKE, ERROR, WARNING, CopyGroup, DatasetEvidence
+from modelscope_cli.records.check import ERROR, WARNING, CopyGroup, DatasetEvidence
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.rules.rule import Sighting, rule
@@ -26,7 +26,7 @@ def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
 
 
 _NEEDS = frozenset({"dataset"})
-_PLAIN, _NOTHING_READ = 0.02, "no image could be read"
+_NOTHING_READ = "no image could be read"
 _NO_CLASSES = "the images are not in one folder per class"
 
 
@@ -66,23 +66,7 @@ def _copies(groups: Iterable[CopyGroup], threshold: float) -> Iterator[Sighting]
 
 def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
     """Return the sighting of a group of copies, at its first image."""
-    likeness = (
-        f"{group.how} as" if group.how != ALIKE else f"{100 * group.alike:.0f} % of the edges in common with"
-    )
-    return Sighting(group.images[0], value, f"{where}{likeness} {some(group.images[1:])}")
-
-
-@rule("MS803", "near-duplicates", WARNING, 0.5, most=1, needs=_NEEDS, excuse=_nothing_read)
-def _alike(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """Images are the same except for compression, size, brightness or a narrow crop.
-
-    Measure: share of the edges that two images have in common, of those that either has
-    Source: own measurement, on drawn and photographed images: one of 45,000 pairs of distinct images is above it
-    Hint: the JSON document (-f json) lists all groups; --set MS803=0.7 is stricter
-    Why: they count twice like identical images, and a random split puts them into both sets
-    """
-    groups = sorted(_data(evidence).report.alike, key=lambda group: -group.alike)
-    return _told([_of(group, group.alike) for group in groups])
+    return Sighting(group.images[0], value, f"{where}{group.how} as {some(group.images[1:])}")
 
 
 def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
@@ -128,30 +112,17 @@ def _ratios(values: Sequence[float]) -> list[float]:
     return [max(value / usual, usual / value) for value in values]
 
 
-def _beyond(
-    data: DatasetEvidence,
-    values: Sequence[float],
-    threshold: float,
-    words: Callable[[int], str],
-    sign: int = 1,
-) -> Iterator[Sighting]:
-    """Yield the values above a threshold (`sign` 1) or below it (-1), the farthest first."""
-    beyond = [n for n, value in enumerate(values) if sign * value > sign * threshold]
-    beyond.sort(key=lambda n: -sign * values[n])
-    return _told([Sighting(data.names[n], values[n], words(n)) for n in beyond])
-
-
 def _odd(data: DatasetEvidence, values: Sequence[float], threshold: float, usual: str) -> Iterator[Sighting]:
-    return _beyond(
-        data,
-        values,
-        threshold,
-        lambda n: f"{data.width[n]} x {data.height[n]}: {values[n]:.1f} times {usual}",
+    """Yield the images whose ratio to the median is above the threshold, the farthest first."""
+    beyond = sorted((n for n, value in enumerate(values) if value > threshold), key=lambda n: -values[n])
+    return _told(
+        [
+            Sighting(
+                data.names[n], values[n], f"{data.width[n]} x {data.height[n]}: {values[n]:.1f} times {usual}"
+            )
+            for n in beyond
+        ]
     )
-
-
-def _low(data: DatasetEvidence, values: Sequence[float], threshold: float, words: str) -> Iterator[Sighting]:
-    return _beyond(data, values, threshold, lambda n: f"{words} {values[n]:.3g}", -1)
 
 
 @rule("MS802", "identical-images", WARNING, 0, needs=_NEEDS, excuse=_nothing_read)
@@ -159,7 +130,7 @@ def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """An image occurs several times, byte by byte or pixel by pixel.
 
     Measure: copies of one image beyond the first
-    Source: SHA-256 of the files; for images that look alike, of the decoded pixels
+    Source: SHA-256 of the files and of the decoded pixels
     Hint: keep one of each group, unless the repetition is intended
     Why: they count twice in training and in every metric, and one of them may have another label
     """
@@ -171,7 +142,7 @@ def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Images of one data set are in the other.
 
     Measure: copies of one image beyond the first
-    Source: those of MS802 and MS803
+    Source: as MS802
     Hint: remove them from one of the two; accuracy on them only measures memorisation
     Why: accuracy on training images does not measure accuracy on new images
     """
@@ -204,45 +175,3 @@ def _odd_aspects(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     data = _data(evidence)
     aspects = [w / h for w, h in zip(data.width, data.height, strict=True)]
     return _odd(data, _ratios(aspects), threshold, "wider or taller than the median image")
-
-
-@rule("MS808", "dark-images", WARNING, 0.2, most=1, needs=_NEEDS, excuse=_nothing_read)
-def _dark(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image is dark everywhere.
-
-    Measure: brightness that 99 % of the pixels do not exceed, 1 being white
-    Source: own measurement, on drawn and photographed images
-    Hint: look at them; the exposure or a lost gamma may be the cause
-    Why: the model sees hardly more than noise, and memorises its label
-    """
-    return _low(_data(evidence), _data(evidence).light, threshold, "the brightest parts reach")
-
-
-@rule("MS809", "flat-images", WARNING, _PLAIN, most=1, needs=_NEEDS, excuse=_nothing_read)
-def _flat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The brightness of an image hardly varies: one colour, or several that are equally bright.
-
-    Measure: standard deviation of the brightness, 1 being white
-    Source: own reasoning: compression leaves five of 256 levels in an empty image
-    Hint: look at them; a placeholder or a failed download looks like this
-    Why: it shows nothing, so the model can only memorise its label
-    """
-    return _low(_data(evidence), _data(evidence).contrast, threshold, "its brightness varies by")
-
-
-@rule("MS810", "blurred-images", WARNING, 0.06, needs=_NEEDS, excuse=_nothing_read)
-def _blurred(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image has no sharp edge at 128 pixels.
-
-    Measure: standard deviation of the Laplacian over that of the brightness, at a short side of 128 pixels
-    Source: own measurement, on drawn and photographed images: 0.15 or more for sharp images, 0.03 to 0.06
-        after a blur of 1/28 of their side
-    Hint: look at them; a finer blur is invisible at this size, and to most models
-    Why: the model sees shapes without texture or edges; if one class is blurred more, the model learns the
-        blur
-    """
-    data = _data(evidence)
-    # Without contrast nothing could be sharp.
-    pairs = zip(data.contrast, data.sharpness, strict=True)
-    sharpness = [1.0 if contrast < _PLAIN else sharp for contrast, sharp in pairs]
-    return _low(data, sharpness, threshold, "its edges are soft: Laplacian over contrast")

@@ -32,7 +32,6 @@ LACKS: Mapping[str, frozenset[str]] = {
     "predict": frozenset(["input_shape"]),
     "attack": frozenset(["input_shape", "input", "batch", "workers", "output_kind"]),
     "train": frozenset(["num_classes"]),
-    "verify": frozenset(["model"]),
     "watch": frozenset(["what", "optimizer"]),
 }
 # Output options that a command does not have, because its table is short or it shows no result.

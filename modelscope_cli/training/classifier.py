@@ -6,7 +6,8 @@ from typing import cast
 
 from torch import nn
 
-from modelscope_cli.analysis.subject import header, load, refuse_onnx
+from modelscope_cli.analysis.subject import header, load
+from modelscope_cli.analysis.supported import check_classifier, check_onnx
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
@@ -60,13 +61,10 @@ def open_classifier(
         weights: refused for a module, as some of `keywords` are.
     """
     if isinstance(model, ModelRequest) and is_onnx(model.model):
-        refuse_onnx("train", model.model)
+        check_onnx("train", model.model)
     model_keywords = {**keywords, **({} if weights == "none" else {"weights": weights})}
     loaded = load(_with_classes(model, source.n_classes), cast("Keywords", model_keywords), progress)
-    if loaded.family not in ("classification", "custom"):
-        kind = loaded.family.replace("_", " ")
-        message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
-        raise CannotRunError(message, "modelscope models resnet")
+    check_classifier(loaded)
     if not isinstance(model, ModelRequest) or is_import(model.model):
         loaded = replace(loaded, module=_copied(loaded.module))
     with source.as_found():

@@ -191,7 +191,7 @@ def test_objects_of_python(file, tmp_path):
 
 @pytest.mark.parametrize(("b", "keywords", "words"), [
     ("nowhere.onnx", {}, "no ONNX file"),
-    ("net.onnx", {"b_dtype": "bfloat16"}, "run as it is"),
+    ("net.onnx", {"b_dtype": "bfloat16"}, "taken as it is"),
     ("net.onnx", {"b_mode": "train"}, "run as a whole"),
     ("net.onnx", {"rank_layers": True}, "lower precision"),
     ("cut.onnx", {}, "damaged or cut short"),

@@ -159,14 +159,6 @@ def test_inception_and_googlenet_add_their_auxiliary_heads():
     assert loss.value.item() == close((best + 0.6 * F.cross_entropy(aux, BEST)).item())
 
 
-def test_optical_flow_weighs_later_estimates_more():
-    flows = [scores(1, 2, 4, 4) * k for k in (1, 2, 3)]
-    loss = judge(flows, family="optical_flow")
-    expected = 0.64 * flows[0].abs().mean() + 0.8 * flows[1].abs().mean() + flows[2].abs().mean()
-    assert loss.value.item() == close(expected.item())
-    assert loss.target == "no motion"
-
-
 def test_the_models_own_losses_are_added():
     parts = {"box": scores().square(), "label": scores().exp()}
     loss = judge(parts)

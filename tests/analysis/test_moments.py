@@ -1,6 +1,5 @@
 """Merging moments gives those of all the values together, whatever the order."""
 
-import json
 import math
 from functools import reduce
 from itertools import permutations
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerance import close
 
-from modelscope_cli.analysis.blocks.folder import from_plain, to_text
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 
@@ -131,12 +129,3 @@ def test_any_tree_of_merges_gives_the_figures(
     assert pool[0].mean == pytest.approx(exact.mean(), rel=1e-12, abs=1e-6 * exact.std())
     # Within a part deviations are added up in the precision of the values.
     assert pool[0].std == pytest.approx(exact.std(), rel=1e-5)
-
-
-@given(PARTS)
-@settings(max_examples=30, deadline=None)
-def test_as_text_and_back_they_are_the_same_to_the_bit(parts: list[list[float]]) -> None:
-    wanted = Wanted(threshold=0.5, channel_zeros=True, quantiles=("p50",))
-    for part in parts:
-        found = reduce_tensor(torch.tensor(part, dtype=torch.float32).reshape(-1, 1), 1, wanted)()
-        assert from_plain(Moments, json.loads(to_text(found))) == found

@@ -191,7 +191,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
     assert record.truth.accuracy == Share.of(sum(right), 12)
     for given in (shapes / "truth.csv", tmp_path / "truth.json", shapes / "truth.tsv", named, classes):
         assert ms.predict(model, shapes, truth=given, size=64, batch=5).truth == record.truth
-    assert {path.name for path in out.iterdir()} == {*record.files, "SHA256SUMS", "blocks", "run.json"}
+    assert {path.name for path in out.iterdir()} == {*record.files, "blocks", "run.json"}
     assert ("worst.png" in record.files) == (sum(right) < 12)
     assert record.predictions == ()
     assert record["accuracy"].value == record.truth.accuracy.value
@@ -271,14 +271,13 @@ class Other(nn.Module):
         self.kind = kind
 
     def forward(self, x: Tensor) -> Any:
-        rows = x.flatten(1)
         boxes = [
             {"boxes": torch.rand(2, 4), "scores": torch.rand(2), "labels": torch.ones(2).long()} for _ in x
         ]
-        return {"boxes": boxes, "vectors": x, "heads": {"colour": rows, "shape": rows + 1}}[self.kind]
+        return {"boxes": boxes, "vectors": x}[self.kind]
 
 
-@pytest.mark.parametrize("kind", ["boxes", "vectors", "heads"])
+@pytest.mark.parametrize("kind", ["boxes", "vectors"])
 def test_other_outputs_are_refused_in_a_sentence(logits: Tensor, kind: str) -> None:
     with pytest.raises(CannotRunError, match="the model outputs") as caught:
         ms.predict(Other(kind), logits[:2], truth=[0, 1])
@@ -367,51 +366,3 @@ def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
     (folder / "masks/1.png").unlink()
     with pytest.raises(CannotRunError, match="does not exist"):
         judged_masks(folder)
-
-
-class Deep(nn.Module):
-    """A depth of 1 plus the brightness, one channel."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return 1 + x.mean(1, keepdim=True)
-
-
-def test_depth_maps_are_judged_as_their_definitions_say(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows, expected = [], []
-    for n, suffix in enumerate(("npy", "png", "tiff")):
-        pixels = rng.integers(0, 255, (24, 24, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{n}.png")
-        truth = rng.uniform(0.5, 3, (24, 24)).astype(np.float32)
-        if suffix == "png":
-            truth = truth.round().astype(np.uint16)
-        truth[0, :4] = 0  # unknown
-        if suffix == "npy":
-            np.save(tmp_path / "d0.npy", truth)
-        else:
-            Image.fromarray(truth).save(tmp_path / f"d{n}.{suffix}")
-        rows.append(f"{n}.png,d{n}.{suffix}")
-        known = truth > 0
-        predicted, wanted = (1 + pixels.mean(2) / 255)[known], truth[known].astype(float)
-        ratio = np.maximum(predicted / wanted, wanted / predicted)
-        gap = predicted - wanted
-        expected.append((np.mean(np.abs(gap) / wanted), np.sqrt(np.mean(gap**2)), np.mean(ratio < 1.25)))
-    (tmp_path / "truth.csv").write_text("\n".join(rows))
-    files = [tmp_path / f"{n}.png" for n in range(3)]
-    record = ms.predict(Deep(), files, truth=tmp_path / "truth.csv", size=24, mean=0, std=1, batch=2)
-    report = record.truth
-    assert report is not None
-    assert (record.output, report.kind, report.images) == ("depth", "depth", 3)
-    found = (report.abs_rel, report.rmse, report.delta1)
-    assert found == tuple(close(value) for value in np.mean(expected, 0).tolist())
-    assert [measure.key for measure in report.measures()] == ["abs_rel", "rmse", "delta1"]
-    assert "root mean square error" in str(record)
-
-
-def test_a_truth_without_a_depth_is_refused(tmp_path: Path) -> None:
-    Image.new("RGB", (24, 24)).save(tmp_path / "a.png")
-    Image.new("L", (24, 24)).save(tmp_path / "d.png")
-    with pytest.raises(CannotRunError, match="has no depth above 0"):
-        ms.predict(
-            Deep(), tmp_path / "a.png", truth={str(tmp_path / "a.png"): str(tmp_path / "d.png")}, size=24
-        )

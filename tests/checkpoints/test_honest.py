@@ -339,7 +339,7 @@ def test_text_and_other_formats_are_not_pickles(tmp_path):
         SAMPLES / "sick.safetensors",
     ):
         safety = scan_file(path)
-        assert (safety.rank, safety.pickles, safety.is_understood) == (KNOWN, (), True)
+        assert (safety.rank, safety.pickles, safety.errors) == (KNOWN, (), ())
 
 
 def test_the_list_of_names_is_torchs_own():

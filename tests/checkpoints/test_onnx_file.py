@@ -1,5 +1,6 @@
 """ONNX files as data: what they hold, told by the `onnx` package, and files that somebody made up."""
 
+import builtins
 import io
 import os
 from collections.abc import Callable
@@ -9,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from modelscope_cli.checkpoints.onnx_file import read_onnx
-from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.reading import read_contents, read_onnx
 from modelscope_cli.checkpoints.tensors import read_values
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, UsageError
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -157,6 +157,7 @@ def test_nothing_outside_the_folder_is_read(
         return real(file, *rest, **more)
 
     monkeypatch.setattr(io, "open", watched)
+    monkeypatch.setattr(builtins, "open", watched)
     message = refused(path)
     assert "out of its folder" in message or "outside its folder" in message
     assert opened == ["a.onnx", "a.onnx"]
@@ -228,13 +229,13 @@ MADE_UP: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: model_of(identity(), initialisers=[TensorProto(data_type=99, dims=[1])]).SerializeToString(),
         "the type 99",
     ),
-    "graphs in graphs": (lambda: nested(60), "nested in one another"),
+    "graphs in graphs": (lambda: nested(60), "damaged or cut short"),
     "functions that call one another": (recursive, "calls itself"),
     "no graph": (lambda: b"\x08\x09\x12\x04test", "no graph"),
     "text": (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git-lfs pointer"),
     "a web page": (lambda: b"<!doctype html><html></html>", "a web page"),
-    "a field without end": (lambda: b"\x08\x09\x12" + b"\xff" * 20, "a number that does not end"),
-    "a length that is not there": (lambda: b"\x08\x09\x3a\xff\xff\xff\xff\x0f", "bytes announced where"),
+    "a field without end": (lambda: b"\x08\x09\x12" + b"\xff" * 20, "damaged or cut short"),
+    "a length that is not there": (lambda: b"\x08\x09\x3a\xff\xff\xff\xff\x0f", "damaged or cut short"),
 }
 
 
@@ -275,6 +276,21 @@ def test_a_file_cut_anywhere_and_changed_anywhere_is_read_or_refused(tmp_path: P
         path.write_bytes(changed)
         with suppress(CannotRunError):
             read_onnx(path)
+
+
+def test_more_than_the_format_allows_is_not_read(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.onnx")
+    with path.open("r+b") as file:
+        file.truncate(3 << 30)
+    assert "2 GiB" in refused(path)
+
+
+def test_without_onnx_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "a.onnx")
+    monkeypatch.setattr("modelscope_cli.checkpoints.reading.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="needs onnx, which is not installed") as caught:
+        read_contents(path)
+    assert caught.value.hint == "pip install 'modelscope-cli[onnx]'"
 
 
 def test_gigabytes_of_external_data_are_not_opened(tmp_path: Path) -> None:

@@ -1,22 +1,16 @@
-"""What the safetensors library opens is read, and what it refuses is refused."""
+"""Headers of safetensors files: where values are, dtypes that torch does not have, and hostile files."""
 
 import json
-import random
 import resource
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
-
-ENTRY = '{"dtype":"U8","shape":[3],"data_offsets":[0,3]}'
-N_GENERATED = 400
 
 
 def put(path: Path, header: str | bytes, n_data: int) -> None:
@@ -24,97 +18,34 @@ def put(path: Path, header: str | bytes, n_data: int) -> None:
     path.write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(n_data))
 
 
-def library(path: Path) -> Any:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_slice(name).get_dtype() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError:
-        return None
-
-
-def ours(path: Path) -> Any:
-    try:
-        contents = read_contents(path)
-    except CannotRunError:
-        return None
-    return {tensor.name for tensor in contents.tensors}, contents.metadata
-
-
-def assert_alike(path: Path) -> None:
-    expected, found = library(path), ours(path)
-    if expected is None:
-        assert found is None
-    else:
-        assert found == (set(expected[0]), expected[1])
+def test_values_are_where_the_library_reads_them(tmp_path: Path) -> None:
+    tensors = {
+        "b": torch.arange(6.0).reshape(2, 3),
+        "a": torch.arange(3, dtype=torch.int8),
+        "c": torch.ones(5, dtype=torch.bfloat16),
+        "empty": torch.zeros(0, 4),
+        "scalar": torch.tensor(2.5, dtype=torch.float64),
+    }
+    save_file(tensors, tmp_path / "a.safetensors", {"epoch": "3"})
+    contents = read_contents(tmp_path / "a.safetensors")
+    assert contents.metadata == {"epoch": "3"}
+    assert {entry.name: entry.dtype for entry in contents.tensors} == {
+        name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()
+    }
+    assert all(torch.equal(read_values(entry), tensors[entry.name]) for entry in contents.tensors)
 
 
 @pytest.mark.parametrize("header", [
-    "{%s}",
-    ' {"x":%s} \n',
-    '\t{ "x" : %s\n}',
-    '{"x":%s}\0',
-    '{"x":%s,}',
-    '{"x":%s}{',
-    '{"":%s}',
-    '{"a\\"b\\\\c":%s}',
-    '{"\\u0041\\ud83d\\ude00":%s}',
-    '{"\\ud800":%s}',
-    '{"x\\udc00y":%s}',
-    '{"x\n":%s}',
-    '{"x":%s,"y":null}',
-    '{"x":%s,"y":1}',
-    "[%s]",
-    '{"x":[%s]}',
-    '{"__metadata__":null,"x":%s}',
-    '{"__metadata__":{},"x":%s}',
-    '{"__metadata__":{"{}":"}\\"{"},"x":%s}',
-    '{"__metadata__":{"a":"\\ud800"},"x":%s}',
-    '{"__metadata__":{"a":null},"x":%s}',
-    '{"__metadata__":{"a":{"b":"c"}},"x":%s}',
-    '{"__metadata__":{"a":"b",},"x":%s}',
-    '{"__metadata__":[],"x":%s}',
-    '{"x":%s,"__metadata__":{"a":"b"}}',
+    '{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,3]}}',
+    '{"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"y":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}',
+    '{"x":{"dtype":"U8","shape":[1048576,1048576,1048576,1048576],"data_offsets":[0,3]}}',
+    '{"x":',
+    "[]",
 ])  # fmt: skip
-def test_the_grammar(tmp_path: Path, header: str) -> None:
-    put(tmp_path / "a.safetensors", header.replace("%s", ENTRY), 3)
-    assert_alike(tmp_path / "a.safetensors")
-
-
-@pytest.mark.parametrize("entry", ['{"x":%s,"x":%s}', '{"__metadata__":{"a":"1","a":"2"},"x":%s}'])
-def test_a_name_that_is_there_twice(tmp_path: Path, entry: str) -> None:
-    put(tmp_path / "a.safetensors", entry.replace("%s", ENTRY), 3)
-    assert ours(tmp_path / "a.safetensors") is None  # of which the library takes the last
-
-
-def test_generated_entries(tmp_path: Path) -> None:
-    chance = random.Random(0)
-    dtypes = [
-        "F64", "F32", "F16", "BF16", "BOOL", "I64", "I8", "U8", "U16", "C64", "F8_E4M3", "F8_E8M0", "F4",
-    ]  # fmt: skip
-    dtypes += ["F6_E2M3", "F6_E3M2", "F8_E5M2FNUZ", "F99", "f32", None, 3]
-    n_read = 0
-    for _ in range(N_GENERATED):
-        dtype = chance.choice(dtypes)
-        shape = [
-            chance.choice((0, 1, 2, 3, 4, 8, 3.0, -1, True))
-            if chance.random() < 0.1
-            else chance.choice((1, 2, 4))
-            for _ in range(chance.randrange(4))
-        ]
-        bits = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F64": 64, "I64": 64, "C64": 64, "F32": 32}.get(
-            str(dtype), 16 if str(dtype) in ("F16", "BF16", "U16") else 8
-        )
-        count = 1
-        for size in shape:
-            count *= int(size)
-        n = max(0, count * bits // 8) + (chance.random() < 0.1)
-        value: dict[str, Any] = {"dtype": dtype, "shape": shape, "data_offsets": [0, n]}
-        odd = {"more": 1, "shape": None, "data_offsets": [0], "dtype": "U8"}
-        value |= {name: odd[name] for name in odd if chance.random() < 0.03}
-        put(tmp_path / "a.safetensors", json.dumps({"x": value}), n)
-        assert_alike(tmp_path / "a.safetensors")
-        n_read += ours(tmp_path / "a.safetensors") is not None
-    assert N_GENERATED / 4 < n_read < N_GENERATED
+def test_what_the_library_refuses_is_refused_in_a_sentence(tmp_path: Path, header: str) -> None:
+    put(tmp_path / "a.safetensors", header, 3)
+    with pytest.raises(CannotRunError, match="safetensors"):
+        read_contents(tmp_path / "a.safetensors")
 
 
 def test_four_bits(tmp_path: Path) -> None:
@@ -175,7 +106,8 @@ def test_a_hostile_header_takes_little_memory(tmp_path: Path) -> None:
     for header in hostile:
         put(tmp_path / "a.safetensors", header, 0)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert ours(tmp_path / "a.safetensors") is None
+        with pytest.raises(CannotRunError):
+            read_contents(tmp_path / "a.safetensors")
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # kilobytes
 
 

@@ -42,7 +42,7 @@ SICK, HEALTHY, STAR = (
 _SMALL = "-m {TINY} -w none --size 16"
 _SMALL_SET = "-m {TINY} --pictures 20 --size 8 --steps 3 --batch 4"
 USUAL = {
-    **{"demo": "", "help": "", "schema": "stats", "verify": "results", "report": "results"},
+    **{"demo": "", "help": "", "schema": "stats", "report": "results"},
     "watch": "script.py",
     "summary": "{TINY}",
     **dict.fromkeys(("stats", "featuremaps", "grads", "predict", "ablate"), "{STAR} " + _SMALL),

@@ -113,14 +113,15 @@ def test_a_check_of_images_keeps_what_it_has_read(tmp_path, monkeypatch):
         for n in range(4):
             noise = numpy.random.default_rng(n + 9 * (kind == "dog")).integers(0, 255, (32, 32, 3), "uint8")
             Image.fromarray(noise).save(tmp_path / "photos" / kind / f"{n}.png")
-    add = check_images.ImageTable.add
+    looks = check_images._looks
 
-    def press(table, look):
-        add(table, look)
-        if len(table) == 3:
-            signal.raise_signal(signal.SIGINT)
+    def press(files):
+        for n, look in enumerate(looks(files)):
+            if n == 2:
+                signal.raise_signal(signal.SIGINT)
+            yield look
 
-    monkeypatch.setattr(check_images.ImageTable, "add", press)
+    monkeypatch.setattr(check_images, "_looks", press)
     record = ms.check_images(tmp_path / "photos", against=tmp_path / "photos")
     assert is_cut_short()
     assert (record.images, record.verdict) == (3, "not judged")

@@ -9,7 +9,7 @@ from modelscope_cli.shell.overview import COMMANDS
 NEEDED = {
     **{"summary": "{TINY}", "check": "{TINY}", "predict": "{star} {tiny}", "attack": "{star} {tiny}"},
     **{"diff": "{TINY} {TINY}", "weights": "{samples}/sick.safetensors", "watch": "script.py"},
-    **{"verify": "results", "report": "results", "rules": "", "models": ""},
+    **{"report": "results", "rules": "", "models": ""},
 }
 ABSURD = (2**63 - 1, 2**63, -(2**63), "1e308", "-1e308", "1e-320", "nan", "inf", "-inf", "9" * 5000)
 

@@ -65,7 +65,6 @@ def test_zero_and_nothing_more(run):
         "agreement": "1.0",
         "kl_divergence": "0.0",
         "max_logit_change": "0.0",
-        "cosine_similarity": "",
     }
 
 

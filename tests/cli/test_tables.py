@@ -70,7 +70,6 @@ def test_values_that_are_only_sorted_by_are_measured(run):
     "lrfind {TINY}",
     "models resnet",
     "rules",
-    "verify nowhere",
 ])  # fmt: skip
 def test_a_column_that_is_not_there_is_refused(refused, line):
     script = line.startswith("watch")

@@ -132,6 +132,23 @@ def test_a_folder_is_scanned_to_any_depth_and_not_beyond(run, files, tmp_path_fa
     assert (document["rank"], document["passed"], len(document["files"])) == ("unknown", True, 2)
 
 
+def test_a_file_that_is_not_judged_does_not_pass(run, files):
+    (files / "evil.pt").unlink()
+    (files / "called.pt").unlink()
+    (files / "text.pkl").unlink()
+    run("weights . --scan")
+    (files / "model.gguf").write_bytes(b"GGUF" + bytes(90))
+    for fail_on in ("call", "never"):
+        outcome = run(f"weights . --scan --fail-on {fail_on}", expect=4)
+        (row,) = (row for row in outcome.rows if row["file"] == "model.gguf")
+        assert row["rank"] == "unknown"
+        assert "not judged: this tool judges what PyTorch, NumPy and safetensors load" in row["problem"]
+    run("weights . --scan --fail-on unknown", expect=1)
+    told = run("weights . --scan --format github", expect=4).out
+    assert "not judged%3A 1 of 3 files" in told
+    assert "nothing found in 2 of 3 files; 1 not judged" in told
+
+
 def test_an_archive_is_described_as_torch_loads_it(run, cwd):
     import zipfile
 

@@ -22,7 +22,7 @@ LINES = {
     "summary_tiny_columns": "summary demo/tiny_resnet.py:TinyResNet --columns name,type,params,macs --sort params --top 5",
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
-    "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
+    "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
     "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
@@ -47,7 +47,6 @@ LINES = {
     "--hook call=own.py:halve@block2.conv1",
     "stats_tiny_blocks": f"stats {TINY} demo/shapes/star --batch 1 --out kept && "
     f"stats {TINY} demo/shapes/star --batch 1 --out kept --resume",
-    "stats_fingerprint": f"stats {TINY} {STAR} --fingerprint a.json -l block1 && diff a.json {TINY} {STAR} -l block1",
     "stats_noise": f"stats {BARE} --input-shape 2,3,32,32 --seed 4 --exclude bn",
     "stats_prepared": f"stats {TINY} {STAR} --size 40,48 --mean 0.5,0.5,0.4 --std 0.2,0.2,0.3 -v -l relu",
     "stats_raw": f"stats {TINY} {STAR} --size 64 --mean 0 --std 1 -l relu -o out.csv --sort mean:asc --top 3 #a",
@@ -56,7 +55,6 @@ LINES = {
     "stats_r18_bfloat16": f"stats {R18} {STAR} --dtype bfloat16 -l layer1 #jt",
     "stats_vit": f"stats {VIT} {HARB}",
     "stats_vit_attention": f"stats {VIT} {HARB} --table attention",
-    "stats_frames": "stats two_inputs.py:Volume -w none --input-shape 2,1,4,8,8 --frames",
     "stats_inputs": f"stats two_inputs.py:TwoInputs -w none --input image={STAR} --input side=1,5 --model-arg width=6 #jt",
     # featuremaps
     "featuremaps_tiny": f"featuremaps {TINY} {STAR} -l conv --max-channels 2 --out maps",
@@ -172,11 +170,10 @@ LINES = {
     "diff_two": f"diff demo/tiny_resnet.py:TinyResNet {STAR} -c demo/tiny_resnet.safetensors --b-checkpoint demo/sick.safetensors",
     "diff_seed": "diff resnet18 -w none --b-weights none --b-seed 1 --input-shape 1,3,64,64 --b-device cpu",
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
-    "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b",
+    "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b --html page.html",
     "diff_rank": f"diff {TINY} {STAR} --b-compile --b-hook zero@bn && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
-    # verify, report
-    "verify": f"stats {TINY} demo/shapes/star --batch 1 --out kept && verify kept --sample 2 --seed 1",
-    "report_two": "watch --out fine short.py && watch --out run short.py sick && report run fine --html page.html",
+    # report
+    "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
     "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report . --force #jt",
     # weights, models
     "weights": "weights demo/tiny_resnet.safetensors",
@@ -238,13 +235,13 @@ IN_PYTHON = {
     *(
         "predict_doctor",
         "prune_tiny",
-        "report_two",
+        "report_folder",
         "rules",
         "stats_tiny",
         "stats_tiny_blocks",
-        "summary_tiny_graph_html",
+        "summary_tiny_graph_text",
     ),
-    *("train_tiny", "verify", "watch_short", "weights", "weights_scan"),
+    *("train_tiny", "watch_short", "weights", "weights_scan"),
 }
 
 # Lines of which the exit code is kept; refusals whose message `tests/cli` or `tests/api` holds are not repeated here.
@@ -303,9 +300,6 @@ WRONG = [
     f"check {BARE} {STAR} --max-params 10 --select MS4",
     f"check {SICK} {STAR}",
     "check demo/shapes --max-params 3",
-    "verify",
-    "verify missing",
-    "verify demo",
     "diff demo/sick.safetensors",
     "diff demo/sick.safetensors demo/sick.safetensors",
     "diff demo/tiny_resnet.safetensors demo/sick.safetensors",

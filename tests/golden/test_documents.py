@@ -144,7 +144,7 @@ def test_what_a_command_prints(command, typed, records, request):
         is_rough, letters = "~" in letters, letters.replace("~", "")
         if "a" in letters:
             done = typed(body)
-            lines += [f"exit {done.code}", *re.sub(r"\d+\.\d+|\d{2,}", "#", done.out).splitlines()]
+            lines += [f"exit {done.code}", *re.sub(r"\d+(?:\.\d+)+|\d{2,}", "#", done.out).splitlines()]
             continue
         is_paged = "p" in letters or not letters
         is_once = not letters and command not in TWICE

@@ -7,7 +7,7 @@ import pytest
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import check_pictures, find_images
-from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage, Member
+from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage
 
 STRANGE = [
     "a b.png",
@@ -25,14 +25,13 @@ def names(*typed):
 
 def test_a_list_gives_back_what_was_put_in():
     given = ListedImage("-", b"bytes")
-    member = ListedImage("s.tar/x.png", member=Member("s.tar", 512, 77))
-    files = [*map(ListedImage, STRANGE), given, member, ListedImage("after.png"), ListedImage("after.png")]
+    files = [*map(ListedImage, STRANGE), given, ListedImage("after.png"), ListedImage("after.png")]
     kept = FileList(iter(files))
     assert list(kept) == files
     assert kept[-1] == kept[len(files) - 1] == files[-1]
     assert kept[2:5] == files[2:5]
     assert kept.has_given
-    assert not FileList([member]).has_given
+    assert not FileList(files[:2]).has_given
     assert len(FileList(())) == 0
     with pytest.raises(IndexError):
         kept[len(files)]
@@ -45,24 +44,12 @@ def test_groups_are_the_slices_of_the_list(n, size):
     assert list(groups) == [files[start : start + size] for start in range(0, n, size)]
 
 
-def test_a_forked_child_sees_the_same_memory():
-    kept = FileList(map(ListedImage, STRANGE))
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if [file.name for file in kept] == STRANGE else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_the_hash_is_of_names_and_sizes_in_their_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, size in (("a.png", 3), ("b.png", 10)):
         (tmp_path / name).write_bytes(b"x" * size)
-    files = [
-        ListedImage("a.png"),
-        ListedImage("b.png"),
-        ListedImage("s.tar/c.png", member=Member("s.tar", 0, 5)),
-    ]
-    expected = hashlib.sha256(b"a.png\x003\nb.png\x0010\ns.tar/c.png\x005\n").hexdigest()
+    files = [ListedImage("a.png"), ListedImage("b.png")]
+    expected = hashlib.sha256(b"a.png\x003\nb.png\x0010\n").hexdigest()
     assert FileList(files).sha256() == expected
     assert FileList(reversed(files)).sha256() != expected
     (tmp_path / "a.png").write_bytes(b"xxxx")

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.forward_signature import suggestion
 from modelscope_cli.inputs.named_noise import natural_named, texts_of_tokens
 
@@ -220,41 +220,6 @@ def test_each_word_of_grounding_dino_belongs_to_its_text() -> None:
         [[9, 1, 2, 0, 0, 0, 0], [0, 1, 2, 9, 3, 0, 0], [0, 0, 1, 0, 0, 9, 0], [0, 0, 0, 0, 1, 0, 9.0]]
     )
     assert texts_of_tokens(model, logits, {"input_ids": ids}).tolist() == [[0, 1, 0, 1]]
-
-
-def test_images_are_cut_into_patches_by_the_processor(photos: list[Path], tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    resizer = transformers.Siglip2ImageProcessor(patch_size=8, max_num_patches=16)
-    model = siglip2().eval()
-    cutter = saved(tmp_path / "siglip", model, transformers.Siglip2Processor(resizer, words_of()))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "siglip")
-    texts, images = ["a cat", "a dog", "red"], [Image.open(file) for file in photos]
-    words = tokenizer(texts, padding="max_length", max_length=64, return_tensors="pt")
-    pixels = cutter(images=images, return_tensors="pt")
-    with torch.no_grad():
-        scores = model(input_ids=words.input_ids, attention_mask=words.attention_mask, **pixels)
-    record = ms.predict(f"hf:{tmp_path / 'siglip'}", photos, labels=texts)
-    for one, expected in zip(record, scores.logits_per_image, strict=True):
-        logits = {guess.index: guess.logit for guess in one.top}
-        assert [logits[n] for n in range(3)] == pytest.approx(expected.tolist(), abs=1e-5)
-
-
-def test_as_many_image_tokens_as_patches_of_the_image(photos: list[Path], tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    sides = {"patch_size": 8, "merge_size": 2, "min_pixels": 256, "max_pixels": 4096}
-    cutter = saved(tmp_path / "qwen", qwen(), transformers.Qwen2VLImageProcessor(**sides))
-    pixels = cutter(images=[Image.open(file) for file in photos[:2]], return_tensors="pt")
-    record = ms.stats(f"hf:{tmp_path / 'qwen'}", photos[:2])
-    of = {row.name: row for row in record.inputs}
-    assert of["pixel_values"].shape == tuple(pixels["pixel_values"].shape)
-    assert of["pixel_values"].mean == pytest.approx(float(pixels["pixel_values"].mean()), rel=1e-4)
-    n_tokens = int(pixels["image_grid_thw"][0].prod()) // 4
-    assert of["input_ids"].shape == (2, n_tokens + 16)
-    Image.new("RGB", (60, 20)).save(tmp_path / "wide.png")
-    with pytest.raises(CannotRunError, match="different numbers of patches"):
-        ms.stats(f"hf:{tmp_path / 'qwen'}", [photos[0], tmp_path / "wide.png"])
-    with pytest.raises(UsageError, match="Qwen2VLImageProcessor"):
-        ms.stats(f"hf:{tmp_path / 'qwen'}", photos[0], size=32)
 
 
 def test_a_dual_encoder_needs_texts(photo: Path) -> None:

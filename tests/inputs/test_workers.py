@@ -2,14 +2,19 @@
 
 import multiprocessing
 import os
+import pickle
 import random
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
 
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.decoding import choose_workers
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs import decoding
+from modelscope_cli.inputs.decoding import ImageBlocks, choose_workers, pack, unpack
+from modelscope_cli.inputs.files import find_images
+from modelscope_cli.inputs.listing import FileGroups
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="processes are forked on Linux only"
@@ -80,29 +85,60 @@ def test_a_model_that_writes_into_its_input_changes_no_later_batch(opened, folde
         batch.args[0].fill_(torch.nan)
 
 
-def test_a_worker_that_is_killed_costs_a_warning_and_no_image(opened, folder):
-    inputs = opened(folder, size="24", batch=2, workers=2)
-    here = list(opened(folder, size="24", batch=2, workers=0))
-    seen = []
-    for batch in inputs:
-        seen.append(batch)
-        if len(seen) == 4:
-            os.kill(children()[0], signal.SIGKILL)
-    assert [batch.block for batch in seen] == list(range(20))
-    assert all(torch.equal(a.args[0], b.args[0]) for a, b in zip(here, seen, strict=True))
-    (warning,) = inputs.feed.warnings(40)
-    assert warning.code == "lost-process"
+def test_a_worker_that_is_killed_ends_the_run_with_what_to_do(opened, folder):
+    handler = signal.getsignal(signal.SIGCHLD)
+    batches = iter(opened(folder, size="24", batch=2, workers=2))
+    next(batches), next(batches)
+    assert signal.getsignal(signal.SIGCHLD) is handler
+    os.kill(children()[0], signal.SIGKILL)
+    with pytest.raises(CannotRunError, match="ended too early") as caught:
+        list(batches)
+    assert caught.value.hint == "--workers 0"
     assert children() == []
 
 
-def test_no_room_for_processes_is_not_a_reason_to_stop(opened, folder, monkeypatch):
+def test_no_room_for_processes_is_an_error_with_what_to_do(opened, folder, monkeypatch):
     def refuse():
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    inputs = opened(folder, size="24", batch=2, workers=2)
-    assert len(list(inputs)) == 20
-    assert inputs.feed.warnings(40)
+    with pytest.raises(CannotRunError, match="2 workers cannot be started: Resource") as caught:
+        list(opened(folder, size="24", batch=2, workers=2))
+    assert caught.value.hint == "--workers 0"
+
+
+def test_the_random_numbers_of_the_caller_stay_the_same(opened, folder):
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    assert len(list(opened(folder, size="24", batch=4, workers=1))) == 10
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_without_room_in_shared_memory_the_bits_stay_the_same(opened, folder, monkeypatch):
+    def refuse(tensors):
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+
+    here = list(opened(folder, size="24", batch=4, workers=0))
+    monkeypatch.setattr(decoding, "default_collate", refuse)
+    beside = list(opened(folder, size="24", batch=4, workers=1))
+    assert all(torch.equal(a.args[0], b.args[0]) for a, b in zip(here, beside, strict=True))
+
+
+def test_a_worker_that_is_not_forked_gets_the_same_files(opened, folder):
+    """Such a worker gets a pickled copy, here of files, one of which cannot be read."""
+    (folder / "01.png").write_text("words")
+    plan = opened(folder, size="24").preprocessing
+    files = find_images([str(folder)]).files
+    images = ImageBlocks(FileGroups(files, 4), 4, plan, is_strict=False)
+    assert len(files) == 40
+    for block in (0, 9):
+        one = images.decode(block)
+        _, packed = pack(pickle.loads(pickle.dumps(images))[block])
+        other = unpack(packed)
+        assert replace(other, tensors=(), seconds=0) == replace(one, tensors=(), seconds=0)
+        assert all(torch.equal(a, b) for a, b in zip(one.tensors, other.tensors, strict=True))
+    assert [image.number for image in images.decode(0).broken] == [1]
 
 
 def test_what_fails_in_a_worker_is_raised_here_in_its_turn(opened, folder):
@@ -135,8 +171,7 @@ def test_by_default_there_is_a_core_for_the_model(monkeypatch, cores, ranks, exp
     assert choose_workers(7) == 7
 
 
-def test_elsewhere_than_on_linux_they_are_refused_by_name(monkeypatch):
-    monkeypatch.setattr("sys.platform", "darwin")
+def test_workers_that_cannot_be_forked_are_only_started_when_asked_for(monkeypatch):
+    monkeypatch.setattr(decoding, "_START_METHOD", "spawn")
     assert choose_workers(None) == choose_workers(0) == 0
-    with pytest.raises(UsageError, match="'--workers 2' needs Linux"):
-        choose_workers(2)
+    assert choose_workers(2) == 2

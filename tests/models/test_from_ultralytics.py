@@ -117,15 +117,14 @@ def test_boxes_are_those_of_the_library(saved):
     ("DetectionModel", "yolo11n.yaml"),
     ("SegmentationModel", "yolo11n-seg.yaml"),
     ("PoseModel", "yolo11n-pose.yaml"),
-    ("OBBModel", "yolo11n-obb.yaml"),
 ])  # fmt: skip
-def test_masks_points_and_rotated_boxes_are_those_of_its_predict(kind, cfg, tmp_path):
+def test_boxes_of_other_tasks_are_those_of_its_predict(kind, cfg, tmp_path):
     """Of an image of the model's size, so that nothing is scaled back."""
     import numpy as np
     from ultralytics import YOLO
 
     net = spread(small(kind, cfg))
-    net.task = {"Detection": "detect", "Segmentation": "segment", "Pose": "pose", "OBB": "obb"}[kind[:-5]]
+    net.task = {"Detection": "detect", "Segmentation": "segment", "Pose": "pose"}[kind[:-5]]
     pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "image.png")
     yolo = YOLO(cfg, task=net.task)
@@ -133,25 +132,17 @@ def test_masks_points_and_rotated_boxes_are_those_of_its_predict(kind, cfg, tmp_
     (theirs,) = yolo.predict(pixels[..., ::-1], imgsz=64, verbose=False, save=False, project=str(tmp_path))
     fused = yolo.predictor.model.model  # with batch norm in the convolutions, which rounds otherwise
     ours = ms.predict(fused, tmp_path / "image.png", top=400)[0].top
-    rows = theirs.obb if kind == "OBBModel" else theirs.boxes
+    rows = theirs.boxes
     assert len(ours) == len(rows) > 5
     order = rows.conf.argsort(descending=True, stable=True)
     assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
     assert [one.index for one in ours] == rows.cls[order].int().tolist()
-    if kind == "OBBModel":
-        corners = torch.tensor([one.corners for one in ours])
-        gaps = (corners[:, :, None] - rows.xyxyxyxy[order][:, None]).norm(
-            dim=3
-        )  # which of the four is the first differs
-        assert float(gaps.amin(2).max()) < 1e-3
-    else:
-        assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
-    if kind == "PoseModel":
-        points = torch.tensor([one.points for one in ours])
-        assert float((points - theirs.keypoints.data[order]).abs().max()) < 1e-3
-    if kind == "SegmentationModel":
-        expected = theirs.masks.data[order].float().mean((1, 2))
-        assert torch.allclose(torch.tensor([one.share for one in ours]), expected, atol=1e-3)
+    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
+
+
+def test_rotated_boxes_are_not_read():
+    with pytest.raises(CannotRunError, match="rotated boxes"):
+        ms.predict(small("OBBModel", "yolo11n-obb.yaml"), torch.rand(1, 3, 64, 64))
 
 
 def test_boxes_of_a_detector_without_suppression():
@@ -228,7 +219,7 @@ def test_boxes_are_in_pixels_of_the_file(kind, cfg, tmp_path):
     yolo.model = net
     (theirs,) = yolo.predict(pixels[..., ::-1], imgsz=64, verbose=False, save=False, project=str(tmp_path))
     ours = ms.predict(yolo.predictor.model.model, tmp_path / "image.png", top=400)[0].top
-    rows = theirs.obb if kind == "OBBModel" else theirs.boxes
+    rows = theirs.boxes
     order = rows.conf.argsort(descending=True, stable=True)
     assert len(ours) == len(rows) > 5
     if kind == "OBBModel":

@@ -57,10 +57,22 @@ def test_a_heat_map_is_linear_in_steps(origin):
     assert np.mean(drawn == grid[:, nearest]) > 0.99  # a middle between two steps may be of either
 
 
+def panels_of(figure):
+    return [axes for axes in figure.axes if axes.get_ylabel() in ("mean", "standard deviation", "loss")]
+
+
+def test_the_accuracy_has_a_panel_on_the_same_axis_of_steps():
+    figure = figure_of(training(layers=(uneven(),)), "activations")
+    by_name = {axes.get_ylabel(): axes for axes in figure.axes}
+    (line,) = by_name["accuracy"].lines
+    assert len(line.get_xdata())
+    assert by_name["accuracy"].get_xlim() == by_name["loss"].get_xlim()
+
+
 def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     record = training(layers=(uneven(), uneven("late", order=1)), findings=(finding("MS705", 22, "relu"),))
     figure = figure_of(record, "activations")
-    mean, std, falling = figure.axes[:3]
+    mean, std, falling = panels_of(figure)
     assert {axes.get_xscale() for axes in (mean, std, falling)} == {"linear"}
     assert mean.get_xlim() == std.get_xlim() == falling.get_xlim() == (-0.5, 59.5)
     assert list(mean.lines[0].get_xdata()) == list(UNEVEN)
@@ -77,7 +89,7 @@ def test_one_step_is_a_dot_on_an_axis_of_whole_steps():
     row = layer("conv", "Conv2d", 0, std=(0.5,), mean=(0.1,))
     row = replace(row, series=replace(row.series, step=(0,)))
     figure = figure_of(training(layers=(row,), loss=(loss((1.5,)),)), "activations")
-    for axes in figure.axes[:3]:
+    for axes in panels_of(figure):
         (line,) = axes.get_lines()[:1]
         assert (line.get_marker(), line.get_markevery()) == (".", [0])
         low, high = axes.get_xlim()

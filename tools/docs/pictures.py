@@ -17,8 +17,8 @@ _SICK = "demo/tiny_resnet.py:TinyResNet -c demo/sick.safetensors"
 _CUT = "--global --amount 0.2 --sweep 0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"
 # A command, and the pictures of it that are kept: the file it writes, and its name here.
 DRAWN: Mapping[str, Mapping[str, str]] = {
-    "summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,64,64 --graph graph.svg": {
-        "graph.svg": "graph.svg"
+    "summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,64,64 --graph graph.png": {
+        "graph.png": "graph.png"
     },
     f"featuremaps {_HEALTHY} demo/harbour.jpg --layer type:Conv2d --out maps": {
         "maps/*_conv.png": "conv.png",
@@ -73,10 +73,7 @@ def draw() -> None:
 
 
 def _keep(picture: Path, target: Path) -> None:
-    """Save a picture no wider than a page, in as many colours as it takes; of lines and letters as it is."""
-    if picture.suffix == ".svg":
-        target.write_bytes(picture.read_bytes())
-        return
+    """Save a picture no wider than a page, in as many colours as it takes."""
     image = Image.open(picture).convert("RGB")
     image.thumbnail((_WIDEST, 2000), Image.Resampling.LANCZOS)
     image.quantize(_COLOURS, Image.Quantize.FASTOCTREE).save(target, optimize=True)

@@ -74,21 +74,11 @@ for n in range(16):
 DATA_SETS = {
     "MS801": 'Path("photos/cat/broken.png").write_bytes(b"not an image")',
     "MS802": 'Path("photos/cat/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS803": 'noise(0).save("photos/cat/copy.jpg", quality=60)\n'
-    'Image.open("photos/cat/1.png").save("photos/cat/1.jpg")',
     "MS804": 'Path("val/cat").mkdir(parents=True)\n'
     'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS806": 'noise(50, (960, 960)).save("photos/cat/large.png")',
     "MS807": 'noise(50, (960, 96)).save("photos/cat/wide.png")',
-    "MS808": 'noise(50).point(lambda value: value // 32).save("photos/cat/dark.png")',
-    "MS809": 'Image.new("RGB", (96, 96), "white").save("photos/cat/white.png")',
-    "MS810": """\
-from PIL import ImageFilter
-
-image = Image.new("RGB", (96, 96), "black")
-image.paste("white", (0, 0, 48, 96))
-image.filter(ImageFilter.GaussianBlur(12)).save("photos/cat/blurred.png")""",
     "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
 }
 

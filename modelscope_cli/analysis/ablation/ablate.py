@@ -9,8 +9,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.activations.maps import capture_maps
-from modelscope_cli.analysis.outputs.resolve import resolve_aim
-from modelscope_cli.analysis.outputs.target_spec import PREDICTED
+from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.models.request import Model
@@ -37,7 +36,8 @@ def ablate(
     **keywords: Unpack[OutputKeywords],
 ) -> AblateRecord:
     """Ablate the layers of a model one by one, and return how the prediction changes. Only the layers after the
-    ablated one are computed again. Over several images all numbers are means.
+    ablated one are computed again. Over several images all numbers are means. The model has to output scores of
+    classes, of images or of pixels.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -47,8 +47,7 @@ def ablate(
         by_channel: ablate the channels of each `layer` one by one.
         method: what replaces the output: zeros; the mean of each channel over its positions; or the same values at
             shuffled positions (seeded). If a channel has a single value, channels are averaged or shuffled instead.
-        target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
-            logit:PATH[I,J], or similar:FILE.
+        target: which output value to follow: a class index or label, predicted, mask:CLASS, or logit:PATH[I,J].
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for the report and the figures; `force` allows one that is not empty.
 
@@ -65,7 +64,7 @@ def ablate(
         subject.loaded,
         subject.inputs,
         selection,
-        ablating.AblationRequest(method, by_channel, resolve_aim(str(target), subject), subject.seed),
+        ablating.AblationRequest(method, by_channel, parse_aim(str(target)), subject.seed),
         interventions=subject.bind().interventions,
         progress=subject.progress,
     )

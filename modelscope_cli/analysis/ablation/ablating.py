@@ -22,6 +22,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
 from modelscope_cli.hooks.selection import Selection
@@ -85,24 +86,24 @@ class Effect:
 
     def add(self, before: ModelOutput, after: ModelOutput, followed: FollowedOutput) -> None:
         """Add the difference between the outputs for some images before and after the ablation, on the CPU."""
-        changed = before.changed(after)
+        changed = before.scores.changed(after.scores)
         figures = {
             "change": followed.score(after).double() - followed.score(before).double(),
-            "probability": followed.probability(after) if followed.probability is not None else None,
-            "divergence": before.divergence(after),
-            "distance": before.distance(after),
+            "divergence": before.scores.divergence(after.scores),
+            "distance": before.scores.distance(after.scores),
             "changed": changed,
         }
+        if followed.probability is not None:
+            figures["probability"] = followed.probability(after)
         for name, figure in figures.items():
-            if figure is not None:
-                self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
-        self._has_changed |= changed is not None and bool(changed.any())
-        self._answers.update(after.main.best_classes())
+            self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
+        self._has_changed |= bool(changed.any())
+        self._answers.update(after.scores.best_classes())
         self.n_images += len(after)
 
     def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
         means = {name: total / self.n_images for name, total in self._sums.items()}
-        ((answer, _),) = self._answers.most_common(1) or ((None, 0),)
+        ((answer, _),) = self._answers.most_common(1)
         return Ablation(
             **self.candidate.call.fields,
             channel=self.channel,
@@ -110,11 +111,11 @@ class Effect:
             target_logit_change=_finite(means["change"]),
             target_probability=_finite(means.get("probability")),
             prediction_changed=self._has_changed,
-            changed_fraction=means.get("changed"),
-            kl_divergence=_finite(means.get("divergence")),
+            changed_fraction=means["changed"],
+            kl_divergence=_finite(means["divergence"]),
             output_l2=_finite(means["distance"]),
             answer_index=answer,
-            answer_label=None if answer is None else label_of_class(answer, categories),
+            answer_label=label_of_class(answer, categories),
         )
 
 
@@ -123,14 +124,11 @@ def _finite(value: float | None) -> float | None:
 
 
 def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
-    """Sort rows: non-finite outputs first, then the largest divergence.
-
-    Rows without a divergence are sorted by the share of changed predictions, then by the target's change.
-    """
+    """Sort rows: non-finite outputs first, then the largest divergence."""
 
     def key(row: Ablation) -> tuple[bool, float, float, float, int, int]:
         divergence, change = row.kl_divergence or 0.0, abs(row.target_logit_change or 0.0)
-        changed = row.changed_fraction or 0.0 if row.kl_divergence is None else 0.0
+        changed = row.changed_fraction if row.kl_divergence is None else 0.0
         return row.output_l2 is not None, -divergence, -changed, -change, row.order, row.channel or 0
 
     return tuple(sorted(rows, key=key))
@@ -282,7 +280,9 @@ class _Ablating:
         return answer.checked()
 
     def _read(self, output: Any, batch: Batch) -> ModelOutput:
-        return self._reader.read(output, batch.args, batch.n_images).as_vectors().settled()
+        answer = self._reader.read(output, batch.args, batch.n_images).settled()
+        check_output("ablate", answer)
+        return answer
 
     def _run_ablated(self, batch: Batch, effect: Effect) -> ModelOutput:
         def change(output: Any) -> Any:
@@ -300,7 +300,7 @@ class _Ablating:
         elif not holdings.are_same():
             self._why_whole = "keeps state between runs"
         self._replay.is_whole = self._why_whole is not None
-        gap = float(second_pass.largest_change(self._trial).max())
+        gap = float(second_pass.scores.largest_change(self._trial.scores).max())
         if gap > 0:
             message = (
                 f"the outputs for the same input differ by up to {gap:.2g}, so smaller effects may be noise"

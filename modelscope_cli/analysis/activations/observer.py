@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.frames import FrameSplitter
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, entered, merge_arguments
-from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock
+from modelscope_cli.analysis.blocks.blocks import ForEachBlock
 from modelscope_cli.analysis.statistics.moments import Comoments, Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
@@ -122,10 +121,8 @@ class _Missing:
 class SecondPass(Observer):
     """Gathers what needs the results of the first pass. `first`: these results, merged over all batches."""
 
-    def __init__(
-        self, first: Mapping[Key, Activation], wanted: Wanted, frames: FrameSplitter | None = None
-    ) -> None:
-        self._wanted, self._frames = wanted, frames or FrameSplitter(0)
+    def __init__(self, first: Mapping[Key, Activation], wanted: Wanted) -> None:
+        self._wanted = wanted
         self._missing = {key: _missing(activation, wanted) for key, activation in first.items()}
         self._begin()
 
@@ -138,10 +135,7 @@ class SecondPass(Observer):
         self._digits: dict[Key, dict[int, Tensor]] = {}
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        found = list(tensors_in(output))
-        for path, tensor in list(found):
-            found += self._frames.split(path, tensor, module)
-        for path, tensor in found:
+        for path, tensor in tensors_in(output):
             key = (call.name, call.index, path)
             missing = self._missing.get(key)
             if not missing:
@@ -151,9 +145,6 @@ class SecondPass(Observer):
             digits = self._digits.setdefault(key, {})
             for bucket, counts in trailing_counts(tensor, missing.buckets).items():
                 digits[bucket] = digits[bucket] + counts if bucket in digits else counts
-
-    def pass_by(self, module: nn.Module, output: Any) -> None:
-        self._frames.see(module, output)
 
     def take(self) -> tuple[SecondPassSums, ...]:
         """Return the sums of a batch, in the order of the activations, and reset them."""
@@ -199,7 +190,6 @@ class ActivationObserver(Observer):
     Args:
         is_innermost_only: whether to skip calls that contain other layers.
         with_correlation: whether to gather the correlation between channels.
-        frames: splits the outputs that have frames.
     """
 
     def __init__(
@@ -208,13 +198,11 @@ class ActivationObserver(Observer):
         *,
         is_innermost_only: bool,
         with_correlation: bool = False,
-        frames: FrameSplitter | None = None,
     ) -> None:
         self.activations: dict[Key, Activation] = {}
         self._wanted = wanted
         self._is_innermost_only = is_innermost_only
         self._with_correlation = with_correlation
-        self._frames = frames or FrameSplitter(0)
         self._channels = ChannelFinder()
         self._lineage = Lineage()
 
@@ -225,17 +213,11 @@ class ActivationObserver(Observer):
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
             channel_dim = self._channels.find(module, tensor)
-            frames = list(self._frames.split(path, tensor, module))
-            if self._is_innermost_only and not is_innermost:
-                continue
-            for name, frame in frames:
-                self._add(call, name, frame, None)
-            if not frames:
+            if is_innermost or not self._is_innermost_only:
                 self._add(call, path, tensor, channel_dim)
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
         self._channels.see(module, output)
-        self._frames.see(module, output)
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
         key = (call.name, call.index, path)
@@ -294,7 +276,6 @@ def observe_activations(
     family: str = "custom",
     entering: dict[str | int, ArgumentStats] | None = None,
     n_batches: int | None = None,
-    n_frames: int = 0,
 ) -> list[Activation]:
     """Run every batch and return the statistics of the activations, in execution order.
 
@@ -308,15 +289,12 @@ def observe_activations(
         family: as in `LoadedModel`; detection models need targets in train mode.
         entering: receives the statistics of the inputs.
         n_batches: if known; with several, the first pass omits what only the second can compute.
-        n_frames: of one input, to observe each by itself; 0 for all together.
     """
-    frames = FrameSplitter(n_frames)
     at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
     observer = ActivationObserver(
         at_first,
         is_innermost_only=selection.is_innermost_only,
         with_correlation=with_correlation,
-        frames=frames,
     )
     is_training = batch_norms is not None
 
@@ -327,7 +305,6 @@ def observe_activations(
         )
 
     def run(session: HookSession, batch: Batch) -> None:
-        frames.begin(batch.n_images)
         session.run(training_args(model, family, batch.args) if is_training else batch.args)
 
     def see(batch: Batch) -> BatchCapture:
@@ -341,7 +318,7 @@ def observe_activations(
                 merge_arguments(entering, capture.inputs)
             merge_into(merged, capture.outputs)
     if wanted.quantiles or (wanted.mad and n_batches != 1):
-        second = SecondPass(merged, wanted, frames)
+        second = SecondPass(merged, wanted)
 
         def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
             run(session, batch)

@@ -16,18 +16,14 @@ from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, to_input_row
 from modelscope_cli.analysis.activations.observer import ActivationObserver, observe_activations, to_rows
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.comparison.fingerprint import take_fingerprint
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Batch, shapes_of
-from modelscope_cli.inputs.decoding import frames_in
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import Model
-from modelscope_cli.output_files import check_file
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
@@ -35,13 +31,11 @@ from modelscope_cli.records.run import Arguments, Notice
 from modelscope_cli.records.stats import (
     COLUMN_OF_FIGURE,
     AttentionStats,
-    Fingerprint,
     StatsRecord,
     quantiles_in,
 )
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.reading import write_fingerprint
 from modelscope_cli.report.views import figures_of
 
 
@@ -187,8 +181,6 @@ def stats(
     plot: str | PathLike[str] | None = None,
     correlation: bool = False,
     attention: bool = False,
-    frames: bool = False,
-    fingerprint: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
     columns: Sequence[str] | None = None,
@@ -208,9 +200,6 @@ def stats(
         plot: save one figure of all the distributions (.png .svg .pdf).
         correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
-        frames: one row for each frame of a clip, or slice of a volume, where an output has them.
-        fingerprint: write a small file (.json) of this run, with which `diff` compares a run on another machine or
-            in another runtime. Takes a separate pass. In Python: `record.fingerprint`.
         hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
@@ -227,8 +216,6 @@ def stats(
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     if plot is not None and blocks.is_first:
         check_figure(Path(plot), force)
-    if fingerprint is not None and blocks.is_first:
-        check_file(Path(fingerprint), force)
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
     subject.open(is_training=is_training)
@@ -243,19 +230,14 @@ def stats(
         "quantiles": quantiles_in(columns or ()),
         "channel_zeros": "channel_zeros" in (columns or ()),
     }
-    n_frames = _count_frames(subject) if frames else 0
     options = {
-        **({"frames": True} if frames else {}),
         "layer": as_patterns(layer),
         "exclude": as_patterns(exclude),
         "near_zero": near_zero,
     }
-    alone = _why_alone(
-        mode, correlation=correlation, attention=attention, fingerprint=fingerprint is not None, hook=hook
-    )
-    repeat = {**options, "columns": columns if plot is None else None}
+    alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
     arguments: dict[str | int, ArgumentStats] = {}
-    with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
+    with blocks.begin(subject, {**options, "figures": figures, **more}, alone):
         activations = observe_activations(
             module,
             blocks.over,
@@ -267,11 +249,9 @@ def stats(
             family=subject.loaded.family,
             entering=arguments,
             n_batches=subject.inputs.n_batches,
-            n_frames=n_frames,
         )
     rows = to_rows(activations)
     heads = _attention(subject, selection, is_training) if attention else ()
-    printed = _fingerprint(subject, selection, is_training) if fingerprint is not None else None
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
@@ -287,8 +267,6 @@ def stats(
         batch_norm=batch_norms.rows() if batch_norms else (),
         inputs=tuple(map(to_input_row, arguments.values())),
         attention=heads,
-        certificate=blocks.certificate(),
-        fingerprint=printed,
     )
     with blocks.write() as stage:
         if stage is not None:
@@ -298,34 +276,18 @@ def stats(
     if plot is not None and blocks.is_first:
         save_figure(figures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")
-    if fingerprint is not None and blocks.is_first:
-        write_fingerprint(record, Path(fingerprint))
-        subject.progress.note(f"wrote {fingerprint}")
     return record
 
 
-def _why_alone(
-    mode: str, *, correlation: bool, attention: bool, fingerprint: bool, hook: str | Sequence[str]
-) -> str:
+def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Sequence[str]) -> str:
     """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
         "in train mode every batch norm sees the batches in order": mode == "train",
         "channel correlations cannot be resumed (too large to store)": correlation,
         "the table of attention cannot be computed in blocks": attention,
-        "a fingerprint is made in one go": fingerprint,
         "--hook counts its changes over all batches": bool(hook),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")
-
-
-def _count_frames(subject: Subject) -> int:
-    args = subject.first.args
-    dim, n_frames = frames_in(subject.loaded.module, subject.loaded.family, args)
-    if not dim:
-        shapes = ", ".join("x".join(map(str, shape)) for shape in shapes_of(args))
-        message = f"--frames needs one clip or volume of five dimensions, and the input is {shapes}"
-        raise UsageError(message, "leave out --frames")
-    return n_frames
 
 
 def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
@@ -338,31 +300,16 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
     return CannotRunError(message, "modelscope summary ...   shows what runs")
 
 
-def _again(subject: Subject, what: str) -> Iterable[Batch]:
-    """Return all batches, for another pass."""
-    for intervention in subject.bound.interventions:
-        intervention.repeat()
-    return subject.track(subject.inputs, what)
-
-
-def _fingerprint(subject: Subject, selection: Selection, is_training: bool) -> Fingerprint:
-    return take_fingerprint(
-        subject.loaded,
-        _again(subject, "fingerprint"),
-        selection,
-        is_training=is_training,
-        interventions=subject.bound.interventions,
-    )
-
-
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
     """Run all batches again to measure attention."""
     loaded = subject.loaded
+    for intervention in subject.bound.interventions:
+        intervention.repeat()
     rows = observe_attention(
         loaded.module,
         (
             training_args(loaded.module, loaded.family, batch.args) if is_training else batch.args
-            for batch in _again(subject, "attention")
+            for batch in subject.track(subject.inputs, "attention")
         ),
         selection,
         is_training=is_training,

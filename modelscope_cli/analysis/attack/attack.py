@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from modelscope_cli.analysis.attack import on_image
 from modelscope_cli.analysis.attack.request import make_request
-from modelscope_cli.analysis.outputs.resolve import resolve_aim
+from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.analysis.subject import Results, Subject, seed_of
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
@@ -39,9 +39,8 @@ def attack(
 ) -> AttackRecord:
     """Find a minimal perturbation of an image that fools a model, and check it again as an 8-bit file.
 
-    The gradient is taken with respect to the pixels the model sees, before normalisation. A segmentation model is
-    fooled if more than half of the pixels change, a detection model if the box loses half of its score, an
-    embedding if its cosine similarity to the original falls below 0.5.
+    The gradient is taken with respect to the pixels the model sees, before normalisation. The model has to output
+    scores of classes.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -55,8 +54,7 @@ def attack(
         steps: number of gradient steps.
         step_size: the size of one step; without `epsilon`, of the first search.
         restarts: number of random starts of pgd.
-        target: the class to reach, an index or a label; without it, any but the predicted one. mask:CLASS, box:N:
-            pixels or a box to remove. similar:FILE: an image to resemble.
+        target: the class to reach, an index or a label; without it, any but the predicted one.
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for the images and the report; `force` allows one that is not empty.
 
@@ -82,7 +80,7 @@ def attack(
         "attack", model, python_inputs, keywords, hook=hook, has_backward=True, progress=progress
     )
     loaded = subject.loaded
-    on_image.check_family(loaded)
+    on_image.check_model(loaded)
     subject.open()
     on_image.check_inputs(subject.inputs, python_inputs.name)
     interventions = subject.bind().interventions
@@ -94,10 +92,10 @@ def attack(
         )
         n_steps *= _RUNS
     with counting(subject.progress, "steps", n_steps) as tick:
-        aim = None if request.target is None else resolve_aim(request.target, subject)
+        aim = None if request.target is None else parse_aim(request.target)
         attacked = on_image.attack_image(loaded, subject.inputs, request, tick, interventions, aim)
-    if attacked.before.note is not None:
-        subject.progress.note(attacked.before.note)
+    if attacked.note is not None:
+        subject.progress.note(attacked.note)
     hooks = subject.conclude()
     with results.open(subject.progress) as stage:
         folder = figures_of("attack")

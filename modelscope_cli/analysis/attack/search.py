@@ -1,4 +1,4 @@
-"""Gradient attacks on any differentiable function of pixels: fast gradient sign, iterated, projected.
+"""Gradient attacks on any differentiable function from pixels to logits: fast gradient sign, iterated, projected.
 
 `fgsm` is Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4; `ifgsm` Kurakin et
 al. 2017, "Adversarial examples in the physical world", section 2.2; `pgd` Madry et al. 2018, "Towards Deep Learning
@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -124,31 +123,8 @@ class L2Ball(Ball):
 BALLS: dict[str, type[Ball]] = {"linf": LinfBall, "l2": L2Ball}
 
 
-class Detachable(Protocol):
-    """A model's output: logits or a `ModelOutput`."""
-
-    def detach(self) -> Any:
-        """Return the output without its graph."""
-
-
 # A bisection ends when its bounds are within 5 % of each other, or negligibly short.
 _NEAR, _SHORTEST = 1.05, 1e-6
-A = TypeVar("A", bound=Detachable)
-A_contra = TypeVar("A_contra", bound=Detachable, contravariant=True)
-
-
-class Objective(Protocol[A_contra]):
-    """The objective of a search, for one type of output."""
-
-    @property
-    def is_targeted(self) -> bool:
-        """Whether the loss has to fall, and not to rise."""
-
-    def loss(self, answer: A_contra) -> Tensor:
-        """Return the loss."""
-
-    def is_reached(self, answer: A_contra) -> bool:
-        """Return whether the objective is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +143,11 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class BestAttempt(Generic[A]):
+class BestAttempt:
     """The best image of a search, and the history of the search."""
 
     pixels: Tensor  # `(1, C, H, W)` float32, inside the ball
-    answer: A  # the model's output for `pixels`
+    logits: Tensor  # the logits for `pixels`, `(1, classes)`, without their graph
     levels: Tensor  # `pixels` rounded to 8 bits inside the ball, uint8 on the CPU
     is_success: bool  # whether `pixels` reach the goal
     # restart, iterations: its run and the number of gradient steps there, from 0
@@ -191,21 +167,21 @@ class BestAttempt(Generic[A]):
 
 
 def search(
-    predict: Callable[[Tensor], A],
+    predict: Callable[[Tensor], Tensor],
     pixels: Tensor,
-    goal: Objective[A],
+    goal: Goal,
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
     near: Tensor | None = None,
     *,
     is_for_file: bool = True,
-) -> BestAttempt[A]:
+) -> BestAttempt:
     """Search the ball for an image that reaches the goal; stop at the first that does so in 8 bits, too.
 
     Otherwise return the best: one that reaches the goal before rounding, else the one with the best loss.
 
     Args:
-        says_of: the model, from pixels in 0..1, `(1, C, H, W)`, to its output.
+        predict: the model, from pixels in 0..1, `(1, C, H, W)`, to its logits, `(1, classes)`.
         pixels: `(1, C, H, W)` float32, 8-bit levels / 255.
         tick: called after every step.
         near: where the first run starts instead, moved into the ball.
@@ -214,10 +190,10 @@ def search(
     ball = BALLS[request.norm](pixels, request.epsilon)
     generator = torch.Generator().manual_seed(request.seed)
     losses: list[list[float]] = []
-    best: tuple[tuple[bool, bool, float], _Point[A], int] | None = None
+    best: tuple[tuple[bool, bool, float], _Point, int] | None = None
     n_rounded = n_stuck = n_backward = 0
 
-    def rounded(point: _Point[A]) -> Tensor:
+    def rounded(point: _Point) -> Tensor:
         return as_pixels(ball.rounded(point.pixels), pixels.device)
 
     for restart in range(request.restarts):
@@ -228,7 +204,7 @@ def search(
         for point in _climb(predict, ball, start, goal, request):
             tick()
             losses[-1].append(point.loss)
-            is_success = goal.is_reached(point.answer)
+            is_success = goal.is_reached(point.logits)
             is_lasting = is_success
             if is_success and is_for_file:
                 is_lasting = goal.is_reached(predict(rounded(point)))
@@ -249,7 +225,7 @@ def search(
     (is_final, is_success, _), point, restart = best
     return BestAttempt(
         pixels=point.pixels,
-        answer=point.answer,
+        logits=point.logits,
         levels=ball.rounded(point.pixels),
         is_success=is_success,
         restart=restart,
@@ -265,12 +241,12 @@ def search(
 
 
 def smallest(
-    predict: Callable[[Tensor], A],
+    predict: Callable[[Tensor], Tensor],
     pixels: Tensor,
-    goal: Objective[A],
+    goal: Goal,
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
-) -> BestAttempt[A]:
+) -> BestAttempt:
     """Search for the nearest image that reaches the goal by bisection over epsilon, and for the nearest 8-bit file.
 
     Epsilon is doubled until a search succeeds, then bisected geometrically until success and failure are within
@@ -279,11 +255,11 @@ def smallest(
     """
     length = BALLS[request.norm].length
     longest = 1.0 if request.norm == "linf" else math.sqrt(pixels.numel())
-    runs: list[BestAttempt[A]] = []
+    runs: list[BestAttempt] = []
 
     def bisect(
         radius: float, low: float, near: Tensor | None, *, is_for_file: bool
-    ) -> tuple[BestAttempt[A] | None, float]:
+    ) -> tuple[BestAttempt | None, float]:
         """Return the nearest success and the largest radius without one."""
         best, high = None, longest
         unit = 1 / 255 if is_for_file and request.norm == "linf" else 0.0
@@ -327,31 +303,31 @@ def smallest(
 
 
 @dataclass(frozen=True, slots=True)
-class _Point(Generic[A]):
+class _Point:
     """The image after `iteration` steps."""
 
     iteration: int
     pixels: Tensor
-    answer: A
+    logits: Tensor  # without their graph
     loss: float
 
 
 def _climb(
-    predict: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Objective[A], request: AttackRequest
-) -> Iterator[_Point[A]]:
+    predict: Callable[[Tensor], Tensor], ball: Ball, start: Tensor, goal: Goal, request: AttackRequest
+) -> Iterator[_Point]:
     """Yield the start and the image after each step; stop where the gradient is exactly zero."""
     sign = -1.0 if goal.is_targeted else 1.0
     pixels = start
     for iteration in range(request.steps + 1):
         pixels = pixels.detach().requires_grad_()
-        answer = predict(pixels)
-        loss = goal.loss(answer)
+        logits = predict(pixels)
+        loss = goal.loss(logits)
         if not loss.isfinite():
             raise CannotRunError(
                 f"the loss is {float(loss.detach())} after {iteration} steps of the attack",
                 "modelscope grads ...   shows where gradients are lost",
             )
-        yield _Point(iteration, pixels.detach(), answer.detach(), float(loss.detach()))
+        yield _Point(iteration, pixels.detach(), logits.detach(), float(loss.detach()))
         if iteration == request.steps:
             return
         gradient = _gradient(loss, pixels)

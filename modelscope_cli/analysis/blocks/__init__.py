@@ -1,1 +1,1 @@
-"""Batches as fixed blocks that processes share, stored on disk and merged in order."""
+"""Batches of image files as blocks: shared by processes, stored in a folder and merged in order."""

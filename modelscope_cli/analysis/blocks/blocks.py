@@ -1,51 +1,40 @@
-"""Iteration over batches: in one process, as stored blocks shared by several, or recomputed to verify these."""
+"""Iteration over batches: in one process, or as stored blocks that any number of processes share."""
 
-import json
 import os
-import random
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from shutil import rmtree
-from typing import Any, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 from modelscope_cli import interrupts
-from modelscope_cli.analysis.blocks.folder import (
-    TIMING,
-    BlockFolder,
-    describe_run,
-    differences,
-    from_plain,
-    this_machine,
-    to_text,
-    write_sums,
-)
-from modelscope_cli.analysis.blocks.stored_blocks import (
-    Rendezvous,
-    SequentialBlocks,
-    StoredBlocks,
-    compute_block,
-)
+from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
+from modelscope_cli.analysis.blocks.rendezvous import Rendezvous
+from modelscope_cli.analysis.blocks.run_key import differences, machine, run_key
 from modelscope_cli.analysis.subject import Results, Subject
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.models.architecture import seeded
 from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun
-from modelscope_cli.records.certificate import Certificate, Machine, VerifiedBlock
+from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import Notice
 
 T = TypeVar("T")
-_FOLDER, _BEGUN, _DONE = "folder", "begun", "done"
 _ONE_THREAD = (
     "one thread, so that processes do not change the result: torchrun --nproc-per-node {cores} -m "
     "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N sets another number"
 )
+
+
+class ForEachBlock(Protocol):
+    """A function that yields the partial result of each batch, in order; see `Blocks.over`."""
+
+    def __call__(self, phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]: ...
 
 
 class Blocks:
@@ -67,99 +56,96 @@ class Blocks:
             resume: continue with the blocks in `out`.
             share: whether the other processes that torchrun has started make the same call.
         """
-        self._verified = _CURRENT.get()
-        # Whether other processes make the same call
-        self.is_shared = share and is_started_by_torchrun() and self._verified is None
-        self._ranks = find_ranks() if self.is_shared else Ranks()
-        # Whether this process writes the results
-        self.is_first = self._ranks.is_first and self._verified is None
+        self._is_shared = share and is_started_by_torchrun()
+        self._ranks = find_ranks() if self._is_shared else Ranks()
+        self.is_first = self._ranks.is_first  # whether this process writes the results
         self.out = os.fspath(out) if out is not None else None  # the folder of the result; None without one
-        # Whether the result has a folder, written here, by another process or earlier
-        self.has_folder = self.out is not None or self.is_shared or self._verified is not None
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
-        self._is_again = resume or (self._ranks.attempt > 0 and self._has_begun())
-        self._check(resume, force)
-        self._meeting = Rendezvous(self._ranks) if self._ranks.world > 1 else None
+        has_run = self._folder is not None and self._folder.key() is not None
+        self._is_again = resume or (has_run and self._ranks.attempt > 0)
+        self._check(has_run, resume, force)
         self._results = Results(out if self.is_first else None, force or self._is_again)
+        self._rendezvous = Rendezvous(self._ranks) if self._ranks.world > 1 else None
         self._progress: Progress = SILENT
-        self._way: SequentialBlocks | StoredBlocks | Verifying
-        self._document: dict[str, Any] = {}
+        self._subject: Subject
+        self._stored: BlockFolder | None = None  # None where this process computes all batches in order
+        self._machines: dict[str, None] = {}  # that computed the blocks
 
-    def _has_begun(self) -> bool:
-        return self._folder is not None and self._folder.document() is not None
-
-    def _check(self, resume: bool, force: bool) -> None:
+    def _check(self, has_run: bool, resume: bool, force: bool) -> None:
         if resume and self.out is None:
             raise UsageError("--resume needs the folder of the run to continue", "--resume --out DIR")
-        if self.is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
+        if self._is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
             raise UsageError(
                 "several machines need a shared folder", "--out FOLDER   that all machines share"
             )
         if not self.is_first:
             return
-        if resume and not self._has_begun():
+        if resume and not has_run:
             message = f"'{self.out}' contains no run to continue"
             raise UsageError(message, "leave out --resume   starts one")
-        if self._has_begun() and not self._is_again and not force:
+        if has_run and not self._is_again and not force:
             message = f"folder '{self.out}' contains the blocks of another run"
             raise UsageError(message, "--resume or --force   continues it, or starts again")
 
     @contextmanager
-    def begin(
-        self, subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any], alone: str = ""
-    ) -> Iterator[None]:
+    def begin(self, subject: Subject, options: Mapping[str, Any], alone: str = "") -> Iterator[None]:
         """Choose how to iterate over the batches of a subject, for the duration of the context.
 
         Args:
             options: everything but the model and the images that changes a number.
-            keywords: the arguments of the public function that repeat the computation.
             alone: why one process has to compute everything in one go; empty if it need not.
         """
-        self._progress = subject.progress
-        is_done = False
-        try:
-            with self._way_of(subject, options, keywords, alone or _why_alone(subject)) as way:
-                self._way = way
-                yield
-            is_done = True
-        finally:
-            if self._meeting is not None:
-                self._meeting.leave(is_done=is_done)
-
-    @contextmanager
-    def _way_of(
-        self, subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any], alone: str
-    ) -> Iterator["SequentialBlocks | StoredBlocks | Verifying"]:
-        if self._verified is not None:
-            with self._verified.begin(subject, describe_run(subject, options, keywords)):
-                yield self._verified
-            return
-        if alone and self.is_shared:
+        self._subject, self._progress = subject, subject.progress
+        alone = alone or _why_alone(subject)
+        if alone and self._is_shared:
             raise UsageError(
                 f"{alone}, so processes cannot share the work", "start a single process, without torchrun"
             )
         if alone and self._is_again:
             raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
         has_parts = self._folder is not None and (subject.inputs.n_batches > 1 or self._is_again)
-        if alone or not (self.is_shared or has_parts):
+        if alone or not (self._is_shared or has_parts):
             if alone and self._folder is not None:
                 subject.progress.note(f"no blocks are stored: {alone}")
-            yield SequentialBlocks(subject)
+            yield
             return
         n_threads = threads_of_blocks(subject.loaded.device)
-        if n_threads < torch.get_num_threads() and not self.is_shared:
+        if n_threads < torch.get_num_threads() and not self._is_shared:
             subject.progress.note(_ONE_THREAD.format(cores=os.cpu_count()))
-        with threads(n_threads), self._agreed_folder() as folder:
-            self._document = describe_run(subject, options, keywords)
-            self._agree(folder)
+        with threads(n_threads), self._open_folder(run_key(subject, options)) as self._stored:
             interrupts.resumable = self.out or ""
-            yield StoredBlocks(folder, subject, this_machine(subject.loaded), self._meeting)
-            self._wait_for_others()
+            yield
+            if self._rendezvous is not None:
+                self._rendezvous.finish()
+
+    @contextmanager
+    def _open_folder(self, key: dict[str, Any]) -> Iterator[BlockFolder]:
+        """Yield the folder of the blocks, a temporary one if none was requested; the first process starts it."""
+        is_temporary = self._folder is None and self.is_first
+        with _temporary_folder() if is_temporary else nullcontext("") as temporary:
+            folder = self._folder or BlockFolder(Path(temporary))
+            if self.is_first and not self._is_again:
+                self._results.begun()
+                folder.start(key)
+            elif self.is_first and not differences(key, folder.key() or {}):
+                for name in folder.remove_damaged():
+                    self._progress.note(f"block {name} is damaged and computed again")
+            if self._rendezvous is not None and self.is_first:
+                self._rendezvous.tell("folder", str(folder.path))
+            elif self._rendezvous is not None:
+                folder = BlockFolder(Path(self._rendezvous.hear("folder")))
+            if changes := differences(key, folder.key() or {}):
+                message = (
+                    f"'{folder.path}' contains blocks of another run, which differs in {', '.join(changes)}"
+                )
+                start_again = "leave out --resume   and --force starts again"
+                raise UsageError(message, start_again if self._is_again else "--force   starts again")
+            yield folder
 
     @property
     def is_in_order(self) -> bool:
         """Whether this process goes through all batches itself, the first one first."""
-        return isinstance(self._way, SequentialBlocks)
+        return self._stored is None
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
         """Yield the partial results of all batches, in order, from all processes.
@@ -167,89 +153,64 @@ class Blocks:
         Args:
             phase: a name, unique in the run; letters and blanks.
             compute: returns the partial result of a batch, independent of the phase's other batches.
-            kind: the type annotation of a partial result, see `folder.from_plain`.
+            kind: the annotated type of a partial result: numbers, words, tensors, and dataclasses of these.
         """
-        return self._way.over(phase, compute, kind)
+        subject, folder = self._subject, self._stored
+        if folder is None:
+            has_blocks = subject.inputs.make_blocks is not None
+            for batch in subject.track(subject.inputs, phase):
+                yield compute_block(batch, compute, subject.seed) if has_blocks else compute(batch)
+            return
+        for block in subject.track(self._stored_blocks(folder, phase, compute, kind), phase):
+            if block.result is not None:
+                yield block.result
 
-    def certificate(self) -> Certificate | None:
-        """Return the certificate of the result; None without blocks."""
-        if isinstance(self._way, SequentialBlocks):
-            return None
-        return self._way.certificate(self._document)
+    def _stored_blocks(
+        self, folder: BlockFolder, phase: str, compute: Callable[[Batch], T], kind: type[T]
+    ) -> Iterator[Block[T]]:
+        """Compute blocks until none is left, and yield those of all processes in order."""
+        subject, inputs = self._subject, self._subject.inputs
+        assert inputs.make_blocks is not None
+        here = machine(subject.loaded.device)
+        n_read = 0
+        for batch in inputs.make_blocks(self._claimed(folder, phase)):
+            result = compute_block(batch, compute, subject.seed) if batch.n_images else None
+            folder.write(phase, batch.block, Block(batch.n_images, batch.broken, here, result))
+            while n_read < inputs.n_batches and folder.has(phase, n_read):
+                yield self._read(folder, phase, n_read, kind)
+                n_read += 1
+        for number in range(n_read, inputs.n_batches):
+            if self._rendezvous is not None:
+                self._rendezvous.wait_until(partial(folder.has, phase, number))
+            yield self._read(folder, phase, number, kind)
+
+    def _claimed(self, folder: BlockFolder, phase: str) -> Iterator[int]:
+        """Yield the numbers of unfinished blocks for this process, each claimed when it is asked for."""
+        rendezvous, n = self._rendezvous, self._subject.inputs.n_batches
+        numbers = range(n) if rendezvous is None else rendezvous.numbers(f"claimed {phase}", n)
+        yield from (number for number in numbers if not folder.has(phase, number))
+
+    def _read(self, folder: BlockFolder, phase: str, number: int, kind: type[T]) -> Block[T]:
+        block = folder.read(phase, number, kind)
+        self._machines[block.machine] = None
+        self._subject.inputs.feed.broken.take(number, block.broken)
+        return block
 
     def warnings(self) -> tuple[Notice, ...]:
         """Return a warning if the blocks come from different kinds of machines."""
-        certificate = self.certificate()
-        if certificate is None or len(certificate.machines) == 1:
-            return ()
-        machines = "; ".join(machine.words for machine in certificate.machines)
-        message = (
-            f"the blocks come from {len(certificate.machines)} kinds of machines, so last bits may differ: "
-        )
-        return (Notice("several_machines", message + machines),)
+        n = len(self._machines)
+        message = f"the blocks come from {n} kinds of machines, so last bits may differ: "
+        return (Notice("several_machines", message + "; ".join(self._machines)),) if n > 1 else ()
 
     @contextmanager
     def write(self) -> Iterator[Path | None]:
-        """Yield the folder for the report, if any, and note that it was written; see `Results.open`.
-
-        With blocks, also write the hashes of the report's files, for `verify` and `sha256sum -c`.
-        """
+        """Yield the folder for the report, if any, and note that it was written; see `Results.open`."""
         with self._results.open(self._progress) as stage:
             yield stage
-            if stage is not None and isinstance(self._way, StoredBlocks):
-                write_sums(stage)
 
-    @contextmanager
-    def _agreed_folder(self) -> Iterator[BlockFolder]:
-        """Yield the folder of the blocks, a temporary one if none was requested."""
-        if self._folder is not None:
-            yield self._folder
-            return
-        meeting = self._meeting
-        if meeting is None or self.is_first:
-            path = Path(tempfile.mkdtemp(prefix="modelscope-"))
-        else:
-            path = Path(meeting.hear(_FOLDER))
-        try:
-            if meeting is not None and self.is_first:
-                meeting.tell(_FOLDER, str(path))
-            yield BlockFolder(path)
-        finally:
-            if self.is_first:
-                rmtree(path, ignore_errors=True)
 
-    def _agree(self, folder: BlockFolder) -> None:
-        """Start the folder, or check that its run is the same as this one."""
-        if self.is_first and not self._is_again:
-            folder.clear()
-            self._results.begun()
-            folder.begin(self._document)
-        elif self.is_first:
-            folder.tidy()
-        if self._meeting is not None and self.is_first:
-            self._meeting.tell(_BEGUN, "yes")
-        elif self._meeting is not None:
-            self._meeting.hear(_BEGUN)
-        changes = differences(self._document, folder.document() or {})
-        if changes:
-            message = f"'{folder.path}' contains blocks of another run, which differs in {', '.join(changes)}"
-            raise UsageError(
-                message,
-                "leave out --resume   and --force starts again"
-                if self._is_again
-                else "--force   starts again",
-            )
-
-    def _wait_for_others(self) -> None:
-        """Make the first process end last, because it owns the folder or the store."""
-        if self._meeting is None:
-            return
-        with suppress(CannotRunError):  # killed processes read no more
-            n_done = self._meeting.add(_DONE, 1)
-            while self.is_first and n_done < self._ranks.world:
-                self._meeting.check()
-                time.sleep(0.02)
-                n_done = self._meeting.add(_DONE, 0)
+def _temporary_folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="modelscope-", ignore_cleanup_errors=True)  # others may still write
 
 
 def _why_alone(subject: Subject) -> str:
@@ -286,106 +247,7 @@ def threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# For results of another kind of machine; kernels differ by some 1e-6 per layer.
-TOLERANCE = 1e-3
-_CURRENT: ContextVar["Verifying | None"] = ContextVar("verifying", default=None)
-
-
-class Verifying:
-    """Recomputes a sample of the blocks in a folder, and yields the stored partial results of all."""
-
-    def __init__(self, folder: BlockFolder, sample: int, seed: int) -> None:
-        self._folder = folder
-        self._n_sampled, self._seed = sample, seed
-        self.checked: list[VerifiedBlock] = []  # the comparison of each recomputed block, in every phase
-        self.differences: list[str] = []  # descriptions of what has changed since the blocks were computed
-        self.machine: Machine
-        self._subject: Subject
-        self._kept: StoredBlocks
-
-    @contextmanager
-    def begin(self, subject: Subject, document: dict[str, Any]) -> Iterator[None]:
-        """Compare this run with the one in the folder, and use the same number of threads."""
-        there = self._folder.document() or {}
-        changes = differences(document, there)
-        if document["list_sha256"] != there.get("list_sha256"):
-            message = f"'{self._folder.path}' is another run, which differs in {', '.join(changes)}"
-            raise CannotRunError(message, "run it in the same folder, with the same files")
-        self.differences += [f"the runs differ in {change}" for change in changes]
-        self._subject = subject
-        with threads(there.get("threads") or torch.get_num_threads()):
-            self.machine = this_machine(subject.loaded)
-            self._kept = StoredBlocks(self._folder, subject, self.machine, None)
-            yield
-
-    def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
-        """Recompute the sample, then yield the stored partial results of all blocks."""
-        inputs = self._subject.inputs
-        assert inputs.make_blocks is not None
-        self._refuse_unfinished(phase, inputs.n_batches)
-        n = min(self._n_sampled, inputs.n_batches)
-        numbers = sorted(random.Random(self._seed).sample(range(inputs.n_batches), n))
-        for batch in self._subject.track(inputs.make_blocks(numbers), phase):
-            self._compare(phase, batch, to_text(compute_block(batch, compute, self._subject.seed)))
-        for number in range(inputs.n_batches):
-            block = self._kept.take(phase, number)
-            if block.result is not None:
-                yield from_plain(kind, block.result)
-
-    def certificate(self, document: dict[str, Any]) -> Certificate:
-        """Return the certificate of the stored blocks."""
-        return self._kept.certificate(self._folder.document() or document)
-
-    def _refuse_unfinished(self, phase: str, n_blocks: int) -> None:
-        missing = [number for number in range(n_blocks) if not self._folder.has(phase, number)]
-        if missing:
-            message = (
-                f"'{self._folder.path}' is not finished: {len(missing):,} of {n_blocks:,} blocks are missing"
-            )
-            raise CannotRunError(message, "start the command that began it again, with --resume")
-
-    def _compare(self, phase: str, batch: Batch, text: str) -> None:
-        block, _ = self._folder.read(phase, batch.block)
-        is_same_machine = block.machine == self.machine
-        gap = gap_between(block.result, json.loads(text))
-        is_equal = gap == 0.0
-        passed = is_equal if is_same_machine else gap is not None and gap <= TOLERANCE
-        self.checked.append(
-            VerifiedBlock(phase, batch.block, batch.n_images, is_same_machine, is_equal, gap, passed)
-        )
-
-
-def gap_between(value: Any, other: Any) -> float | None:
-    """Return the largest difference between numbers of two plain values, relative to the largest of their list.
-
-    0 if all bits are equal; None if structure or text differ.
-    """
-    if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
-        return _largest([(value[key], other[key]) for key in value if key != TIMING])
-    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
-        return _largest(list(zip(value, other, strict=True)))
-    return 0.0 if type(value) is type(other) and value == other else None
-
-
-def _largest(pairs: list[tuple[Any, Any]]) -> float | None:
-    numbers: list[tuple[Any, Any]] = []
-    gaps: list[float] = []
-    for pair in pairs:
-        if all(type(value) in (int, float) for value in pair):
-            numbers.append(pair)
-        elif (gap := gap_between(*pair)) is not None:
-            gaps.append(gap)
-        else:
-            return None
-    scale = max((abs(value) for pair in numbers for value in pair), default=0.0)
-    return max([*gaps, *(abs(a - b) / scale if a != b else 0.0 for a, b in numbers)], default=0.0)
-
-
-@contextmanager
-def verifying(check: Verifying) -> Iterator[None]:
-    """Make public functions called in this context recompute the blocks of `check`."""
-    token = _CURRENT.set(check)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+def compute_block(batch: Batch, compute: Callable[[Batch], T], seed: int) -> T:
+    """Compute a block that has images under its own seed, so that its result does not depend on other blocks."""
+    with seeded((seed + batch.block) % (LAST_SEED + 1)):
+        return compute(batch)

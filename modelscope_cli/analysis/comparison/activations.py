@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
-from modelscope_cli.analysis.comparison.programs import LayerNames, Matching, Program, match
+from modelscope_cli.analysis.comparison.matching import LayerNames, Matching, match, match_tensors
+from modelscope_cli.analysis.comparison.programs import Program, TensorFile
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
@@ -226,6 +227,8 @@ def _matched(
 ) -> Matching:
     assert b.program is not None
     with closing(run_a(args)) as ours:
+        if isinstance(b.program, TensorFile):
+            return match_tensors(ours, b.program)
         return match(ours, b.program, b.place(args), LayerNames(a))
 
 

@@ -22,13 +22,8 @@ from modelscope_cli.analysis.comparison.evidence import (
     outputs_of,
     under,
 )
-from modelscope_cli.analysis.comparison.programs import (
-    ExportedProgramRun,
-    Key,
-    Matching,
-    OnnxProgram,
-    modules_of,
-)
+from modelscope_cli.analysis.comparison.matching import Key, Matching
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, OnnxProgram, modules_of
 from modelscope_cli.analysis.comparison.variants import (
     Changed,
     apart,

@@ -15,7 +15,8 @@ from modelscope_cli.analysis.comparison.activations import Activations, Side, di
 from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
-from modelscope_cli.analysis.comparison.programs import CompiledRun, Key, Program, program_of
+from modelscope_cli.analysis.comparison.matching import Key
+from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, TensorFile, program_of
 from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
 from modelscope_cli.analysis.comparison.sides import (
     Source,
@@ -43,6 +44,7 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
@@ -171,6 +173,10 @@ class ModelComparison:
         loaded = load_both(*self.sources, self.progress)
         program = self._program(loaded[1], modes[1], b_hook)
         inputs = open_shared(_as_b_takes(python_inputs, loaded[1]), loaded[0], self.progress)
+        if isinstance(program, TensorFile) and inputs.n_batches != 1:
+            n = counted(inputs.n_images, "image")
+            message = f"the tensors of '{program.path}' are of all images at once, and the input has {n}"
+            raise UsageError(message, f"--batch {inputs.n_images}")
         sides = [
             Side(label, model, is_training=mode == "train", seed=seed, program=program)
             for label, model, mode, seed, program in zip(
@@ -210,6 +216,7 @@ class ModelComparison:
         is_meant = program is None and (  # differences from a requested precision or mode need no cause
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
         )
+        is_meant |= isinstance(program, TensorFile)  # which cannot be run with something changed
         causes: tuple[Cause, ...] = ()
         if not is_meant:
             evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values
@@ -217,7 +224,6 @@ class ModelComparison:
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
-            *inputs.warnings,
             *tell_of_images(inputs, self.progress),
             *a_notices,
             *b_notices,

@@ -1,11 +1,11 @@
-"""`diff`: the public function, and the comparison of saved results."""
+"""`diff`: the public function."""
 
-import math
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from modelscope_cli.analysis.comparison.request import (
     BSettings,
@@ -19,18 +19,13 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest, as_request
-from modelscope_cli.records.diff import DiffRecord, DiffSide, FigureDifference, count_up, first_divergence
+from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.run import Invocation, invocation
-from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.report import views
+from modelscope_cli.records.run import Record, invocation
 from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.page.comparison import RowPair, pair_rows
-from modelscope_cli.report.reading import is_fingerprint, is_result, read
-from modelscope_cli.report.sheet import Column
+from modelscope_cli.report.reading import is_result
 from modelscope_cli.report.views import figures_of
-from modelscope_cli.rules.training.reference import compare_with
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.comparison.sides import Source
@@ -39,8 +34,8 @@ if TYPE_CHECKING:
 
 @spelled_out
 def diff(
-    a: "Model",
-    b: "Model | None" = None,
+    a: "Model | Record",
+    b: "Model | Record | None" = None,
     inputs: Any = None,
     *,
     tolerance: float | None = None,
@@ -69,13 +64,13 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
-            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. a may also be the file of
-            `stats --fingerprint`; b is then a model, another fingerprint or a .npz of tensors. Two saved results
-            (pages, documents, or folders of commands) are compared number by number. Without b, B is a under the
-            settings of b_... . If both are the same module, B is a copy. Two modules may not share layers in a run.
-            A checkpoint is loaded into a copy of the module it is compared with.
+            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns; with an input also a .npz of
+            tensors that another runtime computed. Two results of one command (in Python records, else documents,
+            pages or folders) are compared number by number. Without b, B is a under the settings of b_... . If both
+            are the same module, B is a copy. Two modules may not share layers in a run. A checkpoint is loaded into
+            a copy of the module it is compared with.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
-        tolerance: the largest relative L2 that counts as equal.
+        tolerance: the largest relative L2 that counts as equal, or relative difference of results.
         layer, exclude: layer patterns.
         plot: draw the differences along the depth (.png .svg .pdf).
         hook, mode: of both; `auto` is eval.
@@ -105,36 +100,28 @@ def diff(
     )
     if plot is not None:
         check_figure(Path(plot), force)
-    of_models = {"hook": hook, "plot": plot, "model": model, "b": None if of_b == BSettings() else of_b}
-    if is_fingerprint(_text(a)):
-        from modelscope_cli.analysis.comparison.across_machines import compare_fingerprint
-
-        refuse_all_but_tolerance("does not apply to a fingerprint", **of_models)
-        return compare_fingerprint(
-            _text(a),
-            replace(a, model=b) if isinstance(a, ModelRequest) and isinstance(b, str) else b,
-            inputs,
-            keywords,
-            tolerance=tolerance,
-            layer=layer,
-            exclude=exclude,
-            mode=mode,
-            progress=progress,
-        )
     request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
     settings = request or as_request("", keywords)
     a, b = _text(a), _text(b)
-    if all(isinstance(side, str) and is_result(side) for side in (a, b)):
-        refuse_all_but_tolerance(
-            "needs models to run, and these are saved results",
-            inputs=inputs
-            if not isinstance(inputs, InputRequest)
-            else inputs.files or inputs.shapes or inputs.named,
-            layer=layer,
-            exclude=exclude,
-            mode=None if mode == "auto" else mode,
-            **of_models,
-        )
+    are_results = [isinstance(side, Record) or (isinstance(side, str) and is_result(side)) for side in (a, b)]
+    if any(are_results):
+        from modelscope_cli.analysis.comparison.results import compare_results
+
+        if not all(are_results):
+            _refuse_one_result(a if are_results[0] else b, b if are_results[0] else a)
+        run_options = {
+            "inputs": inputs.files or inputs.shapes or inputs.named
+            if isinstance(inputs, InputRequest)
+            else inputs,
+            "layer": layer,
+            "exclude": exclude,
+            "mode": None if mode == "auto" else mode,
+            "hook": hook,
+            "plot": plot,
+            "model": model,
+            "b": None if of_b == BSettings() else of_b,
+        }
+        _refuse_run_options(run_options)
         return compare_results(a, b, tolerance, invoked)
     files = _files(inputs)
     if isinstance(b, str) and is_input(b):
@@ -245,94 +232,20 @@ def _sources(
     return sources
 
 
-def refuse_all_but_tolerance(reason: str, **options: Any) -> None:
-    """Refuse options that have no effect on saved results or on a fingerprint."""
+def _refuse_run_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
-            message = f"'{option}' {reason}"
+            message = f"'{option}' needs models to run, and these are saved results"
             raise UsageError(message, f"leave out {'all options of B' if name == 'b' else option}")
 
 
-def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation) -> DiffRecord:
-    """Compare every number in the tables of two results of one command.
-
-    Args:
-        tolerance: largest |a - b| / |a| that is not a difference; None for 0.
-    """
-    ours, theirs = _result(a), _result(b)
-    if ours.command != theirs.command:
-        message = f"'{a}' is a result of {ours.command} and '{b}' of {theirs.command}"
-        raise UsageError(message, "give two results of one command")
-    largest = tolerance or 0.0
-    rows = tuple(_differences(ours, theirs, largest))
-    run = replace(ours.run, command="diff", argv=invoked.argv, input=None, elapsed_ms=invoked.elapsed_ms)
-    other = theirs.run
-    return DiffRecord(
-        run=run,
-        b=DiffSide(other.model, other.device, other.dtype, other.seed, None),
-        mode=None,
-        tolerance=largest,
-        tolerance_reason="given" if tolerance is not None else "saved results",
-        first_divergence=first_divergence(rows),
-        totals=count_up(rows),
-        figures=rows,
-        compared=compare_with(theirs, ours, str(a)) if isinstance(ours, WatchRecord) else None,
-    )
-
-
-def _result(path: str) -> Any:
-    record = read(path)
-    if not hasattr(record, "run"):
-        hint = "give the weights themselves, A.safetensors and B.safetensors"
-        raise UsageError(f"'{path}' is a result of {record.command}, which cannot be compared", hint)
-    return record
-
-
-def _differences(a: Any, b: Any, tolerance: float) -> Iterator[FigureDifference]:
-    sheets = views.whole_sheet_of(a), views.whole_sheet_of(b)
-    others = {column.key: column for column in sheets[1].columns}
-    columns = [(one, others[one.key]) for one in sheets[0].columns[1:] if one.is_number and one.key in others]
-    for pair in pair_rows(*sheets):
-        if pair.a is None or pair.b is None:
-            yield FigureDifference(
-                name=pair.label, figure="", status="added" if pair.a is None else "removed"
-            )
-        else:
-            yield from _of_row(pair, columns, tolerance)
-
-
-def _of_row(
-    pair: RowPair, columns: list[tuple[Column, Column]], tolerance: float
-) -> Iterator[FigureDifference]:
-    for ours, theirs in columns:
-        a, b = _number(ours.value(pair.a)), _number(theirs.value(pair.b))
-        if a is not None or b is not None:
-            yield _difference(pair.label, ours.key, a, b, tolerance)
-
-
-def _number(value: Any) -> float | None:
-    """Return a finite number as float; None for anything else."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
-
-
-def _difference(
-    label: str, figure: str, a: float | None, b: float | None, tolerance: float
-) -> FigureDifference:
-    if a is None or b is None:
-        side = "B" if a is None else "A"
-        problem = f"only {side} has a number"
-        return FigureDifference(name=label, figure=figure, a=a, b=b, status="changed", problem=problem)
-    gap = abs(a - b)
-    relative = gap / abs(a) if a else math.inf if gap else 0.0
-    return FigureDifference(
-        name=label,
-        figure=figure,
-        a=a,
-        b=b,
-        status="same" if relative <= tolerance else "changed",
-        max_abs=gap,
-        rel_l2=relative,
-        differing=int(gap > 0),
-    )
+def _refuse_one_result(result: Any, other: Any) -> NoReturn:
+    """Refuse a result and something that is not one, such as a model that would have to run first."""
+    if other is None:
+        raise UsageError(
+            f"there is nothing to compare '{result}' with", "give a second result of the same command"
+        )
+    model = shlex.quote(other) if isinstance(other, str) else "NAME"
+    message = f"'{result}' is a saved result, and the other side is not"
+    raise UsageError(message, f"modelscope stats {model} -o other.json   makes one to compare it with")

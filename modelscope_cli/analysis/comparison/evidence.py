@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.distance import Distance, sum_up, to_distance
-from modelscope_cli.analysis.comparison.programs import MOVING, Key, LayerNames, Matching, OnnxProgram
+from modelscope_cli.analysis.comparison.matching import MOVING, Key, LayerNames, Matching
+from modelscope_cli.analysis.comparison.programs import OnnxProgram
 from modelscope_cli.analysis.comparison.variants import Changed, apart
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.tensors import read_values

@@ -28,7 +28,7 @@ SCHEMES = {
     "int4wo": "IntxWeightOnlyConfig",
     "float8wo": "Float8WeightOnlyConfig",
 }
-PROGRAMS = (".onnx", ".pt2")
+PROGRAMS = (".onnx", ".pt2", ".npz")
 _INPUT_SUFFIXES = IMAGE_SUFFIXES | {".npy"}
 
 
@@ -101,7 +101,7 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
 
 
 def is_program(text: str) -> bool:
-    """Check that a text names a file that runs by itself: ONNX, or a program of torch.export."""
+    """Check that a text names a file that replaces a model: ONNX, torch.export, or tensors of a runtime."""
     return not is_import(text) and Path(text).suffix.lower() in PROGRAMS
 
 
@@ -143,7 +143,7 @@ def requests_of(
             refuse_given(ours, reason, "--model NAME")
     if names.a.model is not None and is_program(names.a.model):
         message = (
-            f"'{names.a.model}' is run as it is, so it is B, and A is the PyTorch model it was made from"
+            f"'{names.a.model}' is taken as it is, so it is B, and A is the PyTorch model it was made from"
         )
         other = names.b.model if names.b.model and not is_program(names.b.model) else "NAME"
         raise UsageError(message, f"modelscope diff {shlex.quote(other)} {shlex.quote(names.a.model)}")
@@ -163,7 +163,7 @@ def requests_of(
     if names.b.model is None:
         return a, _file(names.b, of_b.key or settings.key)
     b = _with_key(_request_b(a, names, settings.checkpoint, of_b), of_b.key or settings.key)
-    b = b if Path(b.model).suffix.lower() == ".pt2" else check_request(b)
+    b = b if Path(b.model).suffix.lower() in (".pt2", ".npz") else check_request(b)
     return (a if names.a.model is not None else _file(names.a, settings.key)), b
 
 
@@ -193,7 +193,7 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: B
     inherited = None if of_b.weights else option
     if is_program(names.b.model or ""):
         options = {**replace(of_b, mode=None, seed=None).typed(), **of_b.of_run}
-        reason = f"does not apply to '{names.b.model}', which is run as it is"
+        reason = f"does not apply to '{names.b.model}', which is taken as it is"
         refuse_given(options, reason, "")
         return ModelRequest(names.b.model or "", seed=a.seed)
     checkpoint = of_b.checkpoint or (checkpoint_of_b if not (of_b.weights and names.is_left_out) else None)

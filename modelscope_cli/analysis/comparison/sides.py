@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.programs import program_of
+from modelscope_cli.analysis.comparison.programs import TensorFile, program_of
 from modelscope_cli.analysis.comparison.request import (
     SCHEMES,
     BSettings,
@@ -22,6 +22,7 @@ from modelscope_cli.analysis.comparison.request import (
     refuse_given,
 )
 from modelscope_cli.analysis.subject import describe_module, open_for
+from modelscope_cli.analysis.supported import check_images
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, in_order
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file
@@ -74,11 +75,11 @@ def sources_handed_over(
 
     def source(side: Any, side_settings: BSettings) -> Source:
         loading = replace(side_settings, mode=None, seed=None, hook=()).typed()
-        if isinstance(side, str) and is_program(side):
-            reason = f"does not apply to '{side}', which is run as it is"
+        if isinstance(side, str) and is_run and is_program(side):
+            reason = f"does not apply to '{side}', which is taken as it is"
             refuse_given(loading, reason, "")
             named_file = ModelRequest(side, seed=settings.seed)
-            return named_file if side.lower().endswith(".pt2") else check_request(named_file)
+            return named_file if side.lower().endswith((".pt2", ".npz")) else check_request(named_file)
         if _is_handed(side):
             reason = "needs a model that is named; B was passed as a module"
             refuse_given(loading, reason, "change the module yourself")
@@ -135,6 +136,13 @@ def _program(program: Any, info: ModelInfo) -> LoadedModel:
     tensor = next((t for t in module.state_dict().values() if t.is_floating_point()), torch.empty(0))
     dtype = tensor.dtype
     return LoadedModel(module, info, tensor.device, dtype, "custom", transforms=None, categories=None)
+
+
+def _load_tensors(path: Path) -> LoadedModel:
+    file = TensorFile(path)
+    dtype = next((one.dtype for one in file.tensors.values() if one.is_floating_point()), torch.float32)
+    info = ModelInfo("file", str(path), "", WeightsInfo(str(path), path.name, "file"))
+    return LoadedModel(file, info, torch.device("cpu"), dtype, "custom", transforms=None, categories=None)
 
 
 def load_program(path: Path) -> LoadedModel:
@@ -256,6 +264,8 @@ def _loaded(side: Source) -> LoadedModel:
     assert not isinstance(side, WeightsFile)
     if isinstance(side, ModelRequest) and side.model.lower().endswith(".pt2"):
         return load_program(Path(side.model))
+    if isinstance(side, ModelRequest) and side.model.lower().endswith(".npz"):
+        return _load_tensors(Path(side.model))
     if isinstance(side, LoadedModel):
         return side
     return load_skeleton(side) if is_onnx(side.model) else load_model(side)  # the runtime reads the values
@@ -263,6 +273,7 @@ def _loaded(side: Source) -> LoadedModel:
 
 def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
     """Open the input for A in float32 on the CPU; each side converts it."""
+    check_images("diff", python_inputs, a)
     return open_for(python_inputs, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
 
 

@@ -1,39 +1,25 @@
 """`check DIR`: the public function, which reads the images of one or two data sets once for the rules."""
 
-import hashlib
 import os
 import shlex
 import time
-from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from modelscope_cli.analysis.dataset.look import ImageFacts, ImageTable, look_at
+from modelscope_cli.analysis.dataset.look import ImageFacts, look_at
 from modelscope_cli.analysis.health.check import known_findings, several, write_baseline
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import find_images
-from modelscope_cli.inputs.image import (
-    UnreadableImage,
-    UnreadableImageError,
-    UnreadableImages,
-    decode,
-    strict_pillow,
-)
+from modelscope_cli.inputs.image import UnreadableImage, UnreadableImages, strict_pillow
 from modelscope_cli.inputs.listing import FileList, ListedImage
 from modelscope_cli.interrupts import deferred
 from modelscope_cli.records.check import (
-    ALIKE,
     BYTES,
     NOT_JUDGED,
     PASSED,
@@ -54,123 +40,8 @@ from modelscope_cli.rules.registry import DATASET_RULES
 from modelscope_cli.rules.rule import judge, unjudged_error, verdict_of
 from modelscope_cli.rules.settings import read_settings
 
-Numbers = NDArray[np.int64]
-_MOST_APART = 28  # differing coarse bits of 128, up to which the fine bits are compared
-_FEWEST_EDGES = 8  # fine bits set in either image, below which images are not compared
-_POPCOUNT = np.array([bin(n).count("1") for n in range(1 << 16)], dtype=np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class ImagePair:
-    """Two similar images, the earlier in the list first."""
-
-    first: int
-    second: int
-    alike: float  # the share of edges they have in common
-    how: str = ALIKE  # `BYTES`, `PIXELS` or `ALIKE`
-
-
-def equal_rows(rows: NDArray[np.uint8], numbers: Numbers) -> list[list[int]]:
-    """Return groups of two or more numbers with equal rows, sorted."""
-    if not len(numbers):
-        return []
-    keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0]
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.concatenate([[True], keys[order][1:] != keys[order][:-1]]))
-    groups = (numbers[group] for group in np.split(order, starts[1:]))
-    return sorted(sorted(group.tolist()) for group in groups if len(group) > 1)
-
-
-def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[ImagePair]:
-    """Yield each pair of similar images once.
-
-    The 128 coarse bits of every image are split into bands of 16 bits, straight and interleaved. Sorting by each
-    band brings images with an equal band together, without a matrix of all pairs. Pairs with at most 28 differing
-    coarse bits are compared by their 512 fine bits: bits set in both over bits set in either (Jaccard 1912), which
-    plain areas do not affect.
-
-    Args:
-        numbers: the images to compare; of several with equal hashes, the first is paired with each of the others.
-        least: smallest share of common edges of a similar pair.
-    """
-    coarse, fine = table.rows("coarse")[numbers], table.rows("fine")[numbers]
-    hashes = np.concatenate([coarse, fine], 1)
-    if len(numbers) < 2:
-        return
-    for group in equal_rows(hashes, np.arange(len(numbers))):
-        for b in group[1:]:
-            if _POPCOUNT[fine[b].view(np.uint16)].sum() >= _FEWEST_EDGES:
-                yield ImagePair(int(numbers[group[0]]), int(numbers[b]), 1.0)
-    distinct = _firsts(hashes)
-    coarse, fine, numbers = coarse[distinct], fine[distinct].view(np.uint16), numbers[distinct]
-    yielded: set[tuple[int, int]] = set()
-    for band in _bands(coarse):
-        for left, right in _neighbours(band):
-            near = _POPCOUNT[(coarse[left] ^ coarse[right]).view(np.uint16)].sum(1) <= _MOST_APART
-            a, b = left[near], right[near]
-            both, either = (_POPCOUNT[bits].sum(1) for bits in (fine[a] & fine[b], fine[a] | fine[b]))
-            alike = np.where(either >= _FEWEST_EDGES, both / np.maximum(either, 1), 0.0)
-            for n in np.flatnonzero(alike >= least):
-                first, second = sorted((int(numbers[a[n]]), int(numbers[b[n]])))
-                if (first, second) not in yielded:
-                    yielded.add((first, second))
-                    yield ImagePair(first, second, float(alike[n]))
-
-
-def _firsts(rows: NDArray[np.uint8]) -> Numbers:
-    """Return the index of the first of each group of equal rows."""
-    keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0]
-    return np.sort(np.unique(keys, return_index=True)[1])
-
-
-def _bands(coarse: NDArray[np.uint8]) -> Iterator[NDArray[np.uint16]]:
-    for bits in (coarse, _interleaved(coarse)):
-        bands = np.ascontiguousarray(bits).view(np.uint16)
-        yield from bands.T
-
-
-def _interleaved(coarse: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Reorder the bits so that each band has one of every row of the grid."""
-    bits = np.unpackbits(coarse, axis=1)
-    return np.packbits(bits.reshape(len(bits), -1, 8).transpose(0, 2, 1).reshape(len(bits), -1), axis=1)
-
-
-def _neighbours(band: NDArray[np.uint16]) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield the pairs with equal bands, by their distance in the sorted order."""
-    order = np.argsort(band, kind="stable").astype(np.int64)
-    ordered = band[order]
-    places = np.arange(len(order) - 1)
-    step = 1
-    while len(places):
-        places = places[places + step < len(order)]
-        places = places[ordered[places] == ordered[places + step]]
-        if len(places):
-            yield order[places], order[places + step]
-        step += 1
-
-
-def groups_of(pairs: Sequence[ImagePair]) -> list[list[ImagePair]]:
-    """Return connected groups of pairs, in the order of their first image."""
-    parent: dict[int, int] = {}
-
-    def root(n: int) -> int:
-        while parent.setdefault(n, n) != n:
-            parent[n] = n = parent[parent[n]]
-        return n
-
-    for pair in pairs:
-        first, second = sorted((root(pair.first), root(pair.second)))
-        parent[second] = first
-    groups: dict[int, list[ImagePair]] = {}
-    for pair in pairs:
-        groups.setdefault(root(pair.first), []).append(pair)
-    return [groups[first] for first in sorted(groups)]
-
-
 _MOST_THREADS = 4  # Pillow decodes without the GIL; more threads wait for the disk and for each other
 _WINDOW = 256  # images in flight
-_SAME_PIXELS = 0.9  # similarity from which two images of one size are compared pixel by pixel
-_PLAIN = 0.02  # contrast below which images are not compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,71 +61,56 @@ class _Listed:
 
 
 def examine_images(
-    folders: Sequence[str], against: Sequence[str], least_alike: float, progress: Progress
+    folders: Sequence[str], against: Sequence[str], progress: Progress
 ) -> tuple[DatasetEvidence, int]:
-    """Read every image once; return the evidence for the rules, and how many images Ctrl-C left unread.
-
-    Args:
-        least_alike: smallest share of common edges of a similar pair.
-    """
+    """Read every image once; return the evidence for the rules, and how many images Ctrl-C left unread."""
     listed = _list(folders, against, progress)
-    table, broken = ImageTable(), UnreadableImages()
+    facts: list[ImageFacts] = []
+    broken = UnreadableImages()
     started = time.perf_counter()
     looks = progress.track(_looks(listed.files), "images", len(listed.files))
     with deferred() as is_interrupted:
         for number, look in enumerate(looks):
-            table.add(look)
+            facts.append(look)
             if look.kind:
                 broken.take(number, [UnreadableImage(number, listed.files[number].name, look.kind)])
             if is_interrupted():
                 break
-    is_whole = len(table) == len(listed.files)
-    speed = len(table) / max(time.perf_counter() - started, 1e-9)
-    good = table.good().tolist()
-    identical, alike = _find_copies(table, listed, least_alike)
-    groups = _Groups(listed, identical, alike)
-    labels = [listed.label(n) for n in range(len(table))]
-    classes = Counter(filter(None, labels[: listed.n_first])), Counter(filter(None, labels[listed.n_first :]))
+    is_whole = len(facts) == len(listed.files)
+    speed = len(facts) / max(time.perf_counter() - started, 1e-9)
+    good = [number for number, look in enumerate(facts) if not look.kind]
+    n_first = listed.n_first
+    copies = find_copies(facts)
+    sides = [([n for n in group if n < n_first], [n for n in group if n >= n_first]) for group in copies]
+    leaks = ([first[0], *second, *first[1:]] for first, second in sides if first and second)
+    labels = [listed.label(n) for n in range(len(facts))]
+    classes = Counter(filter(None, labels[:n_first])), Counter(filter(None, labels[n_first:]))
     if not is_whole:
         classes[1].clear()  # a class may be among the images that were not read
+    group = partial(_group, facts, listed)
     report = DatasetReport(
         folders=tuple(folders),
         against=tuple(against),
-        images=len(table),
-        against_images=max(len(table) - listed.n_first, 0),
+        images=len(facts),
+        against_images=max(len(facts) - n_first, 0),
         broken=broken.kinds(),
-        identical=tuple(groups.on_one_side(identical)),
-        alike=tuple(groups.on_one_side(alike)),
-        leaks=tuple(groups.leaks()),
-        conflicts=tuple(groups.conflicts()),
-        width=spread_of(table.width[n] for n in good),
-        height=spread_of(table.height[n] for n in good),
+        identical=tuple(group(side) for pair in sides for side in pair if len(side) > 1),
+        leaks=tuple(map(group, leaks)),
+        conflicts=tuple(copy for copy in map(group, copies) if len(copy.labels) > 1),
+        width=spread_of(facts[n].width for n in good),
+        height=spread_of(facts[n].height for n in good),
         images_per_second=round(speed, 1),
     )
     evidence = DatasetEvidence(
         report=report,
-        names=_Names(listed.files, good),
-        **{name: array(column.typecode, (column[n] for n in good)) for name, column in table.figures()},
+        names=[listed.files[n].name for n in good],
+        width=[facts[n].width for n in good],
+        height=[facts[n].height for n in good],
         has_labels=any(classes),
         classes=classes,
-        readable=(bisect_left(good, listed.n_first), len(good) - bisect_left(good, listed.n_first)),
+        readable=(sum(n < n_first for n in good), sum(n >= n_first for n in good)),
     )
-    return evidence, len(listed.files) - len(table)
-
-
-class _Names(Sequence[str]):
-    """The names of some files, computed on access."""
-
-    def __init__(self, files: FileList, numbers: Sequence[int]) -> None:
-        self._files, self._numbers = files, numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return [self._files[number].name for number in self._numbers[at]]
-        return self._files[self._numbers[at]].name
+    return evidence, len(listed.files) - len(facts)
 
 
 def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) -> _Listed:
@@ -263,7 +119,7 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
     n_first = 0
     for n, word in enumerate((*folders, *against)):
         listing = find_images([word])
-        tell(progress, listing.notes, listing.warnings)
+        tell(progress, listing.notes)
         files += listing.files
         roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
         n_first = len(files) if n < len(folders) else n_first
@@ -279,78 +135,23 @@ def _looks(files: FileList) -> Iterator[ImageFacts]:
             yield from pool.map(look_at, window)
 
 
-def _find_copies(table: ImageTable, listed: _Listed, least: float) -> tuple[list[ImagePair], list[ImagePair]]:
-    """Return the pairs of images with the same pixels, and the pairs that are only similar."""
-    good = table.good()
-    same = equal_rows(table.rows("sha256")[good], good)
-    identical = [ImagePair(group[0], other, 1.0, BYTES) for group in same for other in group[1:]]
-    copies = {pair.second for pair in identical}
-    firsts = good[[n not in copies and table.contrast[n] >= _PLAIN for n in good.tolist()]]
-    alike: list[ImagePair] = []
-
-    @cache
-    def pixels_sha256(number: int) -> bytes:
-        try:
-            pixels = decode(listed.files[number], "RGB").tobytes()
-        except UnreadableImageError:  # changed since it was examined
-            pixels = os.urandom(16)
-        return hashlib.sha256(pixels).digest()
-
-    for pair in find_alike(table, firsts, least):
-        a, b = pair.first, pair.second
-        is_one_size = (table.width[a], table.height[a]) == (table.width[b], table.height[b])
-        if is_one_size and pair.alike >= _SAME_PIXELS and pixels_sha256(a) == pixels_sha256(b):
-            identical.append(replace(pair, alike=1.0, how=PIXELS))
-        else:
-            alike.append(pair)
-    return identical, alike
+def find_copies(facts: Sequence[ImageFacts]) -> list[list[int]]:
+    """Return the groups of two or more images with the same pixels, by number and in the order of their first."""
+    groups: dict[bytes, list[int]] = {}
+    for number, look in enumerate(facts):
+        if not look.kind:
+            groups.setdefault(look.pixels_sha256, []).append(number)
+    return [group for group in groups.values() if len(group) > 1]
 
 
-class _Groups:
-    """Turns pairs of numbers into groups of names."""
-
-    def __init__(self, listed: _Listed, identical: Sequence[ImagePair], alike: Sequence[ImagePair]) -> None:
-        self._listed = listed
-        self._every = groups_of([*identical, *alike])
-
-    def on_one_side(self, pairs: Sequence[ImagePair]) -> Iterator[CopyGroup]:
-        """Yield the groups of two or more images on the same side."""
-        for group in groups_of(pairs):
-            numbers = _numbers(group)
-            for side in (True, False):
-                members = [n for n in numbers if (n < self._listed.n_first) == side]
-                if len(members) > 1:
-                    yield self._group(group, members)
-
-    def leaks(self) -> Iterator[CopyGroup]:
-        """Yield the groups with images on both sides: the first of the first side, then those of the second."""
-        for group in self._every:
-            first, *others = _numbers(group)
-            others.sort(key=lambda n: (n < self._listed.n_first, n))
-            if first < self._listed.n_first <= others[0]:
-                yield self._group(group, [first, *others])
-
-    def conflicts(self) -> Iterator[CopyGroup]:
-        """Yield the groups whose images are in folders of different classes."""
-        for group in self._every:
-            copies = self._group(group, _numbers(group))
-            if len(copies.labels) > 1:
-                yield copies
-
-    def _group(self, pairs: Sequence[ImagePair], numbers: Sequence[int]) -> CopyGroup:
-        files = self._listed.files
-        least = min(pair.alike for pair in pairs)
-        labels = dict.fromkeys(label for n in numbers if (label := self._listed.label(n)) is not None)
-        how = max((pair.how for pair in pairs), key=(BYTES, PIXELS, ALIKE).index)
-        return CopyGroup(how, tuple(files[n].name for n in numbers), round(least, 3), tuple(labels))
-
-
-def _numbers(pairs: Sequence[ImagePair]) -> list[int]:
-    return sorted({n for pair in pairs for n in (pair.first, pair.second)})
+def _group(facts: Sequence[ImageFacts], listed: _Listed, numbers: Sequence[int]) -> CopyGroup:
+    labels = dict.fromkeys(label for n in numbers if (label := listed.label(n)) is not None)
+    is_same_file = len({facts[n].file_sha256 for n in numbers}) == 1
+    names = tuple(listed.files[n].name for n in numbers)
+    return CopyGroup(BYTES if is_same_file else PIXELS, names, tuple(labels))
 
 
 Folders = str | PathLike[str] | Sequence[str | PathLike[str]]
-_ALIKE = "MS803"
 _SETS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
 _MOST_FILES = 1000  # named in the record
 
@@ -368,13 +169,12 @@ def check_images(
     update_baseline: bool = False,
     progress: Progress | None = None,
 ) -> CheckRecord:
-    """Check a data set against rules, without a model: duplicates, leaks, unreadable, odd, dark, flat or blurred
-    images.
+    """Check a data set against rules, without a model: unreadable images, exact copies, leaks, odd sizes.
 
-    Every image is read and decoded once, at a short side of 128 pixels; about 130 bytes are kept per image.
+    Every image is read and decoded once; its size and two hashes are kept.
 
     Args:
-        images: folders, globs, lists (`@files.txt`) or shards.
+        images: folders, globs or lists (`@files.txt`).
         against: a second data set, which must not share images with the first.
         select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
 
@@ -400,16 +200,14 @@ def check_images(
     invoked = invocation()
     before = known_findings(settings.baseline, update_baseline)
     accepted = before.findings
-    least = settings.thresholds.get(
-        _ALIKE, next(rule.threshold for rule in DATASET_RULES if rule.code == _ALIKE)
-    )
-    evidence, n_unread = examine_images(folders, others, float(least or 0), progress)
+    evidence, n_unread = examine_images(folders, others, progress)
     findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
     if settings.baseline is not None and update_baseline:
         new = updated(accepted, findings, infos)
         accepted = write_baseline(settings.baseline, new, before.model, progress)
     findings, gone = compare(findings, accepted, infos)
     report = evidence.report
+    unread = f"Ctrl-C: {n_unread:,} of {counted(n_unread + report.images, 'image')} were not tested"
     run = Run.of(
         "check",
         ModelInfo("images", ", ".join(folders), "data set", WeightsInfo("none", "none", "none")),
@@ -419,7 +217,7 @@ def check_images(
         device="none",
         dtype="none",
         seed=0,
-        warnings=_interrupted(n_unread, report.images),
+        warnings=[Notice("interrupted", unread)] if n_unread else [],
         invoked=invoked,
     )
     verdict = verdict_of(findings, infos, settings.fail_on, run.input)
@@ -441,12 +239,6 @@ def check_images(
     if unjudged and not n_unread:
         raise unjudged
     return record
-
-
-def _interrupted(n_unread: int, n_read: int) -> list[Notice]:
-    """Return a warning if Ctrl-C left images unread."""
-    words = f"Ctrl-C: {n_unread:,} of {counted(n_unread + n_read, 'image')} were not tested"
-    return [Notice("interrupted", words)] if n_unread else []
 
 
 def _refuse_sets(folders: Sequence[str], others: Sequence[str]) -> None:

@@ -215,7 +215,7 @@ def explain(
         )
     if frames_in(subject.loaded.module, subject.loaded.family, subject.first.args)[0]:
         names = _of_pixels(names, method)
-    n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 1  # a notebook shows it
+    n_kept = MOST_SHOWN if blocks.out is not None or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
     aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
     options = {
@@ -249,7 +249,7 @@ def explain(
 
     with (
         _asking(subject, aim, texts(against), calls, region, most) as ask,  # the model is left as it was
-        blocks.begin(subject, {**options, "passes": most}, {**options, "require": require}, alone),
+        blocks.begin(subject, {**options, "passes": most}, alone),
     ):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
             for one in images:
@@ -276,7 +276,6 @@ def explain(
         hooks=hooks,
         receipt_kind=kind,
         passes=totals.passes,
-        certificate=blocks.certificate(),
         score_name=totals.score_name,
     )
     if save_tensors is not None and blocks.is_first:

@@ -23,11 +23,9 @@ from modelscope_cli.records.naming import with_article
 # Weights of the auxiliary heads of torchvision's models in training: GoogLeNet, Szegedy et al. 2014, section 5;
 # Inception v3 and the segmentation models as in torchvision's training scripts.
 _AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
-# Weight of each estimate relative to the next: RAFT, Teed & Deng 2020, equation 7.
-_GAMMA = 0.8
 # Targets of a loss that are not a class.
-_NOTHING, _ZERO, _STILL, _OWN = "none", "zero", "no motion", "the model's own"
-_WITHOUT_CLASS = (_NOTHING, _ZERO, _STILL, _OWN)
+_NOTHING, _ZERO, _OWN = "none", "zero", "the model's own"
+_WITHOUT_CLASS = (_NOTHING, _ZERO, _OWN)
 
 NO_GRADIENT = (
     "the model's output does not depend on anything trainable: its forward runs under no_grad, detaches, or uses "
@@ -139,13 +137,6 @@ class Criterion:
             return Loss(torch.stack(tensors).sum(), name if len(tensors) > 1 else _OWN, target, tensors)
         if self._family == "detection":
             raise UsageError("a detection model in eval mode returns boxes, not a loss", "--mode train")
-        if self._family == "optical_flow":
-            weights = [_GAMMA ** (len(tensors) - 1 - i) for i in range(len(tensors))]
-            value = torch.stack(
-                [w * flow.abs().mean() for w, flow in zip(weights, tensors, strict=True)]
-            ).sum()
-            name = f"mean |flow| of every estimate, earlier ones times {_GAMMA:g} each"
-            return Loss(value, name, _STILL, tensors)
         return None
 
     def _of_main_output(

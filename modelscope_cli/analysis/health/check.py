@@ -16,7 +16,6 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import Model, ModelRequest, as_request, weights_file
 from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.paths import in_repository
-from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import Keywords, OutputBlockKeywords, block_keywords, spelled_out
@@ -183,12 +182,6 @@ def check(
     from modelscope_cli.analysis.blocks.blocks import Blocks  # which needs torch
 
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    options = {
-        **{"select": select, "ignore": ignore, "set": set, "fail_on": fail_on, "baseline": baseline},
-        **{"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory},
-        "max_train_memory": max_train_memory,
-        **{"expect_output": expect_output, "allow": allow, "mode": mode},
-    }
     needs = needs_of(rules, settings.thresholds)
     safety = _scan(model, keywords) if "safety" in needs else None
     if safety is not None:
@@ -196,7 +189,7 @@ def check(
         tell_allowed(safety, progress or SILENT)
     load_error: ModelscopeError | None = None
     try:
-        examined = _examine(model, inputs, keywords, needs, mode, blocks, options, progress)
+        examined = _examine(model, inputs, keywords, needs, mode, blocks, progress)
     except ModelscopeError as error:
         if safety is None or safety.rank == KNOWN:
             raise
@@ -230,7 +223,6 @@ def check(
         baseline=str(settings.baseline) if settings.baseline else None,
         gone=gone,
         inputs=examined.evidence.inputs,
-        certificate=examined.certificate,
         verdict=verdict,
     )
     with blocks.write() as stage:
@@ -253,7 +245,6 @@ class _Examined:
     n_images: int = 0
     is_training: bool = False
     made_at: Callable[[str | None], SourceLine | None] = lambda layer: None
-    certificate: Certificate | None = None
 
 
 def _scan(model: Any, keywords: Keywords) -> Safety | None:
@@ -273,7 +264,6 @@ def _examine(
     needs: frozenset[str],
     mode: str,
     blocks: "Blocks",
-    options: dict[str, Any],
     progress: Progress | None,
 ) -> _Examined:
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
@@ -294,7 +284,7 @@ def _examine(
         if whole > _LONG:
             subject.progress.note(f"activations and gradients of {images}, about {spell_time(whole)}")
 
-    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}, options):
+    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}):
         evidence = gather(
             subject.loaded,
             subject.inputs,
@@ -310,9 +300,7 @@ def _examine(
     subject.conclude()
     subject.warn(blocks.warnings())
     sources = Sources(subject.loaded.module, subject.loaded.info.name)
-    return _Examined(
-        subject.run(), evidence, subject.inputs.n_images, is_training, sources.find, blocks.certificate()
-    )
+    return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
 
 
 def _unloaded(file: str) -> Run:

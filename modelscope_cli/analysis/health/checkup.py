@@ -23,7 +23,7 @@ from modelscope_cli.analysis.activations.input_stats import (
     to_input_row,
 )
 from modelscope_cli.analysis.activations.observer import ActivationObserver
-from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock, compute_block
+from modelscope_cli.analysis.blocks.blocks import ForEachBlock, compute_block
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
 from modelscope_cli.analysis.health.flow import (

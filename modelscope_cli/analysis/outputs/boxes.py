@@ -1,7 +1,7 @@
 """Boxes around objects, as detection models return them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -20,11 +20,6 @@ from modelscope_cli.analysis.outputs.target_spec import (
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.predict import Guess
 
-# Lowest score of a detected box, and lowest overlap of two boxes of the same object: as in PASCAL VOC
-# (Everingham et al. 2010, section 4.2).
-_FOUND = 0.5
-_SAME = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class ImageBoxes:
@@ -33,13 +28,9 @@ class ImageBoxes:
     corners: Tensor  # `(K, 4)`, x0, y0, x1, y1 in pixels of the input image
     scores: Tensor  # `(K,)`, 0..1
     labels: Tensor  # `(K,)`, integers
-    # What else belongs to the boxes: `masks`, `(K, H, W)` uint8, `points`, `(K, P, 2 or 3)`, x, y and
-    # confidence of key points, and `turned`, `(K, 4, 2)`, of rotated boxes, whose `corners` are around them
-    more: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, which: Tensor) -> "ImageBoxes":
-        more = {name: tensor[which] for name, tensor in self.more.items()}
-        return ImageBoxes(self.corners[which], self.scores[which], self.labels[which], more)
+        return ImageBoxes(self.corners[which], self.scores[which], self.labels[which])
 
     def sorted(self) -> "ImageBoxes":
         """Return the same, best first."""
@@ -47,17 +38,13 @@ class ImageBoxes:
 
     def guess(self, number: int, categories: Sequence[str] | None) -> Guess:
         """Return one box as a guess, which has a score and no logit."""
-        label, more = int(self.labels[number]), {name: one[number] for name, one in self.more.items()}
-        mask, points, turned = (more.get(name) for name in ("masks", "points", "turned"))
+        label = int(self.labels[number])
         return Guess(
             label,
             label_of_class(label, categories),
             float(self.scores[number]),
             None,
-            share=None if mask is None else float(mask.float().mean()),
             box=tuple(self.corners[number].tolist()),
-            corners=None if turned is None else tuple(map(tuple, turned.tolist())),
-            points=None if points is None else tuple(map(tuple, points.tolist())),
         )
 
 
@@ -86,13 +73,7 @@ class Boxes(OutputPart):
     def settled(self) -> Self:
         return type(self)(
             tuple(
-                ImageBoxes(
-                    settle(one.corners),
-                    settle(one.scores),
-                    one.labels.cpu(),
-                    {name: tensor.detach().cpu() for name, tensor in one.more.items()},
-                )
-                for one in self.images
+                ImageBoxes(settle(one.corners), settle(one.scores), one.labels.cpu()) for one in self.images
             ),
             tuple(map(settle, self.of_classes)),
         )
@@ -139,37 +120,6 @@ class Boxes(OutputPart):
             for one in self.images
         )
 
-    def best_classes(self) -> list[int]:
-        return [int(one.labels[0]) for one in self.images if len(one.labels)]
-
-    def changed(self, after: Self) -> Tensor:
-        """Return the share of the boxes detected before or after without a match in the other output.
-
-        Detected is a score of 0.5 or more; matches have one label and overlap by half.
-        """
-        return torch.tensor(
-            [_unmatched(*pair) for pair in zip(self.images, after.images, strict=True)], dtype=torch.float64
-        )
-
-    def distance(self, after: Self) -> Tensor:
-        return torch.stack([change.norm() for change in self._changes(after)])
-
-    def largest_change(self, after: Self) -> Tensor:
-        return torch.stack([_best(change.abs()) for change in self._changes(after)])
-
-    def _changes(self, after: Self) -> list[Tensor]:
-        """Return the change of score of every box; an unmatched one goes to 0, or comes from it."""
-        changes = []
-        for was, one in zip(self.images, after.images, strict=True):
-            pairs = _partners(was, one)
-            lone = [
-                image.scores[[number for number in range(len(image.scores)) if number not in taken]]
-                for image, taken in ((was, dict(pairs)), (one, {later: was for was, later in pairs}))
-            ]
-            matched = [one.scores[later] - was.scores[before] for before, later in pairs]
-            changes.append(torch.cat([*lone, *(change[None] for change in matched)]).double())
-        return changes
-
 
 def boxes_of(images: Sequence[Mapping[str, Tensor]]) -> Boxes:
     """Read what torchvision's detection models return: boxes, scores and labels of each image."""
@@ -178,97 +128,52 @@ def boxes_of(images: Sequence[Mapping[str, Tensor]]) -> Boxes:
     )
 
 
-# As ultralytics predicts: least score, largest overlap of two boxes of one class, most boxes; and how far the boxes
-# of different classes are moved apart to be suppressed at once.
-_LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES, _APART = 0.25, 0.7, 300, 7680
+# As ultralytics predicts: least score, largest overlap of two boxes of one class, most boxes.
+_LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES = 0.25, 0.7, 300
 
 
-def boxes_of_yolo(
-    found: Tensor, head: Any, n_classes: int, size: tuple[int, int], protos: Tensor | None = None
-) -> Boxes:
-    """Read the output of a detector of ultralytics as its `predict` does.
+def boxes_of_yolo(found: Tensor, head: Any, n_classes: int, size: tuple[int, int]) -> Boxes:
+    """Read the boxes in the output of a model of ultralytics as its `predict` does.
 
     Args:
         found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class. Of
             detectors without suppression, `(N, boxes, 6 + others)`, corners, score, label. Of RT-DETR,
             `(N, queries, 6)`, score and label behind a box in shares of the image; before ultralytics 8.4
-            `(N, queries, 4 + classes)`. The others are weights of masks, key points or an angle.
+            `(N, queries, 4 + classes)`. The others are weights of masks or key points, which are not read.
         head: the last layer of the model.
         size: height and width of the image.
-        protos: `(N, weights, h, w)`, whose weighted sums are the masks.
+
+    Raises:
+        CannotRunError: the boxes are rotated.
     """
     kinds = {kind.__name__ for kind in type(head).__mro__}
+    if "OBB" in kinds:
+        raise CannotRunError(
+            "the model outputs rotated boxes, which are not read", "modelscope stats ...   needs no boxes"
+        )
     has_queries, is_final = "RTDETRDecoder" in kinds, bool(getattr(head, "end2end", False))
     has_labels = is_final or (has_queries and hasattr(head, "postprocess"))
     images, of_classes = [], []
-    for number, one in enumerate(found):
+    for one in found:
         rows = one if has_queries or is_final else one.T
         if has_labels:
-            scores, labels, others = rows[:, 4], rows[:, 5].long(), rows[:, 6:]
+            scores, labels = rows[:, 4], rows[:, 5].long()
         else:
-            (scores, labels), others = rows[:, 4 : 4 + n_classes].max(1), rows[:, 4 + n_classes :]
+            scores, labels = rows[:, 4 : 4 + n_classes].max(1)
             of_classes.append(rows[:, 4 : 4 + n_classes].amax(0))
         kept = scores > _LEAST_SCORE
-        places, scores, labels, others = rows[kept, :4], scores[kept], labels[kept], others[kept]
-        more: dict[str, Tensor] = {}
-        if "OBB" in kinds:
-            turned = torch.cat([places, others[:, -1:]], 1)
-            more["turned"] = _corners_of(turned)
-            corners = torch.cat([more["turned"].amin(1), more["turned"].amax(1)], 1)
-            chosen = None if is_final else _suppressed_turned(turned, scores, labels)
-        else:
-            corners = places if is_final else box_convert(places, "cxcywh", "xyxy")
-            if has_queries:
-                corners = corners * corners.new_tensor([size[1], size[0], size[1], size[0]])
-            is_sure = is_final or has_queries
-            chosen = None if is_sure else batched_nms(corners, scores, labels, _MOST_OVERLAP)
-        if "Pose" in kinds:
-            more["points"] = others.reshape(len(others), *head.kpt_shape)
-        boxes = ImageBoxes(corners, scores, labels, more | {"others": others})
-        boxes = boxes if chosen is None else boxes[chosen[:_MOST_BOXES]]
-        more = {name: tensor for name, tensor in boxes.more.items() if name != "others"}
-        if protos is not None and len(boxes.scores):
-            masks = _masks(protos[number], boxes.more["others"], boxes.corners, size)
-            boxes, more = boxes[masks.amax((1, 2)) > 0], {"masks": masks[masks.amax((1, 2)) > 0]}
-        corners = boxes.corners
-        if "OBB" not in kinds:
-            corners = torch.minimum(corners.clamp_min(0), corners.new_tensor([*size[::-1], *size[::-1]]))
-        if (points := more.get("points")) is not None:
-            limits = points.new_tensor([*size[::-1], float("inf")][: points.shape[2]])
-            more["points"] = torch.minimum(points.clamp_min(0), limits)
-        images.append(ImageBoxes(corners, boxes.scores, boxes.labels, more).sorted())
+        corners, scores, labels = rows[kept, :4], scores[kept], labels[kept]
+        if not is_final:
+            corners = box_convert(corners, "cxcywh", "xyxy")
+        if has_queries:
+            corners = corners * corners.new_tensor([size[1], size[0], size[1], size[0]])
+        boxes = ImageBoxes(corners, scores, labels)
+        if not is_final and not has_queries:
+            boxes = boxes[batched_nms(corners, scores, labels, _MOST_OVERLAP)[:_MOST_BOXES]]
+        limits = corners.new_tensor([*size[::-1], *size[::-1]])
+        boxes = replace(boxes, corners=torch.minimum(boxes.corners.clamp_min(0), limits))
+        images.append(boxes.sorted())
     return Boxes(tuple(images), tuple(of_classes))
-
-
-def _masks(protos: Tensor, weights: Tensor, corners: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return the mask inside each box, `(K, H, W)` uint8."""
-    masks = torch.einsum("kc,chw->khw", weights, protos)
-    large = torch.nn.functional.interpolate(masks[None], size, mode="bilinear")[0]
-    x, y = (torch.arange(side, device=masks.device) for side in (size[1], size[0]))
-    left, top, right, bottom = corners.T[:, :, None, None]
-    is_inside = (x >= left) & (x < right) & (y[:, None] >= top) & (y[:, None] < bottom)
-    return ((large > 0) & is_inside).byte().detach()
-
-
-def _corners_of(turned: Tensor) -> Tensor:
-    """Return the corners, `(K, 4, 2)`, of boxes of centre, width, height and angle, `(K, 5)`."""
-    centre, (width, height), angle = turned[:, :2], turned[:, 2:4].T, turned[:, 4]
-    along = torch.stack([angle.cos(), angle.sin()], 1) * width[:, None] / 2
-    across = torch.stack([-angle.sin(), angle.cos()], 1) * height[:, None] / 2
-    signs = ((1, 1), (1, -1), (-1, -1), (-1, 1))
-    return torch.stack([centre + a * along + b * across for a, b in signs], 1)
-
-
-def _suppressed_turned(turned: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the numbers of the rotated boxes that are left, as ultralytics suppresses them."""
-    from ultralytics.utils.metrics import batch_probiou
-    from ultralytics.utils.nms import TorchNMS
-
-    apart = turned.detach().clone()
-    apart[:, :2] += _APART * labels[:, None]
-    if not len(apart):
-        return labels
-    return TorchNMS.fast_nms(apart, scores.detach(), _MOST_OVERLAP, iou_func=batch_probiou)
 
 
 def boxes_of_queries(
@@ -323,28 +228,6 @@ def _likeness(was: ImageBoxes | None, image: ImageBoxes) -> Tensor:
 def _best(scores: Tensor) -> Tensor:
     """Return the largest, or 0 where there is none."""
     return scores.max() if len(scores) else scores.new_zeros(())
-
-
-def _unmatched(before: ImageBoxes, after: ImageBoxes) -> float:
-    detected = [_found(before), _found(after)]
-    n_boxes = sum(len(image.scores) for image in detected)
-    return 1 - 2 * len(_partners(*detected)) / n_boxes if n_boxes else 0.0
-
-
-def _found(image: ImageBoxes) -> ImageBoxes:
-    return image[image.scores >= _FOUND]
-
-
-def _partners(before: ImageBoxes, after: ImageBoxes) -> list[tuple[int, int]]:
-    """Pair boxes of one label that overlap, each with the best unmatched one, the highest score first."""
-    overlap = box_iou(before.corners, after.corners) * (before.labels[:, None] == after.labels)
-    pairs = []
-    for number, row in enumerate(overlap):
-        if len(row) and float(row.max()) >= _SAME:
-            partner = int(row.argmax())
-            pairs.append((number, partner))
-            overlap[:, partner] = 0
-    return pairs
 
 
 def _no_such_box(number: int, n_boxes: int) -> Exception:

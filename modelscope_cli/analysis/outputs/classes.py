@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, settle
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scores, Scoring, settle
 from modelscope_cli.analysis.outputs.target_spec import (
     PREDICTED,
     TargetSpec,
@@ -24,7 +24,7 @@ from modelscope_cli.records.predict import Guess
 
 
 @dataclass(frozen=True, slots=True)
-class _Logits(OutputPart):
+class _Logits(Scores):
     """Logits, `(N, C, ...)`."""
 
     logits: Tensor

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, Leaves, OutputPart, settle
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, Leaves, OutputPart, Scores, settle
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
-from modelscope_cli.analysis.outputs.vectors import Vectors, reference_like, similarity
+from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError, UsageError
 
 
@@ -26,68 +26,51 @@ class FollowedOutput:
 
 @dataclass(frozen=True, slots=True)
 class ModelOutput:
-    """The output for N images: one part, or several heads, the main one first.
+    """The output for N images.
 
     Attributes:
-        parts: by the path of the tensor they were read from.
+        main: what is read of it, from the tensor at `path`.
         leaves: all floating point tensors.
         why: what the kind was guessed from; empty where it is known.
     """
 
-    parts: tuple[tuple[str, OutputPart], ...]
+    path: str
+    main: OutputPart
     leaves: Leaves
     why: str = ""
 
     @property
-    def main(self) -> OutputPart:
-        return self.parts[0][1]
-
-    @property
     def kind(self) -> str:
-        """`classes`, `pixels`, `boxes`, `depth`, `vectors`, or `heads` where there are several."""
-        return self.main.kind if len(self.parts) == 1 else "heads"
+        """`classes`, `pixels`, `boxes`, `depth` or `vectors`."""
+        return self.main.kind
 
     @property
-    def words(self) -> str:
-        if len(self.parts) == 1:
-            return self.main.words
-        return "; ".join(f"'{path}', {part.words}" for path, part in self.parts)
+    def scores(self) -> Scores:
+        """The main output, known to be of classes or pixels."""
+        assert isinstance(self.main, Scores)
+        return self.main
 
     @property
     def note(self) -> str | None:
         """Which tensor is read as what; None for a single row of scores."""
         if self.kind == "classes" and len(self.leaves) == 1 and not self.why:
             return None
-        path, n_tensors = self.parts[0][0], len(self.leaves)
-        taken = (
-            f"'{path}', one of {n_tensors} tensors: " if path and self.kind not in ("heads", "boxes") else ""
-        )
+        is_named = self.path and len(self.leaves) > 1 and self.kind != "boxes"
+        taken = f"'{self.path}', one of {len(self.leaves)} tensors: " if is_named else ""
         reason = f" ({self.why}; --output-kind says otherwise)" if self.why else ""
-        return f"output: {taken if n_tensors > 1 else ''}{self.words}{reason}"
+        return f"output: {taken}{self.main.words}{reason}"
 
     def __len__(self) -> int:
         return len(self.main)
 
-    def as_vectors(self) -> "ModelOutput":
-        """Return the same with depth maps as vectors, which are compared by their angle."""
-        parts = tuple(
-            (path, Vectors(part.tensor(), part.words) if part.kind == "depth" else part)
-            for path, part in self.parts
-        )
-        return ModelOutput(parts, self.leaves, self.why)
-
     def settled(self) -> "ModelOutput":
         """Return the same in float32 on the CPU, without its graph."""
-        parts = tuple((path, part.settled()) for path, part in self.parts)
-        return ModelOutput(parts, tuple((path, settle(tensor)) for path, tensor in self.leaves), self.why)
-
-    def detach(self) -> "ModelOutput":
-        """Return the same as `settled`."""
-        return self.settled()
+        leaves = tuple((path, settle(tensor)) for path, tensor in self.leaves)
+        return ModelOutput(self.path, self.main.settled(), leaves, self.why)
 
     def checked(self) -> "ModelOutput":
         """Return this output; raise if it has NaN or infinite values."""
-        if all(part.is_finite() for _, part in self.parts):
+        if self.main.is_finite():
             return self
         message = "the model's output is NaN or infinite, so there is nothing to compare with"
         raise CannotRunError(message, "modelscope stats ...   shows where it begins")
@@ -96,36 +79,9 @@ class ModelOutput:
         """Return what a target means in this output, which is that of the unchanged model."""
         if aim.kind == "logit":
             return self._follow_number(aim)
-        if aim.kind == "similar":
-            reference = reference_like(aim, self.main.tensor().detach())
-            words = f"the output for {aim.name}"
-            return FollowedOutput(
-                words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), reference)
-            )
         followed = self.main.follow(aim, categories)
         is_one_value = isinstance(self.main, Vectors) and self.main.is_one_value
         return _of_main(followed, "value" if is_one_value else self.main.score_name)
-
-    def changed(self, after: "ModelOutput") -> Tensor | None:
-        """Return the share of decisions that differ in another output, a mean over the heads, `(N,)`."""
-        return _mean([was.changed(one) for was, one in self._pairs(after)])
-
-    def divergence(self, after: "ModelOutput") -> Tensor | None:
-        """Return KL(this || after) in nats, a mean over the decisions of a head, summed over the heads, `(N,)`."""
-        divergences = [was.divergence(one) for was, one in self._pairs(after)]
-        tensors = [one for one in divergences if one is not None]
-        return torch.stack(tensors).sum(0) if tensors else None
-
-    def distance(self, after: "ModelOutput") -> Tensor:
-        """Return the Euclidean distance of all numbers of all heads, `(N,)`."""
-        return torch.stack([was.distance(one) for was, one in self._pairs(after)]).norm(dim=0)
-
-    def largest_change(self, after: "ModelOutput") -> Tensor:
-        """Return the largest |after - before| of any number, `(N,)`."""
-        return torch.stack([was.largest_change(one) for was, one in self._pairs(after)]).amax(0)
-
-    def _pairs(self, after: "ModelOutput") -> list[tuple[OutputPart, OutputPart]]:
-        return [(was, one) for (_, was), (_, one) in zip(self.parts, after.parts, strict=True)]
 
     def _follow_number(self, aim: TargetSpec) -> FollowedOutput:
         tensors = dict(self.leaves)
@@ -191,8 +147,3 @@ def _out_of_range(aim: TargetSpec, path: str, shape: torch.Size) -> UsageError:
         f"'--target {aim.typed}' is outside {where}, whose shape is {text} (the first dimension is the image)",
         f"--target 'logit:{path}[{last}]'   is the last one of an image",
     )
-
-
-def _mean(values: list[Tensor | None]) -> Tensor | None:
-    tensors = [one for one in values if one is not None]
-    return torch.stack(tensors).mean(0) if tensors else None

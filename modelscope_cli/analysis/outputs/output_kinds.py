@@ -88,10 +88,7 @@ class FollowedScore:
 
 
 class OutputPart(ABC):
-    """One part of the output for N images.
-
-    Every comparison has one value per image, `(N,)`, and is None if the kind does not support it.
-    """
+    """The output for N images."""
 
     kind: ClassVar[str]
     score_name: ClassVar[str]
@@ -133,17 +130,28 @@ class OutputPart(ABC):
         """Return a map of each image in the size of the input, `(N, H, W)` or `(N, D, H, W)`; None without one."""
         return None
 
+    def is_finite(self) -> bool:
+        """Whether there is neither NaN nor infinity in it."""
+        return bool(self.tensor().isfinite().all())
+
+
+class Scores(OutputPart):
+    """Scores of classes, of images or of pixels, which can be compared with those of a changed model.
+
+    Every comparison has one value per image, `(N,)`.
+    """
+
+    @abstractmethod
     def best_classes(self) -> list[int]:
-        """Return the class that `guesses` names first, of every image that has one."""
-        return []
+        """Return the class that `guesses` names first, of every image."""
 
-    def changed(self, after: Self) -> Tensor | None:
+    @abstractmethod
+    def changed(self, after: Self) -> Tensor:
         """Return the share of decisions that differ in another output, 0..1."""
-        return None
 
-    def divergence(self, after: Self) -> Tensor | None:
+    @abstractmethod
+    def divergence(self, after: Self) -> Tensor:
         """Return KL(this || after) in nats, a mean over the decisions of an image."""
-        return None
 
     def distance(self, after: Self) -> Tensor:
         """Return the Euclidean distance of all numbers."""
@@ -152,10 +160,6 @@ class OutputPart(ABC):
     def largest_change(self, after: Self) -> Tensor:
         """Return the largest |after - before| of any number."""
         return self._difference(after).abs().amax(1)
-
-    def is_finite(self) -> bool:
-        """Whether there is neither NaN nor infinity in it."""
-        return bool(self.tensor().isfinite().all())
 
     def _difference(self, after: Self) -> Tensor:
         return after.tensor().double().flatten(1) - self.tensor().double().flatten(1)

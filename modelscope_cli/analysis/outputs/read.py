@@ -16,7 +16,6 @@ from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_quer
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores, logits_of, pixel_scores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import (
-    AUXILIARY,
     Leaves,
     OutputPart,
     is_features,
@@ -76,39 +75,28 @@ class OutputReader:
         if images is not None:
             boxes = boxes_of(images)
             self._check_rows(len(boxes), n_images, "boxes")
-            return ModelOutput((("", boxes),), leaves_of(output))
+            return ModelOutput("", boxes, leaves_of(output))
         leaves = leaves_of(output)
         if not leaves:
             raise CannotRunError(
                 f"the model returns {what_is_in(output)}, which cannot be compared or predicted",
                 "modelscope summary ...   shows its output",
             )
-        # Each estimate of optical flow refines the one before.
-        path, main = self._main(leaves) if self.family != "optical_flow" else leaves[-1]
+        path, main = self._main(leaves)
         if self.wanted in ("auto", "detection"):
-            boxes_found = (
-                self._effdet(main) or self._yolo(leaves, args) or self._queries(path, main, leaves, args)
-            )
+            boxes_found = self._yolo(leaves, args) or self._queries(path, main, leaves, args)
             if boxes_found is not None:
-                return ModelOutput(((path, boxes_found),), leaves)
+                return ModelOutput(path, boxes_found, leaves)
         if self.wanted == "detection":
             raise self._no(leaves, "boxes with scores and labels, as of torchvision, DETR or ultralytics")
         if self.wanted in ("auto", "classes") and (scores := self._likeness_to_texts(leaves)) is not None:
-            return ModelOutput((("logits_per_image", scores),), leaves)
+            return ModelOutput("logits_per_image", scores, leaves)
         if self.wanted in ("auto", "segmentation") and (pixels := _masks_of_queries(leaves)) is not None:
-            return ModelOutput((("masks_queries_logits", pixels),), leaves)
+            return ModelOutput("masks_queries_logits", pixels, leaves)
         kind, why = self._kind(path, main, args)
         part = self._part(kind, main, path)
         self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
-        others = self._other_heads(path, part, leaves, args) if self.wanted == "auto" else []
-        return ModelOutput(((path, part), *others), leaves, why)
-
-    def _effdet(self, main: Tensor) -> Boxes | None:
-        """Read the rows of effdet's `DetBenchPredict`: corners, score and label; None for other models."""
-        if type(self.module).__name__ != "DetBenchPredict":
-            return None
-        rows = [one[one[:, 4] > 0] for one in main]
-        return boxes_of([{"boxes": r[:, :4], "scores": r[:, 4], "labels": r[:, 5].long()} for r in rows])
+        return ModelOutput(path, part, leaves, why)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""
@@ -215,9 +203,8 @@ class OutputReader:
         if yolo is None or image is None or found.ndim != 3 or not hasattr(yolo.model[-1], "nc"):
             return None
         head, height, width = yolo.model[-1], *image.shape[-2:]
-        protos = leaves[1][1] if hasattr(head, "proto") else None
         n_classes = len(yolo.names) if type(head).__name__ == "RTDETRDecoder" else head.nc
-        return boxes_of_yolo(found, head, n_classes, (height, width), protos)
+        return boxes_of_yolo(found, head, n_classes, (height, width))
 
     def _likeness_to_texts(self, leaves: Leaves) -> ClassScores | None:
         """Return the scaled similarities of images to texts of a model of open_clip; None without texts."""
@@ -248,21 +235,6 @@ class OutputReader:
             labels = texts_of_tokens(self.module, logits, args)
             return boxes_of_queries(logits.amax(2, keepdim=True), centres, size, labels=labels)
         return boxes_of_queries(logits, centres, size, has_nothing=n_classes != logits.shape[2])
-
-    def _other_heads(
-        self, main: str, part: OutputPart, leaves: Leaves, args: Any
-    ) -> list[tuple[str, OutputPart]]:
-        """Return the other heads with scores that have a name; entries of a tuple have none."""
-        if part.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
-            return []
-        others = [
-            (path, self._part(self._kind(path, tensor, args)[0], tensor, path))
-            for path, tensor in leaves
-            if path != main and tensor.shape[:1] == (len(part),) and last_name(path) not in AUXILIARY
-        ]
-        return [
-            (path, other) for path, other in others if other.kind == part.kind and not path[-1:].isdigit()
-        ]
 
     def _check_rows(self, n_rows: int, n_images: int | None, shape: str) -> None:
         if n_images not in (None, n_rows):

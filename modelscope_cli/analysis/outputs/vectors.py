@@ -71,9 +71,9 @@ class DepthMaps(Vectors):
         return f"one value, such as a depth, for each of {'x'.join(map(str, self.values.shape[1:]))} pixels"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
-        if aim.kind == PREDICTED:
-            return FollowedScore("the mean of the map", lambda answer: answer.tensor().flatten(1).mean(1))
-        return Vectors(self.values).follow(aim, categories)
+        if aim.kind != PREDICTED:
+            raise means_nothing(aim, self.words, "--target predicted")
+        return FollowedScore("the mean of the map", lambda answer: answer.tensor().flatten(1).mean(1))
 
     def drawn(self, size: Sequence[int]) -> Tensor:
         return resized(self.values[:, None], size)[:, 0]

@@ -29,9 +29,10 @@ from modelscope_cli.analysis.predictions.metrics import (
 )
 from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.image import decode_depth, decode_mask, in_words, upright_size
+from modelscope_cli.inputs.image import decode_mask, in_words, upright_size
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.truth import GivenTruth, Words
@@ -76,20 +77,6 @@ class Masks:
         best = _resized(logits, mask).argmax(0)
         is_known = mask < self._n_classes
         return mask[is_known], best[is_known]
-
-    def depths(self, values: Tensor, words: Words, image: str) -> tuple[Tensor, Tensor]:
-        """Return the true and the predicted depths where the truth is a number above 0, `(n,)` float64 each.
-
-        Args:
-            values: of one image, `(H, W)`, resized bilinearly to the truth.
-        """
-        path = self._path(words, image)
-        truth = decode_depth(path)
-        self._check_frame(truth, path, image)
-        is_known = truth.isfinite() & (truth > 0)
-        if not is_known.any():
-            raise CannotRunError(f"'{path}' has no depth above 0", "give a map with values above 0")
-        return truth[is_known], _resized(values[None], truth)[0][is_known].double()
 
     def _path(self, words: Words, image: str) -> Path:
         if len(words) != 1 or not isinstance(words[0], str):
@@ -149,9 +136,8 @@ class Evaluator:
         requested, inputs = subject.given, subject.inputs
         if requested.is_noise:
             raise UsageError("noise has no truth to compare with", "give images")
-        is_clip = inputs.n_listed != len(inputs.files)  # of which only the first file counts
-        files = inputs.files[:1] if is_clip else inputs.files
-        if truth.is_folders and (not files or inputs.files.has_given):
+        files = inputs.files
+        if truth.is_folders and (not files or files.has_given):
             raise UsageError(
                 f"{requested.name} is not in a folder that is named after a class", "give image files"
             )
@@ -166,18 +152,10 @@ class Evaluator:
 
     def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch:
         """Compare the predictions for a batch with the truth. `first`: number of its first image."""
-        main = answer.main
-        if answer.kind not in ("classes", "pixels", "depth"):
-            raise CannotRunError(
-                f"the model outputs {answer.words}, and '--truth' needs one row of scores per image or pixel, or a "
-                "depth map",
-                "leave out --truth",
-            )
-        here = batch.numbers or range(first, first + len(answer))
+        check_output("predict --truth", answer)
+        main, here = answer.main, batch.numbers or range(first, first + len(answer))
         sums, logits = self._sums_of(main.n_classes or 0, answer.kind), main.tensor()
-        scores = logits
-        if answer.kind != "depth":
-            scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
+        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
         is_number = ~scores.flatten(1).isnan().any(1)
         kept = [n for n, is_kept in zip(here, is_number.tolist(), strict=True) if is_kept]
         judged = sums.look(
@@ -187,7 +165,7 @@ class Evaluator:
 
     def add(self, judged: EvaluatedBatch) -> None:
         kind = "classes" if judged.pixels is None else "pixels"
-        sums = self._sums_of(judged.n_classes, "depth" if judged.depths is not None else kind)
+        sums = self._sums_of(judged.n_classes, kind)
         if judged.n_images:
             sums.add(judged)
         self._n_images += judged.n_images
@@ -225,8 +203,6 @@ class Evaluator:
         return self._sums
 
     def _begin(self, n_classes: int, kind: str) -> "MetricSums":
-        if kind == "depth":
-            return OfDepths(Masks(self._truth, self._inputs.preprocessing, 0))
         if n_classes < 2:
             message = "the model outputs one value per image, and '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
@@ -413,33 +389,6 @@ class OfPixels(MetricSums):
             classes=counts.classes(self._names, has_iou=True),
             confusions=counts.confusions(self._names),
         ), []
-
-
-class OfDepths(MetricSums):
-    """Metrics of depth maps; see `TruthReport`."""
-
-    def __init__(self, maps: Masks) -> None:
-        self._maps = maps
-        self._sums = torch.zeros(3, dtype=torch.float64)
-
-    def look(
-        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
-    ) -> EvaluatedBatch:
-        rows = []
-        for values, own, name in zip(logits, words, images, strict=True):
-            truth, predicted = self._maps.depths(values, own, name)
-            gap = predicted - truth
-            is_near = torch.maximum(predicted / truth, truth / predicted.clamp_min(1e-12)) < 1.25
-            row = ((gap.abs() / truth).mean(), gap.square().mean().sqrt(), is_near.double().mean())
-            rows.append(tuple(map(float, row)))
-        return EvaluatedBatch(0, len(rows), depths=tuple(rows))
-
-    def add(self, judged: EvaluatedBatch) -> None:
-        self._sums += torch.tensor(judged.depths, dtype=torch.float64).sum(0)
-
-    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
-        abs_rel, rmse, delta1 = (self._sums / n_images).tolist()
-        return TruthReport("depth", n_images, abs_rel=abs_rel, rmse=rmse, delta1=delta1), []
 
 
 def _flags(classes: Sequence[Sequence[int]], shape: torch.Size) -> Tensor:

@@ -38,8 +38,6 @@ class EvaluatedBatch:
     # Number of pixels by classes: (truth, predicted, count)
     pixels: tuple[tuple[int, int, int], ...] | None = None
     not_numbers: tuple[str, ...] = ()  # the images whose scores are NaN, and so neither right nor wrong
-    # The absolute relative error, RMSE and share within 1.25 of each image
-    depths: tuple[tuple[float, ...], ...] | None = None
 
 
 class ClassNames:

@@ -20,6 +20,7 @@ from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
@@ -133,11 +134,10 @@ def predict(
 
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
-    rerun_options = {**settings, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
     predictions, maps, is_first, n_nan = list[Prediction](), list[Tensor](), True, 0
     alone = "--hook counts its changes over all batches" if hook else ""
     with (
-        blocks.begin(subject, options, rerun_options, alone),
+        blocks.begin(subject, options, alone),
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
@@ -160,7 +160,6 @@ def predict(
         run=subject.run(),
         predictions=tuple(predictions),
         hooks=hooks,
-        certificate=blocks.certificate(),
         out_dir=blocks.out,
     )
     return _written(record, judge, blocks, maps, subject)
@@ -175,7 +174,7 @@ def _drawn(answer: ModelOutput, batch: Batch) -> tuple[Tensor, ...]:
     """Return the maps of the first images of a batch; see `OutputPart.drawn`."""
     size = next(tensor.shape[2:] for _, tensor in tensors_in(batch.args) if tensor.is_floating_point())
     maps = answer.main.drawn(size)
-    return () if maps is None else tuple(maps[:MOST_DRAWN])
+    return () if maps is None else tuple(maps[:MOST_DRAWN].clone())
 
 
 def _written(
@@ -232,23 +231,14 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     if answer.kind == "boxes" and not has_texts and is_finder(module):
         message = f"{type(module).__name__} finds what texts describe, and none are given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   finds what these texts describe")
-    is_dual = is_open_clip(module) or last_name(answer.parts[0][0]) == "logits_per_image"
+    is_dual = is_open_clip(module) or last_name(answer.path) == "logits_per_image"
     if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
-    if not isinstance(main, Vectors) or main.kind == "depth":
-        return answer
-    if main.is_one_value and activation == "sigmoid":
-        scores = ClassScores(main.values.reshape(len(main), 1), has_several=True)
-        return replace(answer, parts=((answer.parts[0][0], scores),))
-    raise CannotRunError(
-        f"the model outputs {answer.words}, not scores of classes or boxes: there is nothing to predict",
-        "--scores sigmoid   reads it as one class that is on or off"
-        if main.is_one_value
-        else "--output-kind segmentation   if they are scores of classes for each pixel"
-        if main.tensor().ndim in (4, 5)
-        else "modelscope summary ...   shows its output",
-    )
+    if isinstance(main, Vectors) and main.is_one_value and activation == "sigmoid":
+        return replace(answer, main=ClassScores(main.values.reshape(len(main), 1), has_several=True))
+    check_output("predict", answer)
+    return answer
 
 
 def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:

@@ -30,7 +30,7 @@ def predictions_of(
     first: int,
     scoring: Scoring = _SOFTMAX,
 ) -> tuple[Prediction, ...]:
-    """Return the `n` best guesses for every image of a batch, head by head; empty for what is not a prediction.
+    """Return the `n` best guesses for every image of a batch; empty for what is not a prediction.
 
     Args:
         first: number of the batch's first image, its name where it comes from no file.
@@ -39,13 +39,8 @@ def predictions_of(
     if isinstance(answer.main, DepthMaps):
         ranges = zip(names, answer.main.ranges(), strict=True)
         return tuple(Prediction(name, (), values=values) for name, values in ranges)
-    of_heads = [(path, part.guesses(n, categories, scoring)) for path, part in answer.parts]
-    return tuple(
-        Prediction(name, guesses[number], path if len(answer.parts) > 1 else None)
-        for number, name in enumerate(names)
-        for path, guesses in of_heads
-        if guesses is not None
-    )
+    guesses = answer.main.guesses(n, categories, scoring) or ()
+    return tuple(Prediction(name, top) for name, top in zip(names, guesses, strict=False))
 
 
 def in_files(predictions: tuple[Prediction, ...], batch: Batch, inputs: Inputs) -> tuple[Prediction, ...]:
@@ -67,16 +62,7 @@ def in_files(predictions: tuple[Prediction, ...], batch: Batch, inputs: Inputs) 
 def _placed(guess: Guess, place: Placement) -> Guess:
     if guess.box is None:
         return guess
-    corners = None if guess.corners is None else place.turned(guess.corners)
-    if corners is None:
-        box = (*place.point(*guess.box[:2]), *place.point(*guess.box[2:]))
-    else:
-        across, down = zip(*corners, strict=True)
-        box = (min(across), min(down), max(across), max(down))
-    points = None
-    if guess.points is not None:
-        points = tuple((*place.point(*point[:2]), *point[2:]) for point in guess.points)
-    return replace(guess, box=box, corners=corners, points=points)
+    return replace(guess, box=(*place.point(*guess.box[:2]), *place.point(*guess.box[2:])))
 
 
 def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.outputs.vectors import similarity
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
 from modelscope_cli.analysis.pruning.masks import (
     Prunable,
@@ -23,6 +23,7 @@ from modelscope_cli.analysis.pruning.masks import (
 )
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
 from modelscope_cli.analysis.subject import Results, Subject, as_patterns, seed_of
+from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.layers import cloned
@@ -63,34 +64,24 @@ class Pruning:
 class _DriftSum:
     def __init__(self) -> None:
         self._n = 0
-        self._means: dict[str, float] = {}
-        self._largest = 0.0
+        self._changed = self._divergence = self._largest = 0.0
 
-    def add(self, before: ModelOutput, after: ModelOutput) -> None:
+    def add(self, before: Scores, after: Scores) -> None:
         self._n += len(before)
-        likeness = similarity(before.main.tensor(), after.main.tensor()) if before.kind == "vectors" else None
-        figures = {
-            "changed": before.changed(after),
-            "divergence": before.divergence(after),
-            "similarity": likeness,
-        }
-        for name, figure in figures.items():
-            if figure is not None:
-                self._means[name] = self._means.get(name, 0.0) + float(figure.double().sum())
+        self._changed += float(before.changed(after).double().sum())
+        self._divergence += float(before.divergence(after).double().sum())
         # Unlike `max`, this keeps a NaN.
         largest = before.largest_change(after).double()
         self._largest = float(torch.cat([largest, largest.new_tensor([self._largest])]).amax())
 
     def result(self, amount: float, totals: PruneTotals) -> Drift:
-        means = {name: total / self._n for name, total in self._means.items()}
         return Drift(
             amount=amount,
             zeros=totals.zeros,
             sparsity=totals.sparsity,
-            agreement=1 - means["changed"] if "changed" in means else None,
-            kl_divergence=means.get("divergence"),
+            agreement=1 - self._changed / self._n,
+            kl_divergence=self._divergence / self._n,
             max_logit_change=self._largest,
-            cosine_similarity=means.get("similarity"),
         )
 
 
@@ -130,7 +121,9 @@ def measure_pruning(
             weight_masks.masks = masks
             random.restore()
             args = cloned(batch.args)
-            return reader.read(session.run(args), args, batch.n_images).as_vectors().settled()
+            output = reader.read(session.run(args), args, batch.n_images).settled()
+            check_output("prune", output)
+            return output
 
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False).checked()
@@ -139,7 +132,7 @@ def measure_pruning(
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)
             for amount, masks in plans.items():
                 pruned = answer(batch, masks, is_again=True)
-                sums[amount].add(whole, pruned)
+                sums[amount].add(whole.scores, pruned.scores)
                 if amount == request.amount:
                     after += predictions_of(pruned, _N_GUESSES, categories, batch, n_done)
             n_done, kind, note = n_done + len(whole), whole.kind, whole.note

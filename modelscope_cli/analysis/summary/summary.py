@@ -251,7 +251,7 @@ def summary(
             if limit is not None or flow:
                 training = replace(training, savings=steps.savings(structure.layers))
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
-    warnings = (*loaded.warnings, *opened.warnings, *about_values(loaded, measure))
+    warnings = (*loaded.warnings, *about_values(loaded, measure))
     tell(progress, opened.notes, warnings)
     seed = python_inputs.request.seed
     error = structure.error

@@ -1,9 +1,5 @@
-"""Open the content of archives and compressed files, and judge documents that a loader runs.
+"""Open the content of archives and compressed files, and find programs in them. Standard library."""
 
-Documents: programs, and configurations of Keras, torch.export and GGUF. Standard library.
-"""
-
-import builtins
 import bz2
 import gzip
 import io
@@ -11,7 +7,6 @@ import json
 import lzma
 import posixpath
 import re
-import struct
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -19,9 +14,6 @@ from dataclasses import dataclass, replace
 from typing import IO, Any, Protocol
 
 from modelscope_cli.checkpoints.numpy_arrays import npy_start, read_npy_header
-from modelscope_cli.checkpoints.pickle_machine import Global
-from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
-from modelscope_cli.checkpoints.torch_file import spans_of_tar
 from modelscope_cli.checkpoints.zip_directory import (
     ZipEntry,
     appended_archive,
@@ -70,13 +62,11 @@ _MAX_MEMBERS = 20_000
 _N_HEAD = 1 << 16
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+NOT_JUDGED = "not judged: this tool judges what PyTorch, NumPy and safetensors load"
 _CLOSED = {
-    **{
-        b"7z\xbc\xaf\x27\x1c": "a 7z archive",
-        b"Rar!": "a RAR archive",
-        b"\x28\xb5\x2f\xfd": "packed by zstd",
-    },
-    **{b"\x04\x22\x4d\x18": "packed by lz4", b"\x89HDF": "an HDF5 file, which may hold code of Keras"},
+    **{b"7z\xbc\xaf\x27\x1c": "a 7z archive", b"Rar!": "a RAR archive"},
+    **{b"\x28\xb5\x2f\xfd": "packed by zstd", b"\x04\x22\x4d\x18": "packed by lz4"},
+    **{b"\x89HDF": "an HDF5 file, as Keras writes it", b"GGUF": "a GGUF file of llama.cpp"},
 }
 # Archive members that torch.package, torch._inductor or Keras may run.
 _CODE = re.compile(r"(?i).*\.(?:py|pyc|pyd|so|dll|dylib|sh)")
@@ -109,7 +99,7 @@ def parts_of(file: IO[bytes], head: bytes) -> Iterator[Part]:
         yield from _of_npy(file)
     for magic, description in _CLOSED.items():
         if head.startswith(magic):
-            yield Part("", None, f"{description}, which is not read")
+            yield Part("", None, f"{description}, {NOT_JUDGED}")
     file.seek(0)
     opened = _opened(file, head)
     if opened is not None:
@@ -225,55 +215,26 @@ def _of_entry(entry: ZipEntry, packed: IO[bytes]) -> Part:
 
 def _of_tar(file: IO[bytes]) -> Iterator[Part]:
     file.seek(0)
-    members: dict[str, tarfile.TarInfo] = {}  # the last of each name, as torch uses
-    links: list[tuple[str, str]] = []
+    names: set[str] = set()
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             for number, member in enumerate(archive):
                 if number == _MAX_MEMBERS:
                     yield Part("", None, f"more than {_MAX_MEMBERS} members; the rest are not read")
                     return
-                members[posixpath.normpath(member.name)] = member
+                names.add(posixpath.normpath(member.name))
                 at = file.tell()
-                if member.issparse():
-                    yield _of_sparse(archive, member)
-                elif member.isreg():
+                if member.isreg() and not member.issparse():
                     yield Part(member.name, window(file, member.offset_data, max(0, member.size)))
-                elif member.islnk() or member.issym():
-                    folder = posixpath.dirname(member.name) if member.issym() else ""
-                    links.append((member.name, posixpath.normpath(posixpath.join(folder, member.linkname))))
                 elif not member.isdir():
-                    yield Part(member.name, None, "a device, or another special member of a tar archive")
+                    yield Part(
+                        member.name, None, "a link, a device, or another special member of a tar archive"
+                    )
                 file.seek(at)
     except (tarfile.TarError, ValueError, OSError, EOFError, OverflowError, MemoryError) as error:
         yield Part("", None, f"a damaged tar archive: {error}")
-    if members.keys() >= {"storages", "tensors", "pickle"}:
-        for name in ("storages", "tensors"):
-            yield from _between_values(file, members[name])
-    for name, target in links:
-        if target.startswith(("/", "..")) or target not in members:
-            yield Part(name, None, f"a link to '{target}', outside the archive")
-
-
-def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
-    """Yield the pickles that only a reader of torch's old format reaches."""
-    inside = window(file, member.offset_data, max(0, member.size))
-    before = 0
-    try:
-        for start, end in spans_of_tar(inside, is_storages=member.name == "storages"):
-            if start > before:
-                yield Part(member.name, window(file, member.offset_data + start, end - start))
-            before = end
-    except (ValueError, KeyError, TypeError, OSError, OverflowError) as error:
-        yield Part(member.name, None, f"values whose end cannot be found ({error})", is_certain=True)
-
-
-def _of_sparse(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Part:
-    """Return a sparse member, whose content differs from its bytes in the archive and between readers."""
-    content = archive.extractfile(member) if member.size <= MAX_UNPACKED else None
-    data = content.read() if content is not None else b""
-    problem = "a sparse member of a tar archive, which programs read differently"
-    return Part(member.name, io.BytesIO(data), problem, is_certain=True, n_unpacked=len(data))
+    if names >= {"storages", "tensors", "pickle"}:
+        yield Part("", None, f"the tar format of torch before 0.4, {NOT_JUDGED}", is_certain=True)
 
 
 def _of_npy(file: IO[bytes]) -> Iterator[Part]:
@@ -299,42 +260,16 @@ def _of_npy(file: IO[bytes]) -> Iterator[Part]:
 
 _MAX_BYTES = 32 << 20
 _NATIVE = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"#!")
-# Keras classes that contain no function, path or bytes.
-_KERAS = re.compile(
-    r"keras(?:\.(?:layers|initializers|regularizers|constraints|optimizers|optimizers\.schedules|losses|metrics|models"
-    r"|dtype_policies|quantizers|random|src\.models\.(?:functional|sequential|model)))?"
-)
-_RUNS = {
-    "Lambda": "holds a function of Python",
-    "__lambda__": "holds the bytecode of a function of Python",
-    "TorchModuleWrapper": "holds a pickle",
-    "TFSMLayer": "loads a program of TensorFlow from a path",
-    "JaxLayer": "holds a function of Python",
-    "FlaxLayer": "holds a function of Python",
-    "__typespec__": "looks up a name of TensorFlow",
-}
 # `Symbol('s0', positive=True)`, `Max(1, s0)`, `floor(s0/2)`; Python functions are in lower case.
 _EXPRESSION = re.compile(r"(?:[A-Za-z0-9_ +*/()%,<>=&|~-]|(?<=[0-9])\.(?=[0-9])|'[A-Za-z][A-Za-z0-9_]*')*")
 _CALLED = re.compile(r"\b(?!(?:floor|ceiling|log|sqrt|exp|sin|cos|tan)\b)[a-z_]\w*\s*\(|__")
-_REACHING = re.compile(
-    rb"__(?:class|globals|subclasses|builtins|import|mro|bases?|init|dict|getattribute|self)__"
-    rb"|\|\s*attr\b|\\x5f|\\u005f|\blipsum\b"
-)
-_GGUF_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_GGUF_TEXT, _GGUF_LIST = 8, 9
 
 
 def suspects_of(file: IO[bytes], head: bytes, place: str) -> Iterator[Suspect]:
-    """Yield code other than pickles that loading a file could run."""
+    """Yield code other than pickles that loading a file could run; raise ValueError if the file is not judged."""
     where = place or "the file itself"
     if place and head.startswith(_NATIVE):
         yield Suspect(plain(place), UNKNOWN, "is a program, which its loader runs", None, where, is_call=True)
-    elif head.startswith(b"\x89HDF"):
-        match = re.search(rb'"class_name": ?"Lambda"|__lambda__', _read(file))
-        if match:
-            yield Suspect("Lambda", DANGEROUS, _RUNS["Lambda"], None, f"{where}, byte {match.start()}")
-    elif head.startswith(b"GGUF"):
-        yield from _of_templates(file, where)
     elif not head.strip() or head.lstrip().removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
         yield from _of_json(_read(file), where)
 
@@ -358,91 +293,21 @@ def _of_json(data: bytes, place: str) -> Iterator[Suspect]:
     except RecursionError:
         yield Suspect("a configuration", UNKNOWN, "is nested too deeply to be read", None, place)
         return
+    is_keras = False
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
-            if isinstance(value.get("class_name"), str) and "config" in value:
-                yield from _of_keras(value, place)
+            is_keras = is_keras or (isinstance(value.get("class_name"), str) and "config" in value)
             if isinstance(value.get("expr_str"), str):
                 yield from _of_expression(value["expr_str"], place)
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-
-
-def _of_keras(value: dict[str, Any], place: str) -> Iterator[Suspect]:
-    name, module, config = value["class_name"], value.get("module"), value["config"]
-    is_function = name == "function" and isinstance(config, str)
-    identifier = config if is_function else name
-    full = plain(f"{module}.{identifier}" if isinstance(module, str) else identifier)
-    if identifier in _RUNS:
-        is_named = identifier == "Lambda" and isinstance(config, dict) and not _has_bytecode(config)
-        is_worst = identifier in ("Lambda", "__lambda__") and not is_named
-        yield Suspect(full, DANGEROUS if is_worst else UNKNOWN, _RUNS[identifier], None, place, is_call=True)
-        return
-    if module is None:  # Keras 2, or its registry: its own classes only
-        is_plain = identifier.isidentifier()
-    elif is_function and module == "builtins":
-        is_plain = identifier.isidentifier() and not hasattr(builtins, identifier)
-    else:
-        is_listed = isinstance(module, str) and _KERAS.fullmatch(module) is not None
-        is_plain = is_listed and identifier.isidentifier() and is_class_like(identifier)
-    if not is_plain:
-        worst = rank(Global(full, str(module))).rank
-        worst = worst if worst == DANGEROUS else UNKNOWN
-        yield Suspect(full, worst, "is what Keras imports and calls", None, place, is_call=True)
-    elif ">" in str(value.get("registered_name")):
-        yield Suspect(plain(value["registered_name"]), UNKNOWN, "is a custom class", None, place)
-
-
-def _has_bytecode(config: dict[str, Any]) -> bool:
-    function = config.get("function")
-    if isinstance(function, dict):
-        return function.get("class_name") != "function"
-    return not isinstance(function, str)
+    if is_keras:
+        raise ValueError(f"a configuration of Keras, {NOT_JUDGED}")
 
 
 def _of_expression(text: str, place: str) -> Iterator[Suspect]:
     if not _EXPRESSION.fullmatch(text) or _CALLED.search(text):
         reason = "is evaluated as Python when torch.export loads it"
         yield Suspect(plain(text)[:60], DANGEROUS, reason, None, place)
-
-
-def _of_templates(file: IO[bytes], place: str) -> Iterator[Suspect]:
-    """Judge chat templates, which llama-cpp-python before 0.2.72 runs in Jinja without a sandbox."""
-    try:
-        for key, text in _texts_of_gguf(file):
-            match = _REACHING.search(text) if b"chat_template" in key else None
-            if match:
-                name = plain(match[0].decode("latin-1"))
-                yield Suspect(name, DANGEROUS, "is reached by the chat template", None, place)
-    except (struct.error, KeyError, ValueError, OverflowError) as error:
-        reason = f"has metadata that cannot be read ({type(error).__name__})"
-        yield Suspect("GGUF", UNKNOWN, reason, None, place)
-
-
-def _texts_of_gguf(file: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield names and string values of the metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
-
-    def number(form: str) -> int:
-        return int(struct.unpack(form, file.read(struct.calcsize(form)))[0])
-
-    def text() -> bytes:
-        nbytes = number("<Q")
-        data = file.read(min(nbytes, _MAX_BYTES))
-        file.seek(nbytes - len(data), 1)
-        return data
-
-    file.seek(4)
-    if number("<I") not in (2, 3):
-        raise ValueError("another version")
-    number("<Q")
-    for _ in range(number("<Q")):
-        key, kind, n = text(), number("<I"), 1
-        if kind == _GGUF_LIST:
-            kind, n = number("<I"), number("<Q")
-        if kind == _GGUF_TEXT:
-            for _ in range(n):
-                yield key, text()
-        else:
-            file.seek(_GGUF_BYTES[kind] * n, 1)

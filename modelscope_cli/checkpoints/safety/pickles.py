@@ -1,10 +1,9 @@
-"""Scan every pickle in a run of bytes as pickle, as joblib, and by torch's weights_only rules.
+"""Scan every pickle in a run of bytes as pickle, and by torch's weights_only rules.
 
 These rules: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule of `WeightsOnlyRules` is one `raise`
 there. Standard library.
 """
 
-import math
 import pickle
 import pickletools
 import re
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import checked_sizes
 from modelscope_cli.checkpoints.opcodes import MAX_BYTES, python3_name
 from modelscope_cli.checkpoints.pickle_machine import (
     EXTENSION,
@@ -23,6 +21,7 @@ from modelscope_cli.checkpoints.pickle_machine import (
     PickleMachine,
 )
 from modelscope_cli.checkpoints.safety.call_rules import HARMFUL, resolved
+from modelscope_cli.checkpoints.safety.containers import NOT_JUDGED
 from modelscope_cli.checkpoints.safety.known_names import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAuditor
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
@@ -157,93 +156,6 @@ def _is_value(name: str) -> bool:
     return name in WEIGHTS_ONLY and (not is_type or (last.endswith("Storage") and module != "torch.storage"))
 
 
-_WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
-_HAS_OBJECT = 1  # numpy: NPY_ITEM_HASOBJECT
-_BYTES = {"U": 4, "S": 1, "V": 1}
-_N_STATE = (8, 9)  # of a dtype, since NumPy 1.4
-
-
-class _PlainReading(IgnoreEvents):
-    """Passes on the names and calls that `pickle.load` finds in array values, which joblib reads as values.
-
-    Accidental ones are left out: in a pickle of objects, memo numbers differ for `pickle.load`.
-    """
-
-    def __init__(self, watch: PickleEvents, has_objects: bool) -> None:
-        self._watch, self._has_objects = watch, has_objects
-        self.is_strange = False
-
-    def named(self, found: Global, position: int) -> None:
-        is_module = "." in found.module and not found.module.startswith("joblib.")
-        if rank(found).rank == DANGEROUS or is_module or not self._has_objects:
-            self._watch.named(found, position)
-
-    def called(self, how: str, callee: Any, args: Any, position: int) -> None:
-        if isinstance(callee, Global) and (rank(callee).rank == DANGEROUS or not self._has_objects):
-            self._watch.called(how, callee, args, position)
-
-    def strange(self, what: str, position: int) -> None:
-        self.is_strange = not self._has_objects
-
-
-class JoblibMachine(PickleMachine):
-    """Skips the values after each array, or reads their pickle."""
-
-    def read(self) -> Any:
-        """Return the description of the next pickle."""
-        self._built: list[Opaque] = []
-        self._is_strange = False
-        content = super().read()
-        if self._is_strange:
-            raise ValueError("values of an array that are also operations of a pickle")
-        return content
-
-    def built(self, target: Any) -> None:
-        if not isinstance(target, Opaque) or not _is_of_joblib(target):
-            return
-        if target.name != _WRAPPER or target in self._built or type(target.state) is not dict:
-            raise ValueError("an array of joblib that joblib itself did not write")
-        width = _width(target.state.get("dtype"))
-        if not self._built:
-            self._read_plainly(has_objects=width is None)
-        self._built.append(target)
-        if width is None:
-            self.read_inner()
-            return
-        if target.state.get("numpy_array_alignment_bytes") is not None:
-            self.skip(self.next_byte())
-        self.skip(math.prod(checked_sizes(target.state.get("shape"))) * width)
-
-    def _read_plainly(self, *, has_objects: bool) -> None:
-        """Continue as `pickle.load` does, which expects no values; it usually fails at their first byte."""
-        watch = _PlainReading(self._watch, has_objects)
-        self.read_on(watch)
-        self._is_strange = watch.is_strange
-
-
-def _is_of_joblib(target: Opaque) -> bool:
-    made_of = target.args if isinstance(target.args, tuple) else ()
-    return target.name.startswith("joblib.") or any(
-        isinstance(part, Global) and part.name.startswith("joblib.") for part in made_of
-    )
-
-
-def _width(dtype: Any) -> int | None:
-    """Return the bytes of one element; None for objects."""
-    is_dtype = isinstance(dtype, Opaque) and dtype.name == "numpy.dtype" and isinstance(dtype.args, tuple)
-    code = dtype.args[0] if is_dtype and dtype.args else None
-    match = re.fullmatch(r"([a-zA-Z])([0-9]{1,9})", code) if isinstance(code, str) else None
-    state = dtype.state if is_dtype else None
-    if match is None or not isinstance(state, tuple) or len(state) not in _N_STATE:
-        raise ValueError("an array of a dtype that cannot be determined")
-    width = int(match[2]) * _BYTES.get(match[1], 1)
-    # NumPy takes the flags and, for strings and fields, the size from the state rather than the code.
-    *_, nbytes, _, flags = state[:8]
-    if type(flags) is not int or (match[1] in _BYTES and nbytes != width):
-        raise ValueError("an array of a dtype that contradicts itself")
-    return None if match[1] == "O" or flags & _HAS_OBJECT else width
-
-
 # The magic number of the format before torch 1.6, and its pickle.
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 N_LEGACY = 5  # pickles: the magic number, the protocol, the system, the content, the keys
@@ -327,12 +239,16 @@ def _read(
     has_magic = _BEGIN.match(file.read(2)) is not None
     file.seek(at)
     auditor = PickleAuditor(place, nested)
-    machine = JoblibMachine(file, resolved, auditor if rules is None else _BothEvents(auditor, rules))
+    machine = PickleMachine(file, resolved, auditor if rules is None else _BothEvents(auditor, rules))
     content, error = None, None
     try:
         content = machine.read()
     except (ValueError, OSError, MemoryError) as raised:
         error = raised if isinstance(raised, ValueError) else ValueError(str(raised))
+    if any(
+        "joblib" in name.split(".") for name in machine.names
+    ):  # its arrays are in the middle of the pickle
+        content, error = None, ValueError(f"written by joblib, {NOT_JUDGED}")
     if rules is not None:
         rules.finished(machine.operations, error, auditor.suspects.values())
     is_named = _is_named(machine, auditor)

@@ -22,6 +22,7 @@ from modelscope_cli.checkpoints.reading import INDEX, MAX_INDEX_BYTES, METADATA,
 from modelscope_cli.checkpoints.safety.call_rules import LOADS_BYTES
 from modelscope_cli.checkpoints.safety.containers import (
     MAX_ALL_UNPACKED,
+    NOT_JUDGED,
     ZIP,
     Part,
     is_tar,
@@ -52,7 +53,7 @@ _BEGIN = re.compile(rb"\x80[\0-\5]|PK|\x93NUMPY")
 _EXPORTED = re.compile(r"(?:[^/]+/)?data/(?:weights/weight|constants/tensor)_[0-9]+")
 # Beginnings of formats without pickles.
 _PLAIN_FORMATS = (
-    *(b"GGUF", b"ggjt", b"ARROW1", b"PAR1", b"%PDF", b"RIFF"),
+    *(b"ARROW1", b"PAR1", b"%PDF", b"RIFF"),
     *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"\0\x05\x16\x07"),
     *(b"OggS", b"fLaC", b"ID3"),
     *(b"\x93NUMPY",),  # its values are a separate part
@@ -78,15 +79,11 @@ class Scanner:
         self._pickles: list[str] = []
         self._unread: list[str] = []
         self._errors: list[str] = []
-        self._is_understood = True
 
     def result(self, file: str, weights_only: WeightsOnly) -> Safety:
         """Return all findings, the dangerous first."""
         suspects = sorted(self._suspects.values(), key=lambda suspect: suspect.badness, reverse=True)
-        rank = worst(
-            [suspect.rank for suspect in suspects]
-            + [UNKNOWN] * (bool(self._errors) or not self._is_understood)
-        )
+        rank = worst([suspect.rank for suspect in suspects] + [UNKNOWN] * bool(self._errors))
         named = [suspect.name for suspect in suspects]
         others = [name for name in map(plain, self._names) if name not in TORCHS_OWN and name not in named]
         return Safety(
@@ -98,7 +95,6 @@ class Scanner:
             pickles=tuple(self._pickles),
             unread=tuple(self._unread),
             errors=tuple(dict.fromkeys(self._errors)),
-            is_understood=self._is_understood,
         )
 
     def look_at_whole(self, file: IO[bytes]) -> WeightsOnly:
@@ -117,7 +113,7 @@ class Scanner:
         pickles = self._look_for_pickles(file, "", 0, rules)
         if not pickles and not is_archive:
             if not self._pickles and not self._errors and not self._suspects and not _is_plain(head):
-                self._is_understood = False
+                self._errors.append(f"another format, {NOT_JUDGED}")
             start = appended_archive(file)
             if start is not None:  # zipfile and torch.jit look for the directory only at the end
                 nbytes = file.seek(0, 2)
@@ -154,9 +150,9 @@ class Scanner:
         depth: int,
         main: tuple[str | None, WeightsOnlyRules] | None,
     ) -> bool:
-        self._add(suspects_of(file, head, place))
         has_parts = False
         try:
+            self._add(suspects_of(file, head, place))
             for part in parts_of(file, head):
                 has_parts = True
                 inner = "/".join(filter(None, (place, plain(part.name))))

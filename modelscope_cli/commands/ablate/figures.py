@@ -89,7 +89,7 @@ def _draw_channels(record: AblateRecord) -> Any:
 def _bars(
     panel: Panel, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
 ) -> None:
-    colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
+    colours = [_mixed(row.changed_fraction) for row in rows]
     lengths = [height or 0.0 for height in heights]
     panel.bars(places, lengths, width=0.85, color=colours, edgecolor=colours, lw=0.4)
     missing = [x for x, height in zip(places, heights, strict=True) if height is None]
@@ -183,13 +183,12 @@ def save_contact_sheet(record: AblateRecord, input_image: Tensor, maps: Maps, pa
 
 
 def _whole_lines(record: AblateRecord) -> tuple[str, str, str]:
-    """Return the lines for the intact model: name, value, and prediction of the first image if it has scores."""
+    """Return the lines for the intact model: name, value, and prediction of the first image."""
     baseline = record.baseline
-    top = next((one.top for one in baseline.predictions), ())
+    guess = baseline.predictions[0].top[0]
     if record.output != "classes":
-        score = _name(top[0]) if top else ""
-        return "the whole model", f"{record.score_name} {numbers.number(baseline.target_logit)}", score
-    (guess, *_) = top
+        score = f"{record.score_name} {numbers.number(baseline.target_logit)}"
+        return "the whole model", score, _name(guess)
     score = f"logit {numbers.number(guess.logit or 0.0)}   {numbers.percent(guess.score)}"
     return "the whole model", score, _name(guess)
 
@@ -199,9 +198,7 @@ def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     share = "" if row.target_probability is None else numbers.percent(row.target_probability)
     answer = answer_of(row)
     outcome = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
-    if row.changed_fraction is None:
-        outcome = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
-    elif record.output != "classes":
+    if record.output != "classes":
         outcome = f"{numbers.percent(row.changed_fraction)} changed, most often to {answer}"
     elif record.images > 1:
         n_changed = round(row.changed_fraction * record.images)

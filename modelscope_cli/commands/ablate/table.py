@@ -17,21 +17,19 @@ _HOW = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}
 def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     """Return all columns; with a record, empty ones are hidden in the terminal."""
     has_channels = record is None or any(row.channel is not None for row in record.rows)
-    has_several = record is None or record.images > 1 or record.output in ("pixels", "boxes", "heads")
-    output = record.output if record is not None else "classes"
-    has_divergence, has_prediction = output not in ("boxes", "vectors"), output != "vectors"
+    has_several = record is None or record.images > 1 or record.output == "pixels"
     has_probability = record is None or record.baseline.target_probability is not None
     score_name = record.score_name if record is not None else "logit"
     return (
         Column("name", "layer", label_of, is_number=False, rank=0),
         *field_columns(Ablation, "channel", is_shown=has_channels),
         *field_columns(Ablation, "type"),
-        *field_columns(Ablation, "kl", missing="NaN", is_shown=has_divergence),
+        *field_columns(Ablation, "kl", missing="NaN"),
         *field_columns(Ablation, "logit_change", missing="NaN", title=f"Δ {score_name}"),
         *field_columns(Ablation, "probability", missing="NaN", is_shown=has_probability),
         *field_columns(Ablation, "l2", missing="NaN"),
-        *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several and has_prediction),
-        Column("answer", "prediction", answer_of, is_number=False, rank=0, is_shown=has_prediction),
+        *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several),
+        Column("answer", "prediction", answer_of, is_number=False, rank=0),
         *field_columns(Ablation, "order mode"),
     )
 
@@ -47,7 +45,7 @@ def signed(value: float | None) -> str:
 
 def answer_of(row: Ablation) -> str:
     """Return the most frequent prediction after an ablation."""
-    return row.answer_label or ("" if row.answer_index is None else str(row.answer_index))
+    return row.answer_label or str(row.answer_index)
 
 
 def ablate_sheet(record: AblateRecord) -> Sheet:
@@ -73,8 +71,6 @@ def answer(record: AblateRecord) -> str:
     effect = f"{name} has the largest effect, {record.score_name} {signed(most.target_logit_change)}"
     broken = sum(row.output_l2 is None for row in rows)
     nan = f"; {broken} of {len(rows)} give NaN or infinity" if broken else ""
-    if record.output == "vectors":
-        return f"{counted(len(rows), kind)} {_HOW[record.mode]} in turn: {effect}{nan}"
     changes = f"{n} of {counted(len(rows), kind)} {'changes' if n == 1 else 'change'} the prediction"
     return f"{changes} when {_HOW[record.mode]}; {effect}{nan}"
 
@@ -82,10 +78,9 @@ def answer(record: AblateRecord) -> str:
 def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     rows = record.rows
     facts = [("target", target_words(record)), ("replaced by", _STAND_INS[record.mode])]
-    if record.output != "vectors":
-        n_changed = sum(row.prediction_changed for row in rows)
-        kind = "channel" if any(row.channel is not None for row in rows) else "layer"
-        facts.append(("changed", f"{n_changed} of {counted(len(rows), kind)} change the prediction"))
+    n_changed = sum(row.prediction_changed for row in rows)
+    kind = "channel" if any(row.channel is not None for row in rows) else "layer"
+    facts.append(("changed", f"{n_changed} of {counted(len(rows), kind)} change the prediction"))
     facts.append(("columns", _column_words(record)))
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
@@ -97,20 +92,15 @@ def target_words(record: AblateRecord) -> str:
     """Return the target and its value for the intact model."""
     baseline = record.baseline
     words = f"{baseline.target}, {record.score_name} {numbers.number(baseline.target_logit)}"
-    if baseline.target_probability is None or record.output == "boxes":
+    if baseline.target_probability is None:
         return words
     return f"{words}, probability {numbers.percent(baseline.target_probability)}"
 
 
 def _column_words(record: AblateRecord) -> str:
-    of_all = {"classes": "of all logits", "boxes": "of all scores"}.get(record.output, "of all output values")
-    ends = f"Δ {record.score_name}: of the target; L2: {of_all}"
-    if record.output in ("boxes", "vectors"):
-        first = (
-            "sorted by changed boxes: detected boxes without a match; " if record.output == "boxes" else ""
-        )
-        return first + ends
-    unit = ", mean over the pixels" if record.output == "pixels" else ""
+    is_of_pixels = record.output == "pixels"
+    of_all, unit = ("output values", ", mean over the pixels") if is_of_pixels else ("logits", "")
+    ends = f"Δ {record.score_name}: of the target; L2: of all {of_all}"
     return f"KL(before || after) in nats{unit}, largest first; {ends}"
 
 

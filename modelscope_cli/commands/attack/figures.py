@@ -7,7 +7,6 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import Tensor
 
-from modelscope_cli.commands.attack.page import ADVERSARIAL, BEFORE, COMPARISON, FILES, LOSS, PERTURBATION
 from modelscope_cli.commands.attack.table import attack_words, in_levels, loss_words, name
 from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
@@ -15,6 +14,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy, to_png
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
 MIDDLE = 128  # the gray of no change
@@ -100,12 +100,11 @@ def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -
         weight = "bold" if row == 0 else "normal"
         label = shortened(name(guess.index, guess.label), 30)
         axes.text(0, row + 0.42, label, fontsize=9, color=INK, weight=weight)
-        score = guess.score if guess.share is None else guess.share
-        axes.text(1, row + 0.42, numbers.percent(score), fontsize=9, color=INK, ha="right", weight=weight)
+        axes.text(
+            1, row + 0.42, numbers.percent(guess.score), fontsize=9, color=INK, ha="right", weight=weight
+        )
         axes.barh(row + 0.68, 1, color="#eef0f4", height=0.2)
-        axes.barh(row + 0.68, score, color=colour, height=0.2)
-    if not answer.top:
-        axes.text(0, 0.42, answer.said, fontsize=9, color=INK, weight="bold", wrap=True)
+        axes.barh(row + 0.68, guess.score, color=colour, height=0.2)
 
 
 def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
@@ -157,7 +156,9 @@ def draw_losses(record: AttackRecord) -> Any:
 FIGURES = {"losses": draw_losses}
 
 
-__all__ = ["ADVERSARIAL", "FILES", "save_report"]
+BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
+COMPARISON, LOSS = "comparison.png", "loss.png"
+FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES)
 
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:

@@ -1,13 +1,12 @@
-"""The page of `attack`, and the names of the files in its folder."""
+"""The page of `attack`."""
 
-from modelscope_cli.commands.attack.table import attack_sheet, loss_words, name
+from modelscope_cli.commands.attack.figures import ADVERSARIAL, BEFORE, COMPARISON, LOSS, draw_losses
+from modelscope_cli.commands.attack.table import attack_sheet, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.charts import Line, line_chart
-from modelscope_cli.report.page.common import anchors, table_section
+from modelscope_cli.report.page.common import anchors, figure_of, table_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
 from modelscope_cli.report.page.images import EmbeddedImages, slider
-from modelscope_cli.report.reading import RESULT_FILES
 
 _LEAST_SIDE = 448  # pixels; a smaller image is enlarged by an integer factor
 
@@ -22,7 +21,7 @@ def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
     items = [
         Section("images", "Before and after", _before_and_after(record, embedded)),
         Section("change", "The change", joined([embedded.figure(COMPARISON, lines)])),
-        Section("loss", "Loss over steps", _losses(record)),
+        Section("loss", "Loss over steps", figure_of(record, embedded, LOSS, draw_losses)),
         table_section(sheet, anchors(sheet, "class")),
     ]
     return [section for section in items if section.body]
@@ -46,31 +45,10 @@ def _before_and_after(record: AttackRecord, embedded: EmbeddedImages) -> Html:
 
 def _words(answer: Answer) -> str:
     """Return the likeliest classes with their probabilities: `star 98.1 %, ring 1.2 %`."""
-    guesses = [
-        f"{name(guess.index, guess.label)} {numbers.percent(guess.score if guess.share is None else guess.share)}"
-        for guess in answer.top
-    ]
-    return ", ".join(guesses) or answer.said
+    return ", ".join(
+        f"{name(guess.index, guess.label)} {numbers.percent(guess.score)}" for guess in answer.top
+    )
 
 
 def _first(answer: Answer) -> str:
     return _words(Answer(answer.top[:1], answer.said))
-
-
-def _losses(record: AttackRecord) -> Html:
-    """Return the loss of the best run, and those of all others as one broken line."""
-    runs = [(range(len(losses)), losses) for losses in record.losses]
-    step, loss = runs.pop(record.restart)
-    lines = [Line(f"run {record.restart + 1}" if runs else "loss", step, loss)]
-    if runs:
-        steps = [n for step, _ in runs for n in (*step, 0)]
-        values = [value for _, losses in runs for value in (*losses, None)]
-        lines.insert(0, Line("the other runs", steps, values, 1))
-    towards = "fall" if record.targeted else "rise"
-    title = f"{loss_words(record)} (has to {towards}); {numbers.number(record.loss_before)} for the original image"
-    return line_chart(title, lines)
-
-
-BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
-COMPARISON, LOSS = "comparison.png", "loss.png"
-FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES)

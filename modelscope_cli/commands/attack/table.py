@@ -1,6 +1,6 @@
 """The columns of `attack`."""
 
-from modelscope_cli.records.attack import Answer, AttackRecord, ClassShift
+from modelscope_cli.records.attack import AttackRecord, ClassShift
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
@@ -25,9 +25,7 @@ def attack_sheet(record: AttackRecord) -> Sheet:
         columns=COLUMNS,
         rows=record.classes,
         facts=_facts(record),
-        is_bad=lambda row: (
-            row.index is not None and row.index == _first(record.after_saved) != _first(record.before)
-        ),
+        is_bad=lambda row: row.index == record.after_saved.top[0].index != record.before.top[0].index,
     )
 
 
@@ -104,18 +102,12 @@ def attack_words(record: AttackRecord) -> str:
 
 def loss_class(record: AttackRecord) -> str:
     """Return the class of the loss: the target, else the original prediction."""
-    if record.output == "classes":
-        return name(record.target, record.target_label) if record.targeted else record.before.said
-    return record.goal
+    return name(record.target, record.target_label) if record.targeted else record.before.said
 
 
 def loss_words(record: AttackRecord) -> str:
     """Return the name of the loss: `cross-entropy of star`."""
-    return record.loss_name if record.output == "boxes" else f"{record.loss_name} of {loss_class(record)}"
-
-
-def _first(answer: Answer) -> int | None:
-    return answer.top[0].index if answer.top else None
+    return f"cross-entropy of {loss_class(record)}"
 
 
 def name(index: int | None, label: str | None) -> str:

@@ -45,7 +45,7 @@ def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
     """Return the arguments that name a data set; empty to check a model.
 
     It is a data set if --against is given, if all selected rules are about data sets, or if the first argument is a
-    folder, a list or a shard, and neither the command line nor the project names a model.
+    folder or a list, and neither the command line nor the project names a model.
     """
     words = [word for word in (call["first"], *(call["images"] or ())) if word is not None]
     is_selected = bool(settings.select) and all(code.upper().startswith("MS8") for code in settings.select)
@@ -62,11 +62,11 @@ def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
 
 
 def is_data_set(word: str) -> bool:
-    """Tell whether this is a folder of images, a list or a shard; with weights or a config it is a model."""
+    """Tell whether this is a folder of images or a list; with weights or a config it is a model."""
     from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 
-    if word.startswith("@") or word.lower().endswith(".tar"):
-        return os.path.exists(word.removeprefix("@"))
+    if word.startswith("@"):
+        return os.path.exists(word[1:])
     if not os.path.isdir(word):
         return False
     names = [Path(name.lower()) for name in os.listdir(word)]

@@ -18,7 +18,7 @@ from modelscope_cli.records.check import (
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.facts import certificate_facts, input_facts
+from modelscope_cli.report.facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
@@ -179,7 +179,6 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
     parts = [
         f"{broken:,} broken",
         counted(len(report.identical), "group") + " of identical images",
-        counted(len(report.alike), "group") + " of similar images",
     ]
     yield "images", f"{report.images:,}, {', '.join(parts)}"
     yield "speed", f"{report.images_per_second:,.0f} images a second"
@@ -197,7 +196,6 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     if record.gone:
         words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
         facts.append(("gone", f"{words}; --update-baseline removes them from the baseline"))
-    facts += certificate_facts(record.certificate)
     return tuple(facts)
 
 

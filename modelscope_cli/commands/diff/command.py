@@ -19,7 +19,8 @@ def diff(call: CommandCall) -> int:
     Without an input, the weights are compared: tensors that were added, removed, renamed, reshaped, retyped or
     changed. With images or --input-shape, the outputs of all layers are compared call by call, and the first that
     diverges is named: both models run side by side, on the input as A expects it, with one activation of each in
-    memory. Two saved results, pages or folders, are compared number by number.
+    memory. Two saved results of one command (documents, pages or folders) are compared number by
+    number, with the settings under which they were made.
 
     Examples:
 
@@ -29,6 +30,12 @@ def diff(call: CommandCall) -> int:
         bfloat16
 
       modelscope diff resnet18 resnet34 --weights none --input-shape 1,3,224,224 --plot depth.png
+
+      modelscope stats resnet18 demo/star.png --weights none -o here.json
+
+      modelscope stats resnet18 demo/star.png --weights none --seed 1 -o there.json
+
+      modelscope diff here.json there.json --html difference.html
     """
     from modelscope_cli.commands.diff.table import diff_columns, diff_sheet
 
@@ -44,11 +51,8 @@ def diff(call: CommandCall) -> int:
 def _sides(call: CommandCall) -> tuple[str, str | None, list[str] | None]:
     """Return A, B and the images; A is that of --model if none is given by position."""
     from modelscope_cli.analysis.comparison.request import holds_weights, is_input
-    from modelscope_cli.report.reading import is_fingerprint
 
     a, b, images, model = call["a"], call["b"], call["images"] or [], call["model"]
-    if is_fingerprint(a):
-        return a, b, images
     if a is None or (model and is_input(a)):
         if model is None:
             raise UsageError("missing argument 'A'", "modelscope diff --help")

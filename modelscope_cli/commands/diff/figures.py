@@ -1,40 +1,50 @@
 """The figure of `diff`."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records.diff import DiffRecord
+from modelscope_cli.records.diff import Difference, DiffRecord, first_divergence
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
-from modelscope_cli.report.layer_axis import layer_names, layer_panels, parameter_names
+from modelscope_cli.report.layer_axis import MOST_ACROSS, layer_names, layer_panels, parameter_names
 
 _FAINT = "#9fb3cf"
 
 
-def draw_divergence(record: DiffRecord) -> Any:
+def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
     """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR on the right.
 
-    Bit-equal rows are on the lower edge.
+    Bit-equal rows are on the lower edge. Of two saved results it is the number of each layer that differs most.
+
+    Args:
+        least_down: see `layer_panels`.
     """
-    rows = record.rows
-    names_of = layer_names if record.layers is not None else parameter_names
+    rows: Sequence[Difference] = record.rows
+    if record.figures is not None:
+        by_name = itertools.groupby(record.figures, key=lambda row: row.name)
+        rows = [max(some, key=lambda row: row.rel_l2 or 0.0) for _, some in by_name]
+    differs = [bool(row.differing or row.rel_l2) for row in rows]
+    names_of = parameter_names if record.tensors is not None else layer_names
     figure, (panel,) = layer_panels(
-        _title(record), [names_of(row.label for row in rows)], [1], 5.4, legend_lines=3
+        _title(record), [names_of(row.label for row in rows)], [1], 5.4, legend_lines=3, least_down=least_down
     )
     distances = [row.rel_l2 for row in rows]
     floor, top = _limits([*distances, record.tolerance], has_edge=not all(distances))
     panel.scale("log")
     panel.limits(floor, top)
     heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
-    joined = [height if row.differing else math.nan for row, height in zip(rows, heights, strict=True)]
+    joined = [height if is_so else math.nan for is_so, height in zip(differs, heights, strict=True)]
     panel.plot(range(len(rows)), joined, "-", lw=1.0, color=_FAINT, zorder=1)
     looks = (
         ("beyond the tolerance", "o", LINE, LINE),
         ("within the tolerance", "o", LINE, "white"),
         ("bit-identical", "s", _FAINT, "white"),
     )
-    kinds = [0 if row.differing and row.status != "same" else 1 if row.differing else 2 for row in rows]
+    kinds = [
+        2 if not is_so else 1 if row.status == "same" else 0 for row, is_so in zip(rows, differs, strict=True)
+    ]
     for kind, (name, marker, edge, face) in enumerate(looks):
         places = [x for x, row in enumerate(rows) if kinds[x] == kind and row.rel_l2 is not None]
         points = [heights[x] for x in places]
@@ -46,13 +56,14 @@ def draw_divergence(record: DiffRecord) -> Any:
     if apart:
         words = "added, removed, reshaped"
         panel.plot(apart, [floor] * len(apart), "x", ms=5, color=ACCENT, label=words, clip_on=False)
-    first = next((x for x, row in enumerate(rows) if row.label == record.first_divergence), None)
-    if first is not None and record.layers is not None:
+    first = next((x for x, row in enumerate(rows) if row.label == first_divergence(tuple(rows))), None)
+    if first is not None and record.tensors is None:
         panel.mark(first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
-    panel.say("relative L2, |a - b| / |a|")
+    panel.say("relative L2, |a - b| / |a|" if record.figures is None else "largest relative difference")
     panel.grid()
     panel.legend(ncols=5)
-    panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
+    if record.figures is None:
+        panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
     return figure
 
 

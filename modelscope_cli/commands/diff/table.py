@@ -22,21 +22,30 @@ WHOLE = {"show_all": True}  # also equal rows
 
 
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
-    """Return the rows that differ, even within the tolerance; with `show_all` also bit-equal ones."""
-    is_run = record.layers is not None
+    """Return the rows that differ, even within the tolerance; with `show_all` also bit-equal ones.
+
+    Of results, only the first number of each row that differs beyond the tolerance, unless `show_all`.
+    """
+    has_order = record.tensors is None  # the tensors of a file have none
     return Sheet(
         title=_title(record),
         columns=diff_columns(record),
-        rows=tuple(row for row in record.rows if show_all or _is_shown(row)),
+        rows=record.rows if show_all else _rows_shown(record),
         facts=_facts(record),
         is_dim=lambda row: row.status == "same",
         is_by_layer=True,
-        is_bad=lambda row: bool(row.nonfinite) or (is_run and row.label == record.first_divergence),
+        is_bad=lambda row: bool(row.nonfinite) or (has_order and row.label == record.first_divergence),
     )
 
 
-def _is_shown(row: Difference) -> bool:
-    return bool(row.differing) if row.status == "same" else row.status != "not tested"
+def _rows_shown(record: DiffRecord) -> tuple[Difference, ...]:
+    if record.figures is None:
+        return tuple(row for row in record.rows if row.differing or row.status not in ("same", "not tested"))
+    first: dict[str, FigureDifference] = {}
+    for row in record.figures:
+        if row.status != "same":
+            first.setdefault(row.name, row)
+    return tuple(first.values())
 
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
@@ -239,12 +248,15 @@ def _tolerance(record: DiffRecord) -> str:
 
 
 def _worst(record: DiffRecord) -> list[tuple[str, str]]:
-    """Return the first layer that diverges; of tensors, which have no order, the one that differs most."""
-    if record.layers is not None:
+    """Return the first row that diverges, and of results and tensors the one that differs most."""
+    facts = []
+    if record.tensors is None:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
-        return [("first divergence", _describe(first) if first else "none")]
+        facts.append(("first divergence", _describe(first) if first else "none"))
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same"]
-    return [("most changed", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
+    if changed and record.layers is None:
+        facts.append(("most changed", _describe(max(changed, key=lambda row: row.rel_l2 or 0))))
+    return facts
 
 
 def _describe(row: Difference) -> str:

@@ -17,7 +17,7 @@ from modelscope_cli.records.explain import (
     Whereabouts,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
+from modelscope_cli.report.facts import headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
 
 if TYPE_CHECKING:
@@ -117,7 +117,6 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts += _where(record.whereabouts, record.whereabouts_method) if record.whereabouts is not None else []
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
-    facts += certificate_facts(record.certificate)
     return facts + list(report_facts(record.out_dir, record.files))
 
 

@@ -22,7 +22,7 @@ _ABOUT_MODEL = (
 )
 _INPUT = (
     "Without images, a model is run on seeded noise of its input size. Images are files, folders, globs, "
-    "@list.txt (one path per line), .tar shards, or '-' for standard input; one .pt, .npy or .safetensors "
+    "@list.txt (one path per line), or '-' for standard input; one .pt, .npy or .safetensors "
     "file holds the input tensors. Images are preprocessed as the weights specify, otherwise as for "
     "ImageNet."
 )

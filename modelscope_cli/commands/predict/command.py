@@ -66,8 +66,6 @@ def predict(call: CommandCall) -> None:
     record = ms.predict(model, inputs, **call.keywords(), each=each)
     if not is_by_row:
         emit(where, lay_out(record), record, drawn=partial(worst_of_files, record))
-    elif record.certificate is not None:
-        PROGRESS.note(f"certificate: {record.certificate.words}")
 
 
 def _doctor(call: CommandCall, model: "ModelRequest", inputs: "InputRequest", where: Destination) -> None:

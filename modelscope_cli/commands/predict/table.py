@@ -25,7 +25,7 @@ from modelscope_cli.records.predict import (
 )
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
+from modelscope_cli.report.facts import headline, hook_facts, report_facts
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
 
@@ -43,7 +43,7 @@ def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
-            (figure if kind == "depth" else percentage)("value", "value", lambda r: r.value, rank=0),
+            percentage("value", "value", lambda r: r.value, rank=0),
             percentage("low", "95 % from", lambda r: r.low, rank=0),
             percentage("high", "to", lambda r: r.high, rank=0),
         ),
@@ -108,10 +108,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
 
 def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
     """Return the rows of every table for this kind of ground truth."""
-    tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures())}
-    if report.kind == "depth":
-        return tables
-    tables["classes"] = report.classes
+    tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
     if report.kind != "labels":
         tables["confusions"] = report.confusions
     if report.kind == "classes":
@@ -177,8 +174,7 @@ def _truth_answer(truth: TruthReport) -> str:
         words.append(f"{numbers.percent(share.value)} right ({low} to {high})")
         words += [_calibrated(truth)] if truth.ece is not None else []
     else:
-        show = numbers.number if truth.kind == "depth" else numbers.percent
-        words = [f"{measure.name} {show(measure.value)}" for measure in truth.measures()[:3]]
+        words = [f"{measure.name} {numbers.percent(measure.value)}" for measure in truth.measures()[:3]]
     broken = sum(one.count for one in truth.not_judged)
     words += [f"{counted(broken, 'image')} not judged"] if broken else []
     return f"{counted(truth.images, 'image')}: {', '.join(words) or 'nothing to measure'}"
@@ -288,7 +284,6 @@ def _most_sure(record: DoctorRecord, meant: Variation) -> str:
 @dataclass(frozen=True, slots=True)
 class _GuessRow:
     image: str
-    head: str | None
     rank: int  # 1-based
     guess: Guess | None  # none of a depth map
     is_on: bool | None  # None with softmax, where the first is the prediction
@@ -315,15 +310,6 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
         percentage("score", "score", lambda r: r.guess.score, rank=0),
         Column("on", "on", lambda r: r.is_on, lambda r: "on" if r.is_on else "", False, 0, has_threshold),
         figure("logit", "logit", lambda r: r.guess.logit, rank=1, is_shown=output != "boxes"),
-        Column(
-            "head",
-            "head",
-            lambda r: r.head,
-            lambda r: (r.head or "") if r.rank == 1 else "",
-            False,
-            0,
-            output in (None, "heads"),
-        ),
         percentage("share", "of the image", lambda r: r.guess.share, rank=0, is_shown=has_pixels),
         Column("box", "box (x0 y0 x1 y1)", lambda r: _box(r, 2), _box, False, 0, output in (None, "boxes")),
     )
@@ -357,7 +343,6 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
         rows=tuple(
             _GuessRow(
                 prediction.image,
-                prediction.head,
                 rank,
                 guess,
                 None if threshold is None else guess.score >= threshold,
@@ -365,9 +350,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
             for prediction in record.predictions
             for rank, guess in enumerate(prediction.top, 1)
         )
-        + tuple(
-            _GuessRow(one.image, None, 1, None, None, one.values) for one in record.predictions if one.values
-        ),
+        + tuple(_GuessRow(one.image, 1, None, None, one.values) for one in record.predictions if one.values),
         facts=tuple(_facts(record)),
         definitions=("score", "temperature"),
         is_tree=True,
@@ -388,7 +371,7 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
             facts.append(("no box", f"in {without} of {len(record.predictions)} images"))
     if record.temperature != 1:
         facts.append(("temperature", f"logits are divided by {record.temperature:g} first"))
-    return [*facts, *hook_facts(record.hooks), *certificate_facts(record.certificate)]
+    return [*facts, *hook_facts(record.hooks)]
 
 
 def _score_words(record: PredictRecord) -> str:
@@ -397,7 +380,7 @@ def _score_words(record: PredictRecord) -> str:
     if record.output == "boxes":
         return "score of the box as the model outputs it, best first"
     unit = "per pixel" if record.output == "pixels" else "per image"
-    classes = "its classes" if record.output == "heads" else f"{record.classes} classes"
+    classes = f"{record.classes} classes"
     if record.threshold is None:
         words = f"softmax: one of {classes} {unit}; the scores sum to 1"
     else:

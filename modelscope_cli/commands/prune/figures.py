@@ -71,24 +71,13 @@ def _draw_curves(figure: Any, record: PruneRecord, curves: list[_Drift], top: fl
 
 
 def _curves_of(record: PruneRecord) -> list[_Drift]:
-    """Return the curves that this kind of output has."""
     rows = record.sweep
     titles = {column.key: column.title for column in prune_columns("drift", record.output)}
-    drifts = [
-        (
-            [100 * share for row in rows if (share := row.agreement) is not None],
-            100.0,
-            f"{titles['agreement']}, %",
-        ),
-        (
-            [100 * cosine for row in rows if (cosine := row.cosine_similarity) is not None],
-            100.0,
-            "cosine similarity, %",
-        ),
-        ([nats for row in rows if (nats := row.kl_divergence) is not None], 0.0, "KL divergence, nats"),
+    return [
+        ([100 * row.agreement for row in rows], 100.0, f"{titles['agreement']}, %"),
+        ([row.kl_divergence for row in rows], 0.0, "KL divergence, nats"),
         ([row.max_logit_change for row in rows], 0.0, titles["max_logit_change"]),
     ]
-    return [curve for curve in drifts if curve[0]]
 
 
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:

@@ -13,17 +13,14 @@ def weight_label(row: PrunedLayer) -> str:
 
 
 def _drift_columns(output: str) -> tuple[Column, ...]:
-    """Return the columns of the drift; those that an output does not have are hidden in the terminal."""
-    has_predictions, has_divergence = output != "vectors", output not in ("boxes", "vectors")
-    same = {"pixels": "same pixels", "boxes": "same boxes"}.get(output, "same prediction")
-    unit = {"classes": "logit", "boxes": "score"}.get(output, "output")
+    """Return the columns of the drift."""
+    same, unit = ("same pixels", "output") if output == "pixels" else ("same prediction", "logit")
     return (
         *field_columns(Drift, "amount", text=lambda r: f"{r.amount:g}"),
         *field_columns(Drift, "sparsity zeros"),
-        percentage("agreement", same, lambda r: r.agreement, rank=0, is_shown=has_predictions),
-        *field_columns(Drift, "kl_divergence", is_shown=has_divergence),
+        percentage("agreement", same, lambda r: r.agreement, rank=0),
+        *field_columns(Drift, "kl_divergence"),
         figure("max_logit_change", f"max |{unit} change|", lambda r: r.max_logit_change, rank=1),
-        *field_columns(Drift, "cosine_similarity", is_shown=output == "vectors"),
     )
 
 
@@ -53,7 +50,7 @@ def prune_sheet(record: PruneRecord, table: str = "drift") -> Sheet:
         definitions=("left", "zeros alone"),
         is_dim=lambda row: isinstance(row, PrunedLayer) and row.zeros == row.zeros_before,
         is_by_layer=table == "layers",
-        is_bad=lambda row: isinstance(row, Drift) and row.agreement is not None and row.agreement < 1,
+        is_bad=lambda row: isinstance(row, Drift) and row.agreement < 1,
     )
 
 
@@ -62,7 +59,7 @@ def answer(record: PruneRecord) -> str:
     drift = next(row for row in record.sweep if row.amount == record.amount)
     words = f"{numbers.percent(drift.sparsity)} of the weights zero: {_answers(record, drift)}"
     last = record.sweep[-1]
-    if last.amount == record.amount or last.agreement is None:
+    if last.amount == record.amount:
         return words
     most = _answers(record, last)
     if record.output == "classes" and record.images == 1:
@@ -90,9 +87,6 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
 
 
 def _answers(record: PruneRecord, drift: Drift) -> str:
-    if record.output == "vectors":
-        return f"cosine similarity of the outputs {numbers.number(drift.cosine_similarity)}"
-    assert drift.agreement is not None  # of everything else
     if record.output != "classes":
         return f"{numbers.percent(drift.agreement)} of the predictions the same"
     n_same = round(drift.agreement * record.images)

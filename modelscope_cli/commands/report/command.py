@@ -28,9 +28,8 @@ def report(call: CommandCall) -> None:
     """Make one self-contained page of a result, to view in a browser and to share.
 
     The page needs no network and no other file. It holds tables to sort and filter, curves, images, and the whole
-    result as data, which modelscope can read. Two results are compared; a folder of results gets an index. Without
-    --html
-    the page is written into the folder of the result.
+    result as data, which modelscope can read. A folder of results gets an index. Without --html the page is written
+    into the folder of the result.
 
     Examples:
 
@@ -38,13 +37,9 @@ def report(call: CommandCall) -> None:
 
       modelscope report sick
 
-      modelscope watch --out healthy demo/train.py
-
-      modelscope report sick healthy --html comparison.html
-
       modelscope report .
     """
     where = call.begin()
-    refuse_model(str(call["a"]), "--html", "report.html")
-    record = ms.make_report(call["a"], call["b"], html=where.html, **call.keywords())
+    refuse_model(str(call["result"]), "--html", "report.html")
+    record = ms.make_report(call["result"], html=where.html, **call.keywords())
     emit(where.without_page(), report_sheet(record), record)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from modelscope_cli.records.naming import counted, index_ranges, label_of, output_label_of, some
 from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, input_facts, not_called_facts
+from modelscope_cli.report.facts import headline, hook_facts, input_facts, not_called_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
 from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, other_columns, percentage
@@ -272,5 +272,4 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     if record.attention:
         facts.append(narrowest_head(record.attention))
     facts += not_called_facts(record.not_called)
-    facts += certificate_facts(record.certificate)
     return tuple(facts)

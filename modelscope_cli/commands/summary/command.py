@@ -55,7 +55,7 @@ def summary(call: CommandCall) -> None:
     if graph is not None or color is not None:
         from modelscope_cli.commands.summary.graph import check_graph, save
 
-        check_graph(graph, color, where.html)
+        check_graph(graph, color)
     measure = measured_for(where.view, color)
     options = {**call.keywords(*_OPTIONS), "flow": bool(graph or where.html)}
     record, raised = _summary(request, options, measure)

@@ -2,35 +2,35 @@
 
 from collections.abc import Mapping
 
-from modelscope_cli.commands.summary.graph import graph_section
+from modelscope_cli.commands.summary.figures import draw_memory
+from modelscope_cli.commands.summary.graph import draw_graph, graph_in_words
 from modelscope_cli.commands.summary.table import HELP, training_facts, when_of
 from modelscope_cli.records.naming import label_of, parents_of
 from modelscope_cli.records.summary import SummaryRecord, TrainingMemory
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.charts import Line, line_chart
+from modelscope_cli.report.page.common import anchors, figure_of, table_section
 from modelscope_cli.report.page.html import Section, element, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.results import sheet_sections
+from modelscope_cli.report.views import whole_sheet_of
 
 
 def sections(record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the graph and the memory of a training step if they were recorded, and the table with the totals."""
-    graph = [graph_section(record)] if record.flow is not None else []
-    memory = [_memory_section(record, record.training)] if record.training is not None else []
-    return [*memory, *graph, *sheet_sections(record, embedded)]
+    graph = []
+    if record.flow is not None:
+        picture = figure_of(record, embedded, "graph.png", draw_graph, graph_in_words(record))
+        graph.append(Section("graph", "Graph", picture))
+    memory = [_memory_section(record, record.training, embedded)] if record.training is not None else []
+    sheet = whole_sheet_of(record)
+    return [*memory, *graph, table_section(sheet, anchors(sheet))]
 
 
 _MOST_LAYERS = 12
 
 
-def _memory_section(record: SummaryRecord, training: TrainingMemory) -> Section:
+def _memory_section(record: SummaryRecord, training: TrainingMemory, embedded: EmbeddedImages) -> Section:
     """Return the memory along one step, and whose it is at the peak."""
-    lines = []
-    for tone, phase in enumerate(("forward", "backward", "optimizer")):
-        levels = [(n, level.bytes) for n, level in enumerate(training.timeline) if level.phase == phase]
-        lines.append(Line(phase, [n for n, _ in levels], [n_bytes / 2**20 for _, n_bytes in levels], tone))
-    labels = [level.layer or level.phase for level in training.timeline]
-    chart = line_chart("Memory while each layer runs (MiB)", lines, height=240, labels=labels)
+    chart = figure_of(record, embedded, "memory.png", draw_memory)
     # With --depth the deepest rows that are left stand for what is inside them.
     around = {outer for row in record.layers for outer in parents_of(row.name)}
     layers = {

@@ -17,7 +17,7 @@ def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
         evidence = [*images, *_of_study(record)]
     else:
         (training,) = record.trainings
-        evidence = [*training_sections(training, train_sheet(record), settings_of(training)), *images]
+        evidence = training_sections(training, train_sheet(record), settings_of(training), images)
     return [section for section in (*evidence, *rules_section(rules_of(record.findings))) if section.body]
 
 

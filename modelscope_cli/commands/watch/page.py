@@ -1,11 +1,12 @@
 """The page of `watch`."""
 
+from modelscope_cli.commands.watch.figures import draw_activations
 from modelscope_cli.commands.watch.table import PARTS, time_words, watch_sheet
 from modelscope_cli.records.naming import duration, layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import comparison
-from modelscope_cli.report.page.common import rules_section
+from modelscope_cli.report.page.common import figure_of, rules_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.training import training_sections
@@ -16,7 +17,9 @@ from modelscope_cli.rules.registry import rules_of
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then its evidence."""
     steps = f"{record.steps:,}, {record.recorded:,} recorded in full"
-    judged, curves, *rows = training_sections(record, watch_sheet(record), steps)
+    drawn = figure_of(record, embedded, "activations.png", draw_activations) if record.recorded else NOTHING
+    curves = Section("steps", "Over the steps", drawn)
+    judged, curves, *rows = training_sections(record, watch_sheet(record), steps, [curves])
     found = [
         judged,
         Section("compared", "Compared with a good run", facts(comparison(record.compared))),

@@ -1,1 +1,1 @@
-"""The graph of a model: nested boxes in execution order."""
+"""The graph of a model: its items, drawn as nested boxes, or written for Graphviz and Mermaid."""

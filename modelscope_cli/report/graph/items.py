@@ -40,6 +40,16 @@ class Item:
             yield item
             waiting += reversed(item.inside)
 
+    def nested(self) -> Iterator[tuple["Item", int, bool]]:
+        """Yield everything in the item with its depth, and every box again at its end, marked by True."""
+        waiting = [(item, 0, False) for item in reversed(self.inside)]
+        while waiting:
+            item, depth, is_end = waiting.pop()
+            yield item, depth, is_end
+            if item.kind == "box" and not is_end:
+                waiting.append((item, depth, True))
+                waiting += [(one, depth + 1, False) for one in reversed(item.inside)]
+
 
 _LEAST = 3  # items of a block that is folded
 _MOST_OPERATIONS = 12  # in a row

@@ -1,1 +1,1 @@
-"""Self-contained HTML pages of one or two results, with their data embedded."""
+"""Self-contained HTML pages of a result, with its data embedded."""

@@ -13,7 +13,7 @@ from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.canvas import to_png
-from modelscope_cli.report.facts import PROVENANCE, certificate_facts
+from modelscope_cli.report.facts import PROVENANCE
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, folded, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -147,7 +147,6 @@ def environment(record: Any) -> Section:
         lines.append(("command", element("code", f"modelscope {shlex.join(argv)}")))
     if run is not None:
         lines += _circumstances(run)
-    lines += certificate_facts(getattr(record, "certificate", None))
     versions = run.versions if run else record.versions
     lines.append(("versions", ", ".join(f"{_name(key)} {value}" for key, value in versions.items())))
     return Section("environment", "How it was made", facts(lines))
@@ -185,16 +184,28 @@ _SHOWN = {
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
     "contact_sheet": "The most important layers, and the prediction without each",
+    "activations": "The loss, the accuracy, and the outputs of the layers over the steps",
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
     "explanation": "Evidence by position",
+    "graph": "Every call of a layer in execution order; arcs are values that skip rows",
     "divergence": "The relative difference of B from A, by layer",
     **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
-    "losses": "The loss over the steps of the attack",
+    **dict.fromkeys(("loss", "losses"), "The loss over the steps of the attack"),
+    "memory": "The memory of a training step while each layer runs",
     **dict.fromkeys(("lr", "range test"), "The loss over the learning rate"),
     "reliability": "Accuracy by confidence",
     "worst": "The wrong predictions with the highest scores",
 }
+
+
+def figure_of(
+    record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any], alt: str = ""
+) -> Html:
+    """Return a figure from the folder of the result, else drawn now."""
+    alt, caption = alt or _alt(record, file), _words(file)
+    from_folder = embedded.figure(file, alt, caption, is_chart=True)
+    return from_folder or embedded.drawn(to_png(draw(record)), alt, caption, is_chart=True) or NOTHING
 
 
 def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
@@ -202,8 +213,12 @@ def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
-        figures = [*_drawn(record), *embedded.without_folder.items()]
-        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in figures]
+        drawn, given = _drawn(record), embedded.without_folder.items()
+        figures = [*((*one, True) for one in drawn), *((*one, False) for one in given)]
+        images = [
+            embedded.drawn(data, _alt(record, name), _words(name), is_chart=is_chart)
+            for name, data, is_chart in figures
+        ]
     present = [image for image in images if image is not None]
     return [Section("figures", "Figures", element("div", *present, class_="gallery"))] if present else []
 

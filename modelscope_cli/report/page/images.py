@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are shrunk
 _EAGER = 8  # images decoded at once, so that one who prints or captures the page sees them
-_WIDE = 900  # pixels from which a small screen scrolls an image, so that its text is legible
+_WIDE = 700  # pixels from which a small screen scrolls an image, so that its text is legible
 
 
 class EmbeddedImages:
@@ -46,14 +46,16 @@ class EmbeddedImages:
         class_: str | None = None,
         least: int = 0,
         is_exact: bool = False,
+        is_chart: bool = False,
     ) -> Html | None:
         """Return an image with its alternative text from its encoded bytes; None if they are not an image.
 
         Args:
             least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
             is_exact: whether a large file is also kept without loss.
+            is_chart: whether it has lines and letters only, for which 64 colours do and take a third of the bytes.
         """
-        encoded = _encoded(data, is_exact)
+        encoded = _encoded(data, is_exact, is_chart)
         if encoded is None:
             return None
         uri, width, height = encoded
@@ -82,7 +84,7 @@ def slider(before: Html, after: Html) -> Html:
     return element("div", before, after, class_="compare")
 
 
-def _encoded(data: bytes, is_exact: bool) -> tuple[str, int, int] | None:
+def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int] | None:
     """Return an image as a data URI in the smaller of two formats, and its size; None if it is not an image.
 
     One above `_LARGE` is compressed with invisible loss to about a third; the original is in the folder.
@@ -95,6 +97,10 @@ def _encoded(data: bytes, is_exact: bool) -> tuple[str, int, int] | None:
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError):
         return None
     kind = Image.MIME.get(opened.format or "", "image/png")
+    if is_chart:
+        few = image.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        image = few.convert("RGB")
+        data = _as(few, "PNG")
     if image.width > _WIDEST:
         image = image.convert("RGB").resize((_WIDEST, round(image.height * _WIDEST / image.width)))
         data = _as(image, "PNG", optimize=True)
@@ -102,7 +108,7 @@ def _encoded(data: bytes, is_exact: bool) -> tuple[str, int, int] | None:
     if max(image.size) < 16_000:
         look = (
             {"lossless": True, "quality": 60, "method": 2}
-            if is_exact or len(data) < _LARGE
+            if is_exact or is_chart or len(data) < _LARGE
             else {"quality": 90}
         )
         smaller = _as(image.convert("RGBA" if "A" in image.getbands() else "RGB"), "WEBP", **look)

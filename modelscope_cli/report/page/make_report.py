@@ -1,4 +1,4 @@
-"""The function `report`: pages of results, comparisons of two, and the index of a folder."""
+"""The function `report`: the page of a result, and the index of a folder of them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,6 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.formats import DOCUMENT
-from modelscope_cli.report.page.comparison import compare_page
 from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page
 from modelscope_cli.report.page.results import page_of, save_page
 from modelscope_cli.report.reading import PAGE, in_folder, is_page, read, result_file
@@ -62,31 +61,28 @@ def _row(page: Page, here: Path) -> Html:
 
 
 def make_report(
-    a: str | PathLike[str],
-    b: str | PathLike[str] | None = None,
+    result: str | PathLike[str],
     *,
     html: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ReportRecord:
-    """Make one self-contained page of a saved result, or a comparison of two.
+    """Make one self-contained page of a saved result.
 
     Args:
-        a: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder of
-            such folders gives an index that leads to their pages, which are made where they are missing.
-        b: a second result, to compare the first with.
+        result: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder
+            of such folders gives an index that leads to their pages, which are made where they are missing.
         html: where the page is written; None for `report.html` in the folder of the result, `index.html` in a
-            folder of results, `comparison.html` here for two.
+            folder of results.
         force: also write pages above 25 MB.
 
     Raises:
         UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).
         CannotRunError: there is no result, or the page cannot be written (exit 4).
     """
-    second = Path(b) if b is not None else None
     left_out: list[str] = []
     try:
-        pages = tuple(_pages(Path(a), second, html, force, progress or SILENT, left_out))
+        pages = tuple(_pages(Path(result), html, force, progress or SILENT, left_out))
     except UsageError as error:
         if not invocation().argv:
             error.speak_python()
@@ -95,26 +91,20 @@ def make_report(
 
 
 def _pages(
-    a: Path,
-    b: Path | None,
+    path: Path,
     html: str | PathLike[str] | None,
     force: bool,
     progress: Progress,
     left_out: list[str],
 ) -> Iterator[Page]:
     """Make the pages; append to `left_out` the errors of results that are missing in an index."""
-    if b is not None:
-        target = _checked(Path(html) if html is not None else Path("comparison.html"))
-        first, second = read(a), read(b)
-        text = compare_page(first, second, (result_file(a), result_file(b)))
-        yield _written(text, target, force, progress, "comparison", _model(first))
-    elif a.is_dir() and in_folder(a) is None and (folders := _results_in(a)):
-        target = _checked(Path(html) if html is not None else a / INDEX)
+    if path.is_dir() and in_folder(path) is None and (folders := _results_in(path)):
+        target = _checked(Path(html) if html is not None else path / INDEX)
         pages = _pages_in(folders, force, progress, left_out)
-        yield _written(index_page(a, target, pages, left_out), target, force, progress, "index", "")
+        yield _written(index_page(path, target, pages, left_out), target, force, progress, "index", "")
         yield from pages
     else:
-        file = result_file(a)
+        file = result_file(path)
         target = _checked(Path(html) if html is not None else file.with_suffix(".html"))
         yield _one(read(file), file, target, force, progress)
 

@@ -1,24 +1,21 @@
-"""Shared sections of `watch` and `train`: the verdict, curves over steps, rows and trees of layers."""
+"""Shared sections of `watch` and `train`: the verdict, the rows of layers and parameters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from modelscope_cli.records.watch import (
     FAULT,
     SOUND,
     UNKNOWN,
     TrainingFinding,
-    WatchedLayer,
     WatchedParameter,
     labelling,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.charts import ChartMark, line_chart, spark
 from modelscope_cli.report.page.common import KINDS, WARNING, finding
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
-from modelscope_cli.report.page.tables import sheet_section, tree
-from modelscope_cli.report.shades import Shade
+from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Column, Sheet, figure
-from modelscope_cli.report.training_panels import NUMBERS, Row, Trained, by_step, curves_of, first_of, last_of
+from modelscope_cli.report.training_panels import NUMBERS, Row, Trained, first_of, last_of
 
 _VERDICTS = {FAULT: "Something is wrong", SOUND: "Nothing wrong was found", UNKNOWN: "Cannot tell yet"}
 
@@ -46,8 +43,10 @@ class Anchors:
         return self._cards[id(one)]
 
 
-def training_sections(training: Trained, sheet: Sheet, steps: str) -> list[Section]:
-    """Return the verdict, the curves, the layers as a table and as a tree, and the parameters.
+def training_sections(
+    training: Trained, sheet: Sheet, steps: str, figures: Sequence[Section]
+) -> list[Section]:
+    """Return the verdict, the figures, the layers and the parameters.
 
     Args:
         sheet: the table of the layers; `steps`: the number of steps as text.
@@ -55,9 +54,8 @@ def training_sections(training: Trained, sheet: Sheet, steps: str) -> list[Secti
     anchors = Anchors(training)
     return [
         Section("verdict", "Verdict", verdict(training, anchors, steps)),
-        Section("steps", "Loss over steps", _curves(training, anchors)),
+        *figures,
         Section("layers", "Layers", _layer_rows(training, sheet, anchors)),
-        Section("tree", "Tree", _layer_tree(sheet, anchors)),
         Section("parameters", "Parameters", _parameter_rows(training, anchors)),
     ]
 
@@ -107,27 +105,6 @@ def _summary(training: Trained, steps: str) -> Html:
     return facts(lines)
 
 
-def _curves(training: Trained, anchors: Anchors) -> Html:
-    """Return the losses with marked findings, the learning rates and the accuracies, over one axis of steps."""
-    last = max((series.step[-1] for series in training.loss if series.step), default=training.steps)
-    curves = curves_of(training)
-    losses = [*curves.loss, *curves.validation]
-    charts = [
-        line_chart("Loss", losses, _marks(training, anchors), last=last) if losses else None,
-        line_chart("Learning rate", curves.rates, height=90, last=last) if curves.rates else None,
-        line_chart("Accuracy", curves.accuracy, height=90, last=last) if curves.accuracy else None,
-    ]
-    return joined(charts)
-
-
-def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
-    """Return one mark per step; findings that begin at the same step share it."""
-    return [
-        ChartMark(step, " ".join(dict.fromkeys(one.code for one in findings)), anchors.card(findings[0]))
-        for step, findings in by_step(training.findings).items()
-    ]
-
-
 def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
     """Return the table of the layers, whose rows can be opened."""
     if not training.layers:
@@ -142,26 +119,8 @@ def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
         "layer-rows",
         caption,
         anchor=anchors.row,
-        extras=[("std over steps", lambda row: spark(row.series.std, row.series.step))],
         series=lambda row: place[id(row)],
     )
-
-
-def _layer_tree(sheet: Sheet, anchors: Anchors) -> Html:
-
-    def shade(field: str, words: Callable[[float | None], str]) -> Shade:
-        def value(row: WatchedLayer) -> float | None:
-            return last_of(getattr(row.series, field) or ())
-
-        return Shade(f"{NUMBERS[field]}, at the end", value, lambda row: words(value(row)))
-
-    shades = [
-        shade("zero_fraction", numbers.percent),
-        shade("std", numbers.number),
-        shade("grad_norm", numbers.number),
-        shade("dead_fraction", numbers.percent),
-    ]
-    return tree(sheet.rows, anchors.label, anchors.row, shades, sheet.is_bad)
 
 
 def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
@@ -188,10 +147,4 @@ def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
 
     sheet = Sheet("", columns, training.parameters, is_bad=is_bad)
     caption = "Every parameter at the last recorded step. An update of 0.001 of the weight is usual."
-    return sheet_section(
-        sheet,
-        "parameter-rows",
-        caption,
-        anchor=anchors.row,
-        extras=[("updates over steps", lambda row: spark(row.series.update_ratio, row.series.step))],
-    )
+    return sheet_section(sheet, "parameter-rows", caption, anchor=anchors.row)

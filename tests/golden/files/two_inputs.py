@@ -11,12 +11,3 @@ class TwoInputs(nn.Module):
 
     def forward(self, image, side):
         return self.conv(image).mean((2, 3)) + self.side(side)
-
-
-class Volume(nn.Sequential):
-    """Take a volume of one channel."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            nn.Conv3d(1, 2, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(2, 3)
-        )

@@ -77,16 +77,13 @@
     const cell = make("td", { className: "detail l", colSpan: row.cells.length });
     const opened = make("tr", { className: "open" }, cell);
     row.after(opened);
-    const found = await data();
-    const sides = row.dataset.series.split(",").map((place, n) => (place ? detail(found[n], found[n].layers[place]) : ["not in this one"]));
-    const named = (side, n) => make("div", {}, make("h3", { textContent: "AB"[n] }), ...side);
-    const shown = found.length > 1 ? [make("div", { className: "columns" }, ...sides.map(named))] : sides[0];
-    if (opened.isConnected) cell.append(...shown);
+    const [result] = await data();
+    if (opened.isConnected) cell.append(...detail(result, result.layers[row.dataset.series]));
   }
 
   for (const table of all("table.rows")) {
     all("thead th", table).forEach((heading, column) => {
-      if (!heading.textContent || rowsOf(table).some((row) => row.cells[column]?.querySelector("svg"))) return;
+      if (!heading.textContent) return;
       const button = make("button", { type: "button", textContent: heading.textContent });
       button.addEventListener("click", () => sort(table, column, heading));
       heading.replaceChildren(button);
@@ -105,18 +102,6 @@
     input.addEventListener("input", () => filter(input.dataset.for));
   }
 
-  // ---- the tree, and the graph ------------------------------------------------------------------------------------------------
-  for (const chooser of all("select.shade")) {
-    const leaves = all("[data-shades]", chooser.closest("section"));
-    chooser.addEventListener("change", () => {
-      for (const leaf of leaves) {
-        const [, level, words] = /^(\d+),(.*)$/.exec(leaf.dataset.shades.split(";")[Number(chooser.value)]);
-        const chip = leaf.querySelector(".chip");
-        chip?.setAttribute("class", `chip h${level}`);
-        (leaf.querySelector(".words") ?? chip).textContent = words;
-      }
-    });
-  }
   // A link to a row that is filtered away shows it again.
   addEventListener("hashchange", () => {
     const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));

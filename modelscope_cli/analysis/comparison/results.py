@@ -1,0 +1,246 @@
+"""`diff` of two results of one command: number by number, with the settings under which they were made.
+
+The statistics of a layer may differ by what the kernels of two machines round differently. If the values of an
+output differ by a relative L2 of `e`, then its mean, its standard deviation and its root mean square `rms` differ
+by at most `e * rms` (Cauchy-Schwarz); extremes of `n` values by `e * (|extreme| + rms * (sqrt(2 ln n) + 2))`, the
+expected largest of `n` normal errors and two standard deviations more.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from typing import Any
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.diff import (
+    DiffRecord,
+    DiffSide,
+    FigureDifference,
+    SettingDifference,
+    count_up,
+    first_divergence,
+)
+from modelscope_cli.records.naming import some
+from modelscope_cli.records.run import Invocation, Record
+from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecord
+from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.report import numbers, views
+from modelscope_cli.report.reading import read
+from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.rules.training.reference import compare_with
+
+# The relative L2 by which other kernels may change the output of the first layer: 48 roundoffs, measured between
+# the widest and the plainest kernels of a CPU on 22 architectures with random weights, where the worst was at 19;
+# four in half precision, where sums are made in float32 and rounded once.
+_ROUNDING = {
+    "float64": 48 * 2.0**-53,
+    "float32": 48 * 2.0**-24,
+    "float16": 4 * 2.0**-11,
+    "bfloat16": 4 * 2.0**-8,
+}
+
+
+def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation) -> DiffRecord:
+    """Compare every number in the tables of two results of one command, and of `stats` also of the inputs.
+
+    Args:
+        a, b: records, or the files or folders where they were saved.
+        tolerance: the largest difference that counts as equal, relative to A's number, and for the statistics of a
+            layer to the size of its values; None for the rounding of the dtype for these, and 0 for others.
+    """
+    ours, theirs = _result(a), _result(b)
+    if ours.command != theirs.command:
+        message = f"'{_name(a)}' is a result of {ours.command} and '{_name(b)}' of {theirs.command}"
+        raise UsageError(message, "give two results of one command")
+    rows = tuple(_differences(ours, theirs, tolerance))
+    largest, reason = tolerance or 0.0, "given" if tolerance is not None else "saved results"
+    if tolerance is None and isinstance(ours, StatsRecord) and ours.layers:
+        last = ours.layers[-1]
+        largest = rounding_at(last.order, last.dtype, theirs.run.dtype)
+        reason = f"rounding of {last.dtype} in the last layer, relative to the size of its values"
+    run = replace(ours.run, command="diff", argv=invoked.argv, input=None, elapsed_ms=invoked.elapsed_ms)
+    other = theirs.run
+    return DiffRecord(
+        run=run,
+        b=DiffSide(other.model, other.device, other.dtype, other.seed, None),
+        mode=None,
+        tolerance=largest,
+        tolerance_reason=reason,
+        first_divergence=first_divergence(rows),
+        totals=count_up(rows),
+        figures=rows,
+        compared=compare_with(theirs, ours, _name(a)) if isinstance(ours, WatchRecord) else None,
+        settings=tuple(_differing_settings(ours, theirs)),
+    )
+
+
+def _result(side: Any) -> Any:
+    record = read(side) if isinstance(side, str | PathLike) else side
+    if not isinstance(record, Record):
+        hint = "give the weights themselves, A.safetensors and B.safetensors"
+        raise UsageError(f"'{_name(side)}' is a result of {record.command}, which cannot be compared", hint)
+    return record
+
+
+def _name(side: Any) -> str:
+    return side.run.model.name if isinstance(side, Record) else str(side)
+
+
+def rounding_at(order: int, *dtypes: str) -> float:
+    """Return the relative L2 by which other kernels may change the output of a layer.
+
+    The errors of the layers before it add up like those of a random walk, so it grows with the root of how many.
+
+    Args:
+        order: the layer's place in the execution, from 1.
+        dtypes: of which the coarsest counts.
+    """
+    return max(_ROUNDING.get(dtype, _ROUNDING["float32"]) for dtype in dtypes) * math.sqrt(max(order, 1))
+
+
+def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding: float) -> float:
+    """Return the size relative to which a statistic changes where its values change by `rounding`; 0 for counts."""
+    n = max(row.numel, 1)
+    bounds = (abs(one) for one in (row.min, row.max) if one is not None)
+    rms = row.rms if row.rms is not None else max(bounds, default=abs(value))
+    if key in ("mean", "std", "mad", "rms"):
+        return (2 if key == "mad" else 1) * rms
+    if key in ("min", "max") or key[1:].replace(".", "").isdigit():  # a quantile, such as p99.9
+        return abs(value) + rms * (math.sqrt(2 * math.log(n)) + 2)
+    if key in ("zero", "near_zero"):  # the share of values that near to the threshold, and a few single ones
+        return 1 + 4 / (n * rounding)
+    return 1.0 if key == "correlation" else 0.0
+
+
+def _differences(a: Record, b: Record, tolerance: float | None) -> Iterator[FigureDifference]:
+    if isinstance(a, StatsRecord) and isinstance(b, StatsRecord):
+        others = {one.name: one for one in b.inputs}
+        for given in a.inputs:
+            if given.name in others:
+                yield from _of_input(given, others[given.name], tolerance)
+    sheets = views.whole_sheet_of(a), views.whole_sheet_of(b)
+    theirs = {column.key: column for column in sheets[1].columns}
+    columns = [
+        (one, theirs[one.key])
+        for one in sheets[0].columns[1:]
+        if one.is_number and one.key in theirs and one.key != "order"
+    ]
+    for pair in pair_rows(*sheets):
+        if pair.a is None or pair.b is None:
+            status = "added" if pair.a is None else "removed"
+            yield FigureDifference(name=pair.label, figure="", status=status)
+        else:
+            yield from _of_row(pair, columns, tolerance)
+
+
+def _of_input(a: InputStats, b: InputStats, tolerance: float | None) -> Iterator[FigureDifference]:
+    label = f"input {a.name}".strip()
+    rounding = rounding_at(1, a.dtype, b.dtype)
+    for field in fields(InputStats):
+        ours, theirs = (_number(getattr(one, field.name)) for one in (a, b))
+        if ours is not None and theirs is not None:
+            unit = unit_of(a, field.name, ours, rounding)
+            allowed = rounding if tolerance is None else tolerance
+            yield _difference(label, field.name, ours, theirs, unit, allowed)
+
+
+def _of_row(
+    pair: "RowPair", columns: Sequence[tuple[Column, Column]], tolerance: float | None
+) -> Iterator[FigureDifference]:
+    is_statistic = isinstance(pair.a, ActivationStats)
+    rounding = rounding_at(pair.a.order, pair.a.dtype, pair.b.dtype) if is_statistic else 0.0
+    for ours, theirs in columns:
+        a, b = _number(ours.value(pair.a)), _number(theirs.value(pair.b))
+        if a is not None or b is not None:
+            unit = unit_of(pair.a, ours.key, a or 0.0, rounding) if is_statistic else abs(a or 0.0)
+            allowed = rounding if tolerance is None else tolerance
+            yield _difference(pair.label, ours.key, a, b, unit, allowed)
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number as float; None for anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None
+
+
+def _difference(
+    label: str, figure: str, a: float | None, b: float | None, unit: float, tolerance: float
+) -> FigureDifference:
+    if a is None or b is None:
+        problem = f"only {'B' if a is None else 'A'} has a number"
+        return FigureDifference(name=label, figure=figure, a=a, b=b, status="changed", problem=problem)
+    gap = abs(a - b)
+    relative = gap / unit if unit else math.inf if gap else 0.0
+    return FigureDifference(
+        name=label,
+        figure=figure,
+        a=a,
+        b=b,
+        status="same" if relative <= tolerance else "changed",
+        max_abs=gap,
+        rel_l2=relative,
+        differing=int(gap > 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RowPair:
+    """The row of one label in each of two sheets; None if there is no such row."""
+
+    label: str
+    a: Any
+    b: Any
+
+
+def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
+    """Return the rows of two sheets by label, those of A in its order, then those of B alone.
+
+    Rows with equal labels are paired in order.
+    """
+    ours, theirs = _labelled(a), _labelled(b)
+    return [RowPair(key[0], ours.get(key), theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
+
+
+def _labelled(sheet: Sheet) -> dict[tuple[str, int], Any]:
+    """Return the rows by label, numbered where several have the same."""
+    rows: dict[tuple[str, int], Any] = {}
+    seen: Counter[str] = Counter()
+    for row in sheet.rows:
+        label = str(sheet.columns[0].value(row))
+        seen[label] += 1
+        rows[label, seen[label]] = row
+    return rows
+
+
+def _differing_settings(a: Record, b: Record) -> Iterator[SettingDifference]:
+    ours, theirs = _settings(a), _settings(b)
+    for name in dict.fromkeys((*ours, *theirs)):
+        if ours.get(name) != theirs.get(name):
+            yield SettingDifference(name, ours.get(name, "-"), theirs.get(name, "-"))
+
+
+def _settings(record: Any) -> dict[str, str]:
+    """Return what a result was made with, by name."""
+    run, given = record.run, record.run.input
+    weights = run.model.weights
+    found = {
+        "model": run.model.described,
+        "weights": " ".join(filter(None, (weights.resolved, (weights.sha256 or "")[:12]))),
+        "device": run.device,
+        "dtype": run.dtype,
+        "seed": str(run.seed),
+    }
+    if given is not None:
+        files = f": {some(given.files, 3)}" if given.files else ""
+        found["input"] = f"{given.source} {numbers.shapes(given.shape)}{files}"
+        found["preprocessing"] = given.preprocessing or "none"
+    for name in ("mode", "images", "near_zero"):
+        if (value := getattr(record, name, None)) is not None:
+            found[name.replace("_", " ")] = str(value)
+    if hooks := getattr(record, "hooks", ()):
+        found["hooks"] = ", ".join(hook.spec for hook in hooks)
+    of_training = getattr(record, "settings", None) or {}
+    found |= {f"setting {name}": str(value) for name, value in of_training.items()}
+    return found | {name.replace("version", "modelscope"): str(one) for name, one in run.versions.items()}

@@ -1,0 +1,113 @@
+"""What each command is for: kinds of output, images of models that take several at once, and ONNX files.
+
+A command that a table does not name takes every kind.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.vectors import Vectors
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.model_config import clip_of
+from modelscope_cli.inputs.python_inputs import PythonInputs
+from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
+from modelscope_cli.models.load import LoadedModel
+
+# The kinds of output that a command compares or scores.
+OUTPUTS: Mapping[str, Sequence[str]] = {
+    "predict": ("classes", "pixels", "boxes", "depth"),
+    "predict --truth": ("classes", "pixels"),
+    "ablate": ("classes", "pixels"),
+    "prune": ("classes", "pixels"),
+    "attack": ("classes",),
+}
+# The commands that make one input of several image files: the frames of a clip, the slices of a volume, or a pair.
+CLIPS_OF_IMAGES = ("summary", "stats")
+# What a command needs that no ONNX file has.
+BEYOND_ONNX: Mapping[str, str] = {
+    **dict.fromkeys(("grads", "attack", "train", "lrfind"), "needs gradients"),
+    **dict.fromkeys(("ablate", "prune"), "changes what layers return"),
+    "explain": "needs gradients and changes weights",
+    "check": "judges layers of torch by their kind",
+}
+# The families of models that `train` and `lrfind` take.
+TRAINED = ("classification", "custom")
+_WORDS = {
+    "classes": "classes of images",
+    "pixels": "classes of pixels",
+    "boxes": "boxes",
+    "depth": "depth maps",
+}
+
+
+def check_output(command: str, answer: ModelOutput) -> None:
+    """Refuse an output of a kind that the command is not for.
+
+    Raises:
+        CannotRunError: names the kind of the output, and a command that looks at it.
+    """
+    kinds = OUTPUTS[command]
+    if answer.main.kind in kinds:
+        return
+    *others, last = (_WORDS[kind] for kind in kinds)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    raise CannotRunError(
+        f"the model outputs {answer.main.words}, and {command} is for {listed}", _instead(command, answer)
+    )
+
+
+def _instead(command: str, answer: ModelOutput) -> str:
+    """Return a hint for an output that a command is not for."""
+    kind = answer.kind
+    is_one_value = isinstance(answer.main, Vectors) and answer.main.is_one_value
+    if command == "predict --truth":
+        return "leave out --truth"
+    if command == "predict" and is_one_value:
+        return "--scores sigmoid   reads it as one class that is on or off"
+    if kind == "vectors" and answer.main.tensor().ndim in (4, 5) and "pixels" in OUTPUTS[command]:
+        return "--output-kind segmentation   if they are scores of classes for each pixel"
+    if kind == "vectors" and not is_one_value:
+        return "modelscope stats ...   shows the outputs of all layers"
+    return "modelscope explain ...   shows what in the image it depends on"
+
+
+def check_images(command: str, given: PythonInputs, loaded: LoadedModel) -> None:
+    """Refuse image files for a model that takes several images at once, outside of `CLIPS_OF_IMAGES`.
+
+    Raises:
+        CannotRunError: names what the model takes.
+    """
+    files = given.request.files
+    has_images = bool(given.images) or (
+        bool(files) and not any(suffix_of(file) in TENSOR_SUFFIXES for file in files)
+    )
+    is_pair = loaded.family == "optical_flow"
+    if not has_images or command in CLIPS_OF_IMAGES:
+        return
+    if is_pair or clip_of(loaded.module, loaded.family) is not None:
+        what = "pairs of images" if is_pair else "clips or volumes"
+        if command == "attack":
+            message = f"'{loaded.info.name}' is for {what}, and attack changes a single image"
+            raise CannotRunError(message, "modelscope stats ...   runs on the images")
+        message = (
+            f"'{loaded.info.name}' is for {what}: {command} runs it on noise or a tensor file, not on images"
+        )
+        raise CannotRunError(message, f"leave out {shlex.join(files)}" if files else "give a tensor")
+
+
+def check_classifier(loaded: LoadedModel) -> None:
+    """Refuse a model that is known not to be a classifier, for `train` and `lrfind`."""
+    if loaded.family not in TRAINED:
+        kind = loaded.family.replace("_", " ")
+        message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
+        raise CannotRunError(message, "modelscope models resnet")
+
+
+def check_onnx(command: str, name: str) -> None:
+    """Refuse an ONNX file for a command that needs more of a model than its values."""
+    if command in BEYOND_ONNX:
+        message = f"{command} {BEYOND_ONNX[command]}; onnxruntime, which runs '{name}', only returns values"
+        raise CannotRunError(
+            message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from"
+        )
