@@ -95,8 +95,6 @@ class Receipt:
         other_class: rank correlation with the map of another class.
         planted: share of the change of the map inside the box in which evidence was planted.
         planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
-        inside: share of the positive evidence inside the box or mask that was given; `even_inside`: of an even map.
-        pointing: whether the strongest pixel is inside or less than 15 pixels away: 1 or 0.
         border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
         failed: the tests that it failed, in words; a test that could not be run is only in `tests`.
         tests: the result of each; `verdict`: of all, `passed` only if nothing failed, and `repeat`, `covering`
@@ -130,9 +128,6 @@ class Receipt:
     other_class: Annotated[float | None, signed("other class", rank=4)] = None
     planted: Annotated[float | None, share(rank=4)] = None
     planted_recovered: float | None = None
-    inside: Annotated[float | None, share()] = None
-    even_inside: float | None = None
-    pointing: float | None = None
     border: Annotated[float | None, share(rank=6)] = None
     failed: tuple[str, ...] = ()
     tests: tuple[TestJudgement, ...] = ()
@@ -185,10 +180,10 @@ class RequirementMet:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """An image with evidence outside the expected region.
+    """An image with much of its evidence at the border.
 
     Attributes:
-        share: of the positive evidence that is outside the box or mask, or at the border if neither was given.
+        share: of the positive evidence that is at the border.
     """
 
     image: str
@@ -203,14 +198,12 @@ class ClassEvidence:
     Attributes:
         label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
         border: mean share of the evidence in the outer 10 % of each side; 0.36 of an even map.
-        outside: mean share outside the box or mask; None without one.
     """
 
     label: str
     images: int
     silent: int
     border: float | None
-    outside: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +211,12 @@ class Whereabouts:
     """The location of the evidence over a folder.
 
     Attributes:
-        classes: one a class, the one whose evidence is most outside (or at the border) first.
-        outliers: the ten images whose evidence is most outside, or at the border; the worst first.
-        measure: what the outliers are sorted by: `outside` or `border`.
+        classes: one a class, the one with the most evidence at the border first.
+        outliers: the ten images with the most evidence at the border; the worst first.
     """
 
     classes: tuple[ClassEvidence, ...]
     outliers: tuple[Outlier, ...]
-    measure: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Receipt": {
             **_options("receipt KIND"),
-            **_options("box X0,Y0,X1,Y1, require TEST"),
+            **_options("require TEST"),
         },
         "Output": {"save": _SAVE, "save_tensors": Option("FILE")},
     },

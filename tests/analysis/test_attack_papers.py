@@ -12,7 +12,6 @@ from torchvision.models import squeezenet1_1
 from torchvision.transforms import v2
 
 from modelscope_cli.analysis.attack.on_image import (
-    ClassGoal,
     attack_image,
     describe,
     function_of_pixels,
@@ -110,8 +109,8 @@ def attacked(star, loaded):
             target=None,
             seed=7,
         )
-        with function_of_pixels(loaded, plan) as scores_of:
-            return search(scores_of, star, ClassGoal(goal, ""), request)
+        with function_of_pixels(loaded, plan) as run:
+            return search(lambda x: run(x).main.tensor(), star, goal, request)
 
     return attack
 
@@ -121,7 +120,7 @@ def test_fgsm(network, star, attacked):
     expected = fgsm(network, star, 8 / 255, STAR)
     assert_close(found.pixels, expected)
     with torch.no_grad():
-        assert_close(found.answer.main.tensor(), network(normalize(expected)), A_NETWORK)
+        assert_close(found.logits, network(normalize(expected)), A_NETWORK)
 
 
 @pytest.mark.parametrize("method", ["ifgsm", "pgd"])
@@ -164,6 +163,6 @@ def test_a_held_out_picture_of_every_class_fools_the_network_from_its_file(loade
         )
         attack = attack_image(loaded, inputs, request)
         read = save_and_reread(loaded, inputs, attack.found, tmp_path / "found.png")
-        assert int(attack.before.main.tensor().argmax()) == label
-        assert int(read.answer.main.tensor().argmax()) != label
+        assert int(attack.before.argmax()) == label
+        assert int(read.logits.argmax()) != label
         assert describe(attack, read, request, loaded.categories)["linf_saved"] <= 8 / 255 + 1e-12

@@ -15,7 +15,7 @@ from modelscope_cli.analysis.activations.attention import AttentionCall, Attenti
 from modelscope_cli.analysis.activations.featuremaps import capture_attention
 from modelscope_cli.analysis.activations.maps import EVENLY
 from modelscope_cli.analysis.activations.stats import observe_attention
-from modelscope_cli.analysis.spatial.positions import Cells, nowhere
+from modelscope_cli.analysis.spatial.cells import Cells, nowhere
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import ForwardError
 

@@ -10,8 +10,7 @@ from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.maps import CapturedOutput, ChannelChoice, capture_maps
-from modelscope_cli.analysis.spatial.positions import Cells, joined, seeded
-from modelscope_cli.analysis.spatial.tracker import Tracker
+from modelscope_cli.analysis.spatial.cells import Cells, Tracker, joined, seeded
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.hooks.session import HookSession
 

@@ -7,7 +7,7 @@ import torchvision
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.spatial.receptive import ReceptiveFields
+from modelscope_cli.analysis.spatial.fields import ReceptiveFields
 
 
 def evened(model):
@@ -137,6 +137,7 @@ FUNCTIONS = {
     "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     "bilinear, corners": lambda x: F.interpolate(x, size=(20, 31), mode="bilinear", align_corners=True),
     "nearest": lambda x: F.interpolate(x, scale_factor=2),
+    "bicubic, by a factor": lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"),
     "smaller, antialiased": lambda x: F.interpolate(x, size=(5, 7), mode="bilinear", antialias=True),
     "reflected": lambda x: F.conv2d(F.pad(x, (2, 1, 1, 2), mode="reflect"), KERNEL),
     "repeated": lambda x: F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), KERNEL),

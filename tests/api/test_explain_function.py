@@ -73,15 +73,14 @@ def test_a_folder_says_where_the_evidence_lies_and_keeps_pictures_of_it(cwd):
         Image.open(STAR).rotate(90 * n).save(cwd / f"{n}.png")
     record = ms.explain(
         TINY, [f"{n}.png" for n in range(3)], checkpoint=HEALTHY, method="hirescam", receipt=False, size=32,
-        out="why", box="0,0,224,224",
+        out="why",
     )  # fmt: skip
     assert record.images == 3
-    assert record.whereabouts.measure == "outside"
     assert {one.image for one in record.whereabouts.outliers} == {"0.png", "1.png", "2.png"}
     assert {*record.files, "blocks", "run.json"} == {file.name for file in (cwd / "why").iterdir()}
     assert "classes.png" in record.files
     assert json.loads((cwd / "why" / "report.json").read_text())["images"] == 3
-    assert any("outside" in text for _, text in sheet_of(record).facts)
+    assert any("at the border" in text for _, text in sheet_of(record).facts)
 
 
 def test_the_figures_of_several_images_are_means():
@@ -131,7 +130,6 @@ def test_a_model_with_one_logit_can_be_explained():
     ({"against": 1}, "--against 1' is only for finercam"),
     ({"method": "finercam", "target": 1, "against": 1}, "the class that is explained"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
-    ({"box": "1,2,3"}, "x0,y0,x1,y1"),
     ({"require": "insertion"}, "FIELD>VALUE"),
     ({"require": "road>0", "receipt": False}, "about the receipt"),
     ({"require": "road>0"}, "needs the full receipt"),

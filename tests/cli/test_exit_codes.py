@@ -234,7 +234,7 @@ TABLE = [
     ("attack", "{star} <tiny> -w none -t 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
     ("attack", "{star} {squeezenet} -t cicle", 2, "unknown target 'cicle'", "--target circle"),
     ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
-    ("attack", "{dot} <raft_small> -w none", 4, "'raft_small' is for pairs of images", "modelscope stats"),
+    ("attack", "{dot} <raft_small> -w none", 4, "needs more than an image: image2", "modelscope grads"),
     ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "but an attack needs a class", "--target CLASS"),
     ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "predict is for classes", "--output-kind"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "no gradient flows from the", "modelscope stats"),

@@ -84,7 +84,7 @@ LINES = {
     f"-c w.safetensors --no-strict {STAR} #jt",
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
-    "explain_full": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt full --box 10,10,90,90 --batch 64 "
+    "explain_full": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt full --batch 64 "
     "--require border>0 --no-save --target star -l block3 #jt",
     "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv --against ring "
     "--save-tensors maps.safetensors",
@@ -194,7 +194,7 @@ LINES = {
     "featuremaps_inputs": f"featuremaps {TWO} --mean 0 --std 1 --max-channels 2 #jt",
     "predict_key_ema": f"predict {LOADED} {STAR} {PREPARED} --dtype bfloat16 #jt",
     "predict_inputs": f"predict {TWO} --mean 0 --std 1 --model-arg width=6 #jt",
-    "explain_key": f"explain {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --receipt none --method saliency --no-save --box 4,4,40,40 #jt",
+    "explain_key": f"explain {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --receipt none --method saliency --no-save #jt",
     "explain_resume": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none --out maps && "
     f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none --out maps --resume #jt",
     "explain_raw": f"explain {TINY} --input x={STAR} --mean 0 --std 1 --receipt none --method saliency --no-save #jt",

@@ -20,7 +20,6 @@ from documents import assert_fits
 from golden_digest import columns, differences, document, page
 from golden_in_python import look_at_it_in_python
 from golden_lines import IN_PYTHON, LINES, WRONG
-from PIL import Image
 from safetensors.torch import load_file
 
 from modelscope_cli.records.documents import DOCUMENTS, schema
@@ -58,9 +57,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = load_file(folder / "demo" / "tiny_resnet.safetensors")
     halved = {name: tensor / 2 if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
     torch.save({"state_dict": weights, "state_dict_ema": halved}, folder / "wrapped.pt")
-    mask = Image.new("L", (224, 224), 0)
-    mask.paste(255, (40, 60, 150, 170))
-    mask.save(folder / "mask.png")
     return folder
 
 

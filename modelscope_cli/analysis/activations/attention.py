@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from modelscope_cli.analysis.spatial.positions import Cells
-from modelscope_cli.analysis.spatial.tracker import Tracker
+from modelscope_cli.analysis.spatial.cells import Cells, Tracker
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.records.run import Arguments

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.activations.arranged import with_frames
 from modelscope_cli.analysis.activations.attention import AttentionCall, AttentionWatch, Heads
 from modelscope_cli.analysis.activations.maps import (
     CapturedOutput,
@@ -20,7 +21,6 @@ from modelscope_cli.analysis.activations.maps import (
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.spatial.positions import with_frames
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError

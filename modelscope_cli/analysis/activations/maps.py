@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.activations.arranged import by_cells, by_shape
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION
-from modelscope_cli.analysis.spatial.positions import Cells, by_cells, by_shape
-from modelscope_cli.analysis.spatial.tracker import Tracker
+from modelscope_cli.analysis.spatial.cells import Cells, Tracker
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -144,7 +144,7 @@ class _Capturer(Observer):
 
     def _catch(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> _Caught:
         record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
-        places = self._tracker.of(tensor)
+        places = self._tracker.find(tensor)
         cells = places.sides[0] if places is not None else None
         n_images, is_of_images = self._tracker.n_images, True
         if places is not None:

@@ -58,8 +58,10 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
     largest, reason = tolerance or 0.0, "given" if tolerance is not None else "saved results"
     if tolerance is None and isinstance(ours, StatsRecord) and ours.layers:
         last = ours.layers[-1]
-        largest = rounding_at(last.order, last.dtype, theirs.run.dtype)
-        reason = f"rounding of {last.dtype} in the last layer, relative to the size of its values"
+        dtypes = (last.dtype, theirs.layers[-1].dtype if theirs.layers else last.dtype)
+        coarser = max(dtypes, key=lambda dtype: rounding_at(1, dtype))
+        largest = rounding_at(last.order, coarser)
+        reason = f"rounding of {coarser} in the last layer, relative to the size of its values"
     run = replace(ours.run, command="diff", argv=invoked.argv, input=None, elapsed_ms=invoked.elapsed_ms)
     other = theirs.run
     return DiffRecord(

@@ -21,7 +21,6 @@ from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
-from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
 from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
@@ -36,7 +35,6 @@ from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide, from_sheet, to_sheet
 from modelscope_cli.inputs.decoding import frames_in
-from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
@@ -160,7 +158,6 @@ def explain(
     against: str | int | None = None,
     layer: str | None = None,
     receipt: str | bool = QUICK,
-    box: str | Sequence[float] | None = None,
     require: str | Sequence[str] = (),
     save_tensors: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
@@ -187,7 +184,6 @@ def explain(
             head, do they mark what the score depends on), full or none. full adds insertion, deletion and ROAD
             against random rankings and edges, shuffled weights, another class and planted evidence. In Python, True
             is quick and False none.
-        box: the position of the object, in pixels of the image file.
         require: exit with 1 unless the best map meets this: passed, 'covering>chance', 'road>0.1'.
         save_tensors: save the cells of the maps as .safetensors.
         hook: changes to values during the pass, in the syntax of `--hook`.
@@ -202,7 +198,6 @@ def explain(
     names = choose_methods(method, texts(against))
     kind = receipt_kind(receipt)
     requirements = read_requirements(as_patterns(require), kind)
-    region = None if box is None else Region.parse(texts(box) or "")
     given = to_inputs(inputs, keywords)
     blocks = Blocks(out, force=force, keep=keep, **block_keywords(keywords))
     if save_tensors is not None and blocks.is_first:
@@ -220,7 +215,7 @@ def explain(
     aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
     options = {
         **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
-        **{"receipt": kind, "box": texts(box)},
+        "receipt": kind,
     }
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
@@ -248,7 +243,7 @@ def explain(
         )
 
     with (
-        _asking(subject, aim, texts(against), calls, region, most) as ask,  # the model is left as it was
+        _asking(subject, aim, texts(against), calls, most) as ask,  # the model is left as it was
         blocks.begin(subject, {**options, "passes": most}, alone),
     ):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
@@ -351,7 +346,6 @@ def _asking(
     aim: TargetSpec,
     against: str | None,
     calls: tuple[str, ...],
-    region: Region | None,
     most: int,
 ) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
     """Open the model, and yield a function from a batch and its first number to a query per image.
@@ -410,12 +404,6 @@ def _asking(
                     other = None
                     if isinstance(target, ClassTarget) and target.n_classes > 1:
                         other = target.runner_up(output)
-                inside = None
-                if region is not None:
-                    if preprocessing is None or not batch.names or frame_dim:
-                        raise UsageError("--box is in pixels of an image file", "give an image file")
-                    size = decode(subject.inputs.files[batch.numbers[n]], preprocessing.mode).size
-                    inside = region.seen(size, preprocessing)
                 yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),
                     Scored(counted, target, n_together if other is not None else 1, find, subject.seed),
@@ -424,7 +412,6 @@ def _asking(
                     logit,
                     probability,
                     other,
-                    inside,
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
                     partial(from_the_head, loaded.module, partial(counted, image)),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.explaining.layer import Map, no_gradient, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
-from modelscope_cli.analysis.explaining.receipt.folder import EvidencePosition, lies_of, location
+from modelscope_cli.analysis.explaining.receipt.folder import EvidencePosition, border_share, lies_of
 from modelscope_cli.analysis.explaining.receipt.randomisation import (
     N_DRAWS,
     N_PLANTS,
@@ -82,7 +82,6 @@ class ImageQuery:
     logit: float
     probability: float
     other: Target | None = None  # another class, whose map should differ
-    inside: Tensor | None = None  # mask of the object, `(H, W)` bool; None if not given
     is_normalised: bool = True  # whether zero is the mean colour
     # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
@@ -126,7 +125,7 @@ def explain_image(
         logit=question.logit,
         probability=question.probability if question.target.has_probability else None,
         outcomes=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
-        lies={method: lies_of(outcome.shown, question.inside) for method, outcome in outcomes.items()},
+        lies={method: lies_of(outcome.shown) for method, outcome in outcomes.items()},
         unfit=unfit,
         picture=question.picture if has_maps else None,
         passes=question.run.images,
@@ -160,9 +159,9 @@ def _outcomes(
             continue
         seconds = time.perf_counter() - started
         full_size = explanation.on(size)
-        where: dict[str, Any] = location(full_size, question.inside)
         units = METHODS[name].units and question.target.score_name.replace("logit", "logits")
-        outcomes[name] = MethodResult(explanation, full_size, seconds, units, Receipt(**where))
+        receipt = Receipt(border=border_share(full_size))
+        outcomes[name] = MethodResult(explanation, full_size, seconds, units, receipt)
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))

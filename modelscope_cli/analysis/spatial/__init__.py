@@ -1,1 +1,1 @@
-"""Image positions and receptive fields of tensor elements, tracked through a run."""
+"""Receptive fields and image positions of the elements of every tensor, followed through a run."""

@@ -11,7 +11,7 @@ from typing import Any, Unpack, cast
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
-from modelscope_cli.analysis.spatial.receptive import fields_of_outputs
+from modelscope_cli.analysis.spatial.fields import fields_of_outputs
 from modelscope_cli.analysis.subject import (
     as_patterns,
     describe_module,

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.analysis.activations.maps import ChannelChoice, nothing_to_draw
-from modelscope_cli.analysis.spatial.receptive import Field, Output, fields_of_outputs
+from modelscope_cli.analysis.spatial.fields import Field, Output, fields_of_outputs
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.analysis.top_images.observer import (
     RankedImage,
@@ -147,7 +147,7 @@ class _OutputRows:
         for value, number, index in zip(*(column[:, channel].tolist() for column in columns), strict=True):
             image = self._seen.image(number)
             field = self._fields.of(self._watched.key, image.shapes)
-            place = self._watched.place(index, tuple(field.bounds[0].shape[1:]))
+            place = self._watched.place(index, tuple(field.shape[1:]))
             box = field.box(self._watched.element(channel, place))
             self._shown[image.name] = image
             yield ChannelImage(image.name, value, place, box)

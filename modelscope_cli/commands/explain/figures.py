@@ -216,7 +216,7 @@ def _draw_curves(axes: Any, receipt: Receipt, *, has_key: bool) -> None:
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":
-    """Draw the mean map of each class, the class with the most evidence outside first.
+    """Draw the mean map of each class, the class with the most evidence at the border first.
 
     All share one scale; 1 is uniform. The dotted line is the border, the outer tenth of each side.
     """
@@ -238,7 +238,6 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
         axes.plot([0.1, 0.9, 0.9, 0.1, 0.1], [0.1, 0.1, 0.9, 0.9, 0.1], ":", color="white", lw=0.8)
         heading = f"{shortened(one.label, 22)}, {numbers.count(one.images)} image{'s' * (one.images != 1)}"
         said = f"{heading}\nborder {numbers.percent(one.border)}"
-        said += f", outside {numbers.percent(one.outside)}" if one.outside is not None else ""
         axes.set_title(said, loc="left", fontsize=8, color=INK, pad=3)
     if image is not None:
         after = _MARGIN + min(len(classes), _COLUMNS) * (side + _GAP)

@@ -67,7 +67,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         *of_receipt("insertion", text=_against("insertion")),
         *of_receipt("deletion", text=_against("deletion")),
         *of_receipt("insertion_chance deletion_chance road agreement randomisation other_class planted"),
-        *of_receipt("inside border ties"),
+        *of_receipt("border ties"),
         *field_columns(Explanation, "completeness steps"),
         *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
@@ -206,9 +206,7 @@ def _counted(record: ExplainRecord) -> str:
 def _where(where: Whereabouts, method: str | None) -> list[tuple[str, str]]:
     facts = []
     for one in where.classes[:_MOST_CLASSES]:
-        outside = f", {numbers.percent(one.outside)} outside" if one.outside is not None else ""
-        text = f"{one.images} images, {numbers.percent(one.border)} at the border{outside}, by {method}"
+        text = f"{one.images} images, {numbers.percent(one.border)} at the border, by {method}"
         facts.append((one.label, text))
     names = ", ".join(f"{one.image} {numbers.percent(one.share)}" for one in where.outliers)
-    place = "outside" if where.measure == "outside" else "at the border"
-    return [*facts, (f"most {place}", names)] if names else facts
+    return [*facts, ("most at the border", names)] if names else facts

@@ -202,9 +202,11 @@ _SHOWN = {
 def figure_of(
     record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any], alt: str = ""
 ) -> Html:
-    """Return a figure from the folder of the result, else drawn now."""
+    """Return a figure from the folder of the result, else drawn now; or the command that draws it."""
     alt, caption = alt or _alt(record, file), _words(file)
     from_folder = embedded.figure(file, alt, caption, is_chart=True)
+    if from_folder is None and not embedded.is_drawing:
+        return element("p", element("code", "modelscope report FOLDER"), " draws the figures of this page.")
     return from_folder or embedded.drawn(to_png(draw(record)), alt, caption, is_chart=True) or NOTHING
 
 

@@ -19,11 +19,23 @@ _WIDE = 700  # pixels from which a small screen scrolls an image, so that its te
 
 
 class EmbeddedImages:
-    """The images in the folder of a result; none without a folder."""
+    """The images in the folder of a result; none without a folder.
 
-    def __init__(self, folder: Path | None, without_folder: Mapping[str, bytes] | None = None) -> None:
+    Args:
+        without_folder: encoded figures by file name.
+        is_drawing: whether figures that are not in the folder are drawn for the page, which takes a second.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        without_folder: Mapping[str, bytes] | None = None,
+        *,
+        is_drawing: bool = True,
+    ) -> None:
         self._folder = folder
-        self.without_folder = without_folder or {}  # encoded figures by file name
+        self.is_drawing = is_drawing
+        self.without_folder = without_folder or {}
         self._n_shown = 0
 
     def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:

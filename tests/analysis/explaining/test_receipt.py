@@ -5,16 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from tolerance import close
 from torch import nn
 
 from modelscope_cli.analysis.explaining.receipt.folder import (
     EvidenceOfFolder,
-    border_of,
-    energy_inside,
+    border_share,
     lies_of,
-    pointing,
 )
 from modelscope_cli.analysis.explaining.receipt.randomisation import (
     from_the_head,
@@ -24,7 +21,6 @@ from modelscope_cli.analysis.explaining.receipt.randomisation import (
     randomisation,
 )
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, edges, spearman
-from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import (
     judged,
     read_requirements,
@@ -32,8 +28,6 @@ from modelscope_cli.analysis.explaining.receipt.verdict import (
     winner_first,
 )
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
-from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.explain import (
     FAILED,
     FULL,
@@ -219,54 +213,34 @@ def test_agreement_is_the_mean_of_the_pairs():
     assert agreement({"alone": a}) == {"alone": None}
 
 
-def test_energy_of_a_known_box_counts_the_positive_part():
+def test_the_share_at_the_border_counts_the_positive_part():
     scores = torch.full((10, 10), -5.0)
-    scores[2, 2], scores[8, 8] = 3.0, 1.0
-    inside = torch.zeros(10, 10, dtype=torch.bool)
-    inside[:5, :5] = True
-    assert energy_inside(scores, inside) == 0.75
-    assert energy_inside(torch.ones(10, 10), inside) == 0.25
-    assert energy_inside(-torch.ones(10, 10), inside) is None
-    assert energy_inside(torch.ones(10, 10), border_of((10, 10))) == close(0.36)
+    scores[0, 2], scores[5, 5] = 3.0, 1.0
+    assert border_share(scores) == 0.75
+    assert border_share(-torch.ones(10, 10)) is None
+    assert border_share(torch.ones(10, 10)) == close(0.36)
 
 
-def test_pointing_forgives_fifteen_pixels_and_a_flat_map_points_nowhere():
-    inside = torch.zeros(60, 60, dtype=torch.bool)
-    inside[:10, :10] = True
-    scores = torch.zeros(60, 60)
-    for peak, expected in (((5, 5), 1.0), ((23, 9), 1.0), ((24, 9), 0.0), ((20, 20), 0.0)):
-        one = scores.clone()
-        one[peak] = 1
-        assert pointing(one, inside) == expected, peak
-    assert pointing(scores, inside) is None
-
-
-@pytest.mark.parametrize("has_box", [True, False])
-def test_a_folder_added_up_image_by_image_is_the_folder_at_once(has_box):
+def test_a_folder_added_up_image_by_image_is_the_folder_at_once():
     generator = torch.Generator().manual_seed(0)
     maps = [torch.randn(64, 64, generator=generator) - (9 if i == 4 else 0) for i in range(30)]
     labels = [("cat", "dog", "owl")[i % 3] for i in range(30)]
-    boxes = [torch.rand(64, 64, generator=generator) < 0.5 if has_box else None for _ in maps]
     folder = EvidenceOfFolder()
-    for i, (scores, label, inside) in enumerate(zip(maps, labels, boxes, strict=True)):
-        folder.take(f"{i}.png", label, lies_of(scores, inside))
+    for i, (scores, label) in enumerate(zip(maps, labels, strict=True)):
+        folder.take(f"{i}.png", label, lies_of(scores))
     found = folder.whereabouts()
     shares = {i: m.clamp_min(0) / m.clamp_min(0).sum() for i, m in enumerate(maps) if i != 4}
-    bad = {
-        i: (share[~boxes[i]] if has_box else share[border_of((64, 64))]).sum().item()
-        for i, share in shares.items()
-    }
-    worst = sorted(bad, key=lambda i: -bad[i])[:10]
-    assert found.measure == ("outside" if has_box else "border")
+    border = {i: 1 - share[6:58, 6:58].sum().item() for i, share in shares.items()}
+    worst = sorted(border, key=lambda i: -border[i])[:10]
     assert [one.image for one in found.outliers] == [f"{i}.png" for i in worst]
-    assert [one.share for one in found.outliers] == [pytest.approx(bad[i], rel=1e-4) for i in worst]
+    assert [one.share for one in found.outliers] == [pytest.approx(border[i], rel=1e-4) for i in worst]
     dog = next(one for one in found.classes if one.label == "dog")
     own = [i for i in shares if labels[i] == "dog"]
     assert (dog.images, dog.silent) == (9, 1)
-    assert getattr(dog, found.measure) == pytest.approx(sum(bad[i] for i in own) / 9, rel=1e-4)
+    assert dog.border == pytest.approx(sum(border[i] for i in own) / 9, rel=1e-4)
     expected = torch.stack([F.avg_pool2d(shares[i][None], 2)[0] * 4 for i in own]).mean(0)
     assert torch.allclose(folder.mean_maps()["dog"], expected, atol=1e-6)
-    order = [getattr(one, found.measure) for one in found.classes]
+    order = [one.border for one in found.classes]
     assert order == sorted(order, reverse=True)
 
 
@@ -277,32 +251,6 @@ def test_a_folder_holds_ten_names_and_a_small_map_a_class():
     assert len(folder._worst) == 10
     assert folder.mean_maps()["cat"].shape == (32, 32)
     assert folder.mean_maps()["cat"].sum().item() == close(1.0)
-
-
-def prepared():
-    return plan_preprocessing(InputRequest(), "classification", None, None)
-
-
-def test_a_region_goes_the_way_of_the_image():
-    """A white box painted into the image itself is where the region says it is."""
-    plan = prepared()
-    black = Image.new("RGB", (400, 300))
-    black.paste((255, 255, 255), (100, 80, 250, 220))
-    truth = plan.picture(plan.apply(black, "black.png"))[0] > 127
-    assert 0.05 < truth.float().mean() < 0.9
-    assert torch.equal(Region.parse("100,80,250,220").seen((400, 300), plan), truth)
-
-
-@pytest.mark.parametrize("typed", ["1,2,3", "a,b,c,d", "5,5,5,9", "9,5,3,9", "nan,0,1,1", "inf,0,1,1", ""])
-def test_a_box_that_means_nothing_is_refused(typed):
-    with pytest.raises(UsageError, match="--box") as raised:
-        Region.parse(typed)
-    assert raised.value.hint.startswith("--box ")
-
-
-def test_a_region_out_of_sight_is_refused():
-    with pytest.raises(UsageError, match="no part of"):
-        Region.parse("500,0,600,10").seen((400, 300), prepared())
 
 
 GOOD = Receipt(

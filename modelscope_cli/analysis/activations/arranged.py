@@ -1,0 +1,178 @@
+"""Outputs arranged as maps of the image, by the positions of their elements or else by their shape."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.spatial.cells import Cells, merged
+from modelscope_cli.inputs.batch import to_sheet
+from modelscope_cli.inputs.image import evenly_spaced
+from modelscope_cli.records.naming import counted
+
+MOST_FRAMES = 16  # of a clip or a volume, on a sheet
+MOST_EXTRA = 16  # tokens other than those of the image, if known by number only
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """What can be drawn of a tensor for the first image."""
+
+    maps: Tensor | None  # `(C, H, W)` maps or a `(C,)` vector; None where neither fits
+    note: str = ""  # in words, what was left out or put together; with no maps, why there are none
+    # All frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None
+    frames: Tensor | None = None
+
+    def noting(self, note: str) -> "Arranged":
+        """Return the same with another note first."""
+        return replace(self, note=", ".join(filter(None, (note, self.note))))
+
+
+def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
+    """Place every element at its position; elements outside the image are left out.
+
+    Returns:
+        None where the tensor has no elements in different cells.
+    """
+    ids, grid = cells.ids, cells.grid
+    if grid is None or not tensor.numel():
+        return None
+    places = [dim for dim in range(ids.ndim) if cells.varies_along(dim)]
+    if not places or (places == [0] and ids.shape[0] == n_images):
+        return None
+    channels = [dim for dim in range(ids.ndim) if dim not in places and (dim or ids.shape[0] > n_images)]
+    first = [dim for dim in range(ids.ndim) if dim not in (*places, *channels)]  # images in a batch of one
+    order = (*first, *channels, *places)
+    values = tensor.permute(order).reshape(-1, math.prod(tensor.shape[dim] for dim in places))
+    for dim in channels:
+        ids = ids.narrow(dim, 0, 1)
+    where = ids.permute(order).reshape(-1)
+    is_mine = (where >= 0) & (where < math.prod(grid))
+    inside = where[is_mine]
+    if not len(inside):
+        return None
+    unique_cells, sides = _smallest_grid(inside, grid)
+    if len(unique_cells) < len(inside):
+        times = f"{len(inside) / len(unique_cells):.3g}"
+        return _of_several_cells(tensor, cells, n_images, times)
+    is_cut = len(places) > 1 and bool((inside.diff() < 0).any())
+    n_cut = ids.shape[places[0]] // (n_images if places[0] == 0 else 1) if is_cut else 0
+    notes = _notes(n_cut, int((where < 0).sum()) // n_images, len(inside), math.prod(grid))
+    # The column of `values` of each cell of the grid; the one after the last is for missing cells.
+    column = torch.full((math.prod(sides),), len(where))
+    spots = torch.searchsorted(unique_cells, inside) if len(unique_cells) == len(column) else inside
+    column[spots] = torch.nonzero(is_mine).flatten()
+    if len(inside) < len(column):
+        values = values if values.is_floating_point() else values.float()
+        values = torch.cat([values, values.new_full((len(values), 1), math.nan)], 1)
+    if len(where) == len(column) and torch.equal(column, torch.arange(len(column))):
+        laid = values.clone()
+    else:
+        laid = values.index_select(1, column.to(values.device))
+    return with_frames(laid.unflatten(1, sides), notes)
+
+
+def _notes(n_windows: int, n_left: int, n_inside: int, n_cells: int) -> list[str]:
+    notes = [f"assembled from {counted(n_windows, 'window')}"] if n_windows else []
+    if n_left:
+        notes.append(f"without {'padding' if n_windows else counted(n_left, 'extra token')}")
+    if n_inside < n_cells:
+        notes.append(f"{n_inside} of {n_cells} places")
+    return notes
+
+
+def _of_several_cells(tensor: Tensor, cells: Cells, n_images: int, times: str) -> Arranged | None:
+    """Arrange a tensor with several elements per position: cells that are about to be merged make a coarser grid;
+    four dimensions are arranged by shape; others are not a map."""
+    for dim in (tensor.ndim - 1, 1):
+        moved = cells.ids.movedim(dim, -1)
+        coarse = merged(Cells(moved.flatten(0, -2), cells.grid))
+        if coarse is not None:
+            ids = coarse.ids.view(*moved.shape[:-1], 1).expand(moved.shape).movedim(-1, dim)
+            return by_cells(tensor, Cells(ids, coarse.grid), n_images)
+    if tensor.ndim == 4 and len(tensor) == n_images:
+        return None
+    return Arranged(None, f"each position of the image occurs {times} times")
+
+
+def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+    """Return the unique cells, in order, and the grid they fill: that of their rows and columns, as after striding,
+    or the whole grid if these are not full."""
+    cells = torch.unique(inside)
+    sides = tuple(len(torch.unique(axis)) for axis in torch.unravel_index(cells, grid))
+    return cells, sides if math.prod(sides) == len(cells) else grid
+
+
+def with_frames(maps: Tensor, notes: list[str]) -> Arranged:
+    """Return maps; of a video's or volume's, `(C, T, H, W)`, the sheet of at most `MOST_FRAMES` frames."""
+    if maps.ndim < 4:
+        return Arranged(maps, ", ".join(notes))
+    n = maps.shape[1]
+    numbers = evenly_spaced(n, min(n, MOST_FRAMES))
+    words = counted(n, "frame") if n <= MOST_FRAMES else f"{MOST_FRAMES} of {n} frames"
+    return Arranged(to_sheet(maps[:, numbers], 1), ", ".join([*notes, f"{words}, in rows"]), maps)
+
+
+def by_shape(
+    image: Tensor, channel_dim: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
+) -> Arranged:
+    """Arrange one image's output by its shape alone, if no positions are known.
+
+    Args:
+        channel_dim: of `image`, which has no dimension of images.
+        grids: those of the image seen in the run, the latest last.
+        image_size: height and width of the image; None where there is none, and a row of tokens is a row.
+    """
+    if image.ndim == 2:
+        return _tokens(image, channel_dim, grids, image_size)
+    channels_first = image.movedim(channel_dim, 0)
+    places = channels_first.shape[1:]
+    if not places or math.prod(places) == 1:
+        return Arranged(channels_first.reshape(-1))
+    if len(places) == 2:
+        return Arranged(channels_first)
+    if len(places) == 3:
+        return with_frames(channels_first, [])
+    return Arranged(channels_first.flatten(2), "further dimensions side by side")
+
+
+def _tokens(
+    image: Tensor, channel_dim: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
+) -> Arranged:
+    """Arrange `(L, C)` or `(C, L)`: as many tokens as a grid of the run has cells, a few more, or else tokens in
+    the proportions of the image."""
+    if min(image.shape) == 1:
+        return Arranged(image.reshape(-1))
+    tokens = image if channel_dim == 0 else image.T
+    n_tokens = tokens.shape[1]
+    choices = fitting(n_tokens, grids, image_size)
+    if len(choices) > 1 and choices[0][1]:
+        sizes = " or ".join(f"{'x'.join(map(str, grid))} + {extra}" for grid, extra in choices[:3])
+        return Arranged(None, f"{n_tokens} tokens could be {sizes}")
+    if choices:
+        grid, n_extra = choices[0]
+        notes = [f"without {counted(n_extra, 'extra token')}"] if n_extra else []
+        notes.append("arranged by number")
+        return with_frames(tokens[:, n_extra:].unflatten(1, grid), notes)
+    if not grids and image_size is None:
+        return Arranged(tokens[:, None, :], "tokens in a row")
+    return Arranged(None, f"{' x '.join(map(str, image.shape))} values without positions in the image")
+
+
+def fitting(
+    n_tokens: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
+) -> list[tuple[tuple[int, ...], int]]:
+    """Return the grids that fit this many tokens, each with the number left over, the fewest first."""
+    most = min(MOST_EXTRA, n_tokens // 2)
+    if grids:
+        over = ((grid, n_tokens - math.prod(grid)) for grid in reversed(grids))
+        return sorted((one for one in over if 0 <= one[1] <= most), key=lambda one: one[1])
+    for n_extra in range(most + 1):
+        n_places = n_tokens - n_extra
+        for height, width in filter(None, (image_size, (1, 1))):
+            rows = math.isqrt(n_places * height // width)
+            if rows > 1 and n_places % rows == 0 and rows * width == n_places // rows * height:
+                return [((rows, n_places // rows), n_extra)]
+    return []
