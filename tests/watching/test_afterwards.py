@@ -50,14 +50,6 @@ def watched(place, *arguments):
     return record, told.warnings
 
 
-def test_a_training_of_vectors_only_has_its_report(tmp_path, capsys):
-    record, warnings = watched(tmp_path, "--vectors")
-    assert (warnings, record.steps, capsys.readouterr().out) == ([], 3, "trained\n")
-    assert {"layers.csv", "log.jsonl", "report.html", "report.json"} <= {
-        path.name for path in (tmp_path / "out").iterdir()
-    }
-
-
 BROKEN = {
     "the table": (figures, "render_csv", "layers.csv was not written"),
     "the page": (figures, "save_result", "report.html was not written"),

@@ -93,15 +93,6 @@ def times_of(recorded, monkeypatch, run):
     return recorded(lambda: run(clock)).facts.time
 
 
-@pytest.mark.parametrize("part", PLANTED)
-def test_what_is_planted_is_found_where_it_was_planted(recorded, monkeypatch, part):
-    time = times_of(recorded, monkeypatch, lambda clock: train({part: 0.5}, clock))
-    assert time.steps == 9
-    own = time.seconds.pop("watching", 0.0)  # a copy of the model runs three times more, once
-    assert own == (1.5 if part == "forward" else 0)
-    assert {name: seconds for name, seconds in time.seconds.items() if seconds} == {part: pytest.approx(4.5)}
-
-
 def test_all_parts_together_are_the_whole(recorded, monkeypatch):
     waits = {part: n + 1.0 for n, part in enumerate(PLANTED)}
     time = times_of(recorded, monkeypatch, lambda clock: train(waits, clock))
