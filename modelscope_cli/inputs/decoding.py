@@ -174,7 +174,7 @@ class DecodeTiming:
             self._wait_s += arrived - before
             self._decode_s += decoded.seconds
             self._n_decoded += len(decoded.numbers)
-            self.broken.take(block, decoded.broken)
+            self.broken.take(decoded.broken)
             yield block, decoded
             before = time.perf_counter()
             self._model_s += before - arrived
@@ -279,7 +279,7 @@ class BlockSource:
             if decoded.tensors:
                 self._ready[block] = decoded
                 return block, decoded
-            broken.take(block, decoded.broken)
+            broken.take(decoded.broken)
         kinds = broken.kinds()
         raise CannotRunError(
             f"none of the {len(broken):,} images can be read: {in_words(kinds)}",

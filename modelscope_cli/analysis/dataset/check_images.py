@@ -73,7 +73,7 @@ def examine_images(
         for number, look in enumerate(looks):
             facts.append(look)
             if look.kind:
-                broken.take(number, [UnreadableImage(number, listed.files[number].name, look.kind)])
+                broken.take([UnreadableImage(number, listed.files[number].name, look.kind)])
             if is_interrupted():
                 break
     is_whole = len(facts) == len(listed.files)
