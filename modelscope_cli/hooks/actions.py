@@ -122,4 +122,5 @@ _ACTIONS: dict[str, Callable[..., Any]] = {
     "mean": _mean,
     "keep": _keep,
     "shuffle": _shuffle,
+    "nan-to-num": lambda x, place: torch.nan_to_num(x),
 }

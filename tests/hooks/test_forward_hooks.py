@@ -171,20 +171,21 @@ def test_noise_is_the_same_in_every_session_and_another_in_every_pass_and_call()
 
 def test_a_repeated_session_counts_and_collects_nothing() -> None:
     module = model()
-    bound, said = bind(module, "add=1@head", "print@head")
+    bound, said = bind(module, "add=1@head", "print@head", "save=x.safetensors@head")
     for _ in range(2):
         with HookSession(module, interventions=bound.interventions) as session:
             output = session.run((X,))
         assert_close(output, module(X) + 1)
         for intervention in bound.interventions:
             intervention.repeat()
-    assert [report.fired for report in bound.reports()] == [1, 1]
+    assert [report.fired for report in bound.reports()] == [1, 1, 1]
     assert len(said) == 1
+    assert list(bound.saved()["x.safetensors"]) == ["head"]
 
 
-def test_print_shows_what_is_there() -> None:
+def test_print_and_save_show_what_is_there() -> None:
     module = model(Tree)
-    bound, said = bind(module, "print[0]@fuse")
+    bound, said = bind(module, "save=x.safetensors@fuse", "pre:save=y.safetensors@fuse", "print[0]@fuse")
     with HookSession(module, interventions=bound.interventions) as session:
         output = session.run((X,))
         session.run((X + 1,))
@@ -192,7 +193,31 @@ def test_print_shows_what_is_there() -> None:
     low, high = channel.min().item(), channel.max().item()
     figures = f"mean {channel.mean():.4g}, std {channel.std(correction=0):.4g}, {low:.4g} .. {high:.4g}"
     assert said[0] == f"print[0] fuse.sum: 2x1x6x6 float32, {figures}"
-    assert len(said) == 2 * 4
+    assert len(said) == 2
+    saved = bound.saved()
+    keys = ["fuse.sum", "fuse.both.first", "fuse.both.second", "fuse.named.values", "fuse.named.ids"]
+    assert list(saved["x.safetensors"]) == [*keys, *(f"{key}/2" for key in keys)]
+    assert torch.equal(saved["x.safetensors"]["fuse.sum"], output["sum"])
+    assert list(saved["y.safetensors"])[:3] == ["fuse.0", "fuse.1", "fuse.weight"]
+
+
+def test_raise_on_nan_names_the_call_and_counts(unchanged: Check) -> None:
+    def spoil(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return output.index_fill(1, torch.tensor(2), torch.nan)
+
+    module = model()
+    run(module, "raise-on-nan@re:.")
+    check = unchanged(module)
+    with pytest.raises(CannotRunError) as caught:
+        run(module, "call=f.py:fn@head", "raise-on-nan@re:.", function=spoil)
+    check()
+    assert caught.value.message == "--hook 'raise-on-nan@re:.': 2 of 10 values are NaN: the output of head"
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("--hook 'nan-to-num@re:.'")
+    output, reports = run(module, "call=f.py:fn@head", "nan-to-num@head", "raise-on-nan@head", function=spoil)
+    assert output[:, 2].tolist() == [0, 0]
+    assert reports[1].changed_fraction == 0.2
+    assert reports[1].max_abs_difference == 0  # over what was finite
 
 
 @pytest.mark.parametrize(

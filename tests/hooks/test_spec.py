@@ -17,6 +17,10 @@ MEANINGS = {
     "call=package.module:Class.method@re:a@b:c": HookSpec(
         "forward", "call", ("package.module:Class.method",), (), "re:a@b:c"
     ),
+    "save=maps(1),x[2].safetensors[3]@conv": HookSpec(
+        "forward", "save", ("maps(1),x[2].safetensors",), ((3, 3),), "conv"
+    ),
+    "forward:nan-to-num@conv@1..4": HookSpec("forward", "nan-to-num", (), (), "conv@1..4"),
 }
 
 
@@ -36,6 +40,7 @@ def test_every_kind_takes_every_action(kind: str, example: str) -> None:
 
 number = st.floats(allow_nan=False)
 size = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
+name = st.text("abcXYZ/_-.()[]=:,#é 0123", min_size=1, max_size=12)
 ranges = st.tuples(st.integers(0, 999), st.integers(0, 999)).map(lambda pair: (min(pair), max(pair)))
 pattern = st.sampled_from(["conv", "layer1.0.relu#1", "conv@-1", "re:a@b", "type:*Norm@1..4", "*.bn?", "2"])
 
@@ -49,6 +54,7 @@ def specs(draw: st.DrawFn) -> HookSpec:
         "clamp": st.tuples(number, number).map(lambda pair: tuple(sorted(pair))),
         "noise": st.tuples(size),
         "keep": st.tuples(st.integers(1, 999_999_999)),
+        "save": st.tuples(name.map(lambda file: f"{file}.safetensors")),
         "call": st.tuples(st.sampled_from(["hooks.py:fn", "a/b(1)/c,d.py:A.b", "p.q:r"])),
     }.get(action, st.just(()))
     is_call = action == "call"
@@ -99,6 +105,7 @@ WRONG = [
     ("noise=inf@c", ": 'inf' is not a number from 0 up at character 7", "--hook 'noise=0.1@c'"),
     ("keep=0@c", ": '0' is not a whole number from 1 at character 6", "--hook 'keep=5@c'"),
     ("keep=1.5@c", ": '1.5' is not a whole number from 1 at character 6", "--hook 'keep=5@c'"),
+    ("save=x.pt@c", ": 'x.pt' is not a file that ends in .safetensors at character 6", "--hook 'save=FILE."),
     ("call=fn@c", ": 'fn' is not of the form path/to/file.py:function at character 6", "--hook 'call=path"),
     ("call=:fn@c", ": ':fn' is not of the form", "--hook 'call=path/to/hooks.py:fn@c'"),
     ("call=a.py:f[3]@c", ": call does not take '[3]': its function receives the whole tensor at", "--hook 'call="),

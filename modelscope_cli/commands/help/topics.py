@@ -54,7 +54,10 @@ _ACTIONS = {
     "mean": "the mean over all positions, per image and channel",
     "keep=5": "keep the five channels with the largest mean |value|; 0 in the others",
     "shuffle": "values at shuffled positions, in the same order in every channel",
+    "nan-to-num": "replace NaN by 0, infinities by the largest number",
+    "raise-on-nan": "stop with an error that names the call and counts the NaNs",
     "print": "change nothing; print a line on stderr for every call",
+    "save=FILE.safetensors": "change nothing; write the values to a file",
     "call=hooks.py:fn": "the result of your function: fn(module, args, output)",
 }
 _ABOUT_LAYERS = (
