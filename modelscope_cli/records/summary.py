@@ -264,9 +264,7 @@ class SummaryRecord(Record):
     training: TrainingMemory | None = None
     slowest: tuple[str, ...] = ()
 
-    def graph(
-        self, file: str | PathLike[str] | None = None, *, color: str | None = None, whole: bool = False
-    ) -> Any:
+    def graph(self, file: str | PathLike[str] | None = None, *, color: str | None = None) -> Any:
         """Return the model as a figure: nested boxes in the order in which they run, coloured by a column.
 
         Args:
@@ -274,13 +272,12 @@ class SummaryRecord(Record):
                 text is returned.
             color: a column: `macs`, `flops`, `params`, `memory`, or one that was measured; None for the first of
                 those that were measured, else `macs`.
-            whole: show every block, also where a long image has many alike.
         """
         from pathlib import Path
 
         graph = renderer().graph_of(self.command)
         try:
-            return graph.save(self, Path(file) if file else None, color, is_whole=whole)
+            return graph.save(self, Path(file) if file else None, color)
         except ModelscopeError as error:
             error.speak_python()
             raise

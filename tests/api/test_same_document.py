@@ -82,7 +82,7 @@ def test_function_and_command_give_the_same_document(both, line, code, function,
     ),
     (f"train -m {TINY} --vary norm-layer=batch,none {TRAINED}", ms.train, (TINY,),
      {"vary": "norm-layer=batch,none", **SMALL}),
-    (f"lrfind -m {TINY} --linear --to 0.5 {TRAINED}", ms.lrfind, (TINY,), {"linear": True, "high": 0.5, **SMALL}),
+    (f"lrfind -m {TINY} --to 0.5 {TRAINED}", ms.lrfind, (TINY,), {"high": 0.5, **SMALL}),
     (f"lrfind -m {TINY} --loaders own.py:loaders {TRAINED}", ms.lrfind, (TINY,),
      {"loaders": "own.py:loaders", "steps": 5}),
 ])  # fmt: skip
@@ -160,7 +160,6 @@ def test_a_module_is_left_as_it_was(unchanged, use, fails):
     (ms.predict, {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
     (ms.lrfind, {"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),
     (ms.lrfind, {"steps": 2}, "the least is 3"),
-    (ms.lrfind, {"smoothing": 1.0}, "smoothing=1"),
     (ms.lrfind, {"loaders": "own.py:loaders", "data": "folder"}, "exclude each other"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused_before_anything_is_loaded(function, keywords, said):

@@ -175,9 +175,8 @@ def assert_is_torchs_verdict(path: Path) -> None:
     with allowed, outcome:
         torch.load(path, weights_only=True)
     if verdict.loads == "with names":
-        registered = (
-            torch.serialization.get_safe_globals()
-        )  # torch adds its own when it makes a nested tensor
+        # torch registers names of its own when it makes a nested tensor
+        registered = torch.serialization.get_safe_globals()
         torch.serialization.clear_safe_globals()
         try:
             with pytest.raises(pickle.UnpicklingError):

@@ -10,7 +10,7 @@ FIGURES = {"grad_norm", "grad_mean", "grad_std", "grad_abs_max"}
 PARAMETER = FIGURES | {"name", "layer", "shape", "numel", "trainable", "grad_min", "grad_max"}
 PARAMETER |= {"zero_fraction", "nan_count", "inf_count", "weight_norm", "grad_to_weight"}
 PARAMETER |= {"norm_before_clip", "clipped_fraction"}
-FILES = ["activations.csv", "gradient_flow.png", "parameters.csv", "report.html", "report.json", "report.md"]
+FILES = ["activations.csv", "gradient_flow.png", "parameters.csv", "report.html", "report.json"]
 
 
 def names(folder):

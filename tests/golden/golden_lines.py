@@ -97,8 +97,7 @@ LINES = {
     "watch_sick": "watch --out run short.py sick",
     "watch_layers": "watch -l '3' --every 2 --out run short.py --fail-on warning #jt",
     "watch_abort": "watch --abort-on nan --fail-on error --out run short.py sick #jt",
-    "watch_like": "watch --out fine short.py && watch --like fine --strict --fail-on error --out run short.py sick",
-    "watch_report": "watch --out run short.py && watch --report run --log-to tensorboard:tb #jt",
+    "watch_report": "watch --out run short.py && watch --report run #jt",
     "watch_module": "watch --out run -m short sick #j",
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",
@@ -116,16 +115,16 @@ LINES = {
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
     "train_vary": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --vary lr=0.1,1e12 --vary init=default,lsuv #~",
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
-    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --patience 1 --callback own.py:Quiet --activation general:0.2:0.3:5 "
-    "--norm-layer group --freeze conv --every 2 --save-every 2 --init kaiming-normal "
+    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --callback own.py:Quiet --activation general:0.2:0.3:5 "
+    "--norm-layer group --freeze conv --every 2 --init kaiming-normal "
     "--fail-on error --seed 3 #~",
     "train_loaders": f"train {BARE} --loaders own.py:loaders --steps 2 --train-only head #jt",
     "train_folder": f"train {TINY} demo/shapes --steps 2 --size 16 --batch 4 --schedule cosine #jt",
     "train_vit": f"train {VIT} --steps 2 --pictures 20 --batch 4 #jt",
     # lrfind
     "lrfind_tiny": f"lrfind {BARE} --steps 8 --pictures 40 --size 16 --batch 4 --out run",
-    "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 --linear --smoothing 0.5 --init kaiming-uniform "
-    "--diverged 3 --optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --activation leaky --norm-layer layer --num-classes 10",
+    "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 --init kaiming-uniform "
+    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --activation leaky --norm-layer layer --num-classes 10",
     "lrfind_loaders": f"lrfind {BARE} --loaders own.py:loaders --steps 4 --train-only head #jt",
     # ablate
     "ablate_tiny": f"ablate {TINY} {STAR} --size 48 --out run",
@@ -165,16 +164,16 @@ LINES = {
     "rules_training": "rules MS75 #jt",
     # diff
     "diff_files": "diff demo/tiny_resnet.safetensors demo/sick.safetensors --plot d.png",
-    "diff_run": f"diff {TINY} {STAR} --tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
-    "diff_hook": f"diff {TINY} {STAR} --b-hook zero@block2 --b-mode train --mode eval -l 'block*' --exclude bn --batch 1 --workers 0",
+    "diff_run": f"diff {TINY} {STAR} --tolerance 0 --b-dtype bfloat16",
+    "diff_mode": f"diff {TINY} {STAR} --b-mode train --mode eval -l 'block*' --exclude bn --batch 1 --workers 0",
     "diff_two": f"diff demo/tiny_resnet.py:TinyResNet {STAR} -c demo/tiny_resnet.safetensors --b-checkpoint demo/sick.safetensors",
     "diff_seed": "diff resnet18 -w none --b-weights none --b-seed 1 --input-shape 1,3,64,64 --b-device cpu",
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
     "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b --html page.html",
-    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-hook zero@bn && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
+    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-mode train && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
     # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
-    "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report . --force #jt",
+    "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report a --force #jt",
     # weights, models
     "weights": "weights demo/tiny_resnet.safetensors",
     "weights_stats": "weights demo/sick.safetensors --stats --sort std --top 7",
@@ -278,7 +277,6 @@ WRONG = [
     f"explain {BARE} {STAR} --no-save --out x",
     f"explain {BARE} {STAR} -l nonsense",
     "watch --steps 0 short.py",
-    "watch --like missing short.py",
     "watch --nonsense short.py",
     "watch --fail-on error --out run short.py sick",
     "watch --abort-on nan --out run2 short.py sick",

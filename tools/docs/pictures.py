@@ -36,8 +36,7 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
         "fooled/comparison.png": "attack.png"
     },
     f"ablate {_HEALTHY} demo/star.png --layer type:Conv2d --out ablated": {
-        "ablated/ablation.png": "ablation.png",
-        "ablated/contact_sheet.png": "ablated.png",
+        "ablated/ablation.png": "ablation.png"
     },
     f"prune {_HEALTHY} demo/shapes {_CUT} --out pruned": {"pruned/drift.png": "drift.png"},
     "watch --out run demo/train.py --variant sick": {},

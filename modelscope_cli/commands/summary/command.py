@@ -60,7 +60,7 @@ def summary(call: CommandCall) -> None:
     options = {**call.keywords(*_OPTIONS), "flow": bool(graph or where.html)}
     record, raised = _summary(request, options, measure)
     if graph is not None:
-        save(record, graph, color, is_whole=call["all"])
+        save(record, graph, color)
         PROGRESS.note(f"wrote {graph}")
     emit(where, summary_sheet(record, measure), record)
     if raised is not None:  # the layers up to the failing one are shown
