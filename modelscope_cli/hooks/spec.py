@@ -70,7 +70,6 @@ ACTIONS = {
     "noise": Action("noise=0.1", (_non_negative,)),
     "mean": Action("mean"),
     "keep": Action("keep=5", (_count,)),
-    "shuffle": Action("shuffle"),
     "print": Action("print"),
     "call": Action("call=path/to/hooks.py:fn", (_function,)),
 }
@@ -127,11 +126,6 @@ class HookSpec:
     @property
     def is_backward(self) -> bool:
         return self.kind == "grad"
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether its action changes nothing."""
-        return self.action == "print"
 
 
 def _as_text(argument: Argument) -> str:
