@@ -48,30 +48,6 @@ def test_what_the_library_refuses_is_refused_in_a_sentence(tmp_path: Path, heade
         read_contents(tmp_path / "a.safetensors")
 
 
-def test_four_bits(tmp_path: Path) -> None:
-    tensor = torch.arange(12, dtype=torch.uint8).reshape(3, 4).view(torch.float4_e2m1fn_x2)
-    save_file({"x": tensor}, tmp_path / "a.safetensors")
-    (entry,) = read_contents(tmp_path / "a.safetensors").tensors
-    assert (entry.dtype, entry.shape, entry.nbytes) == ("float4_e2m1fn_x2", (3, 4), 12)
-    assert read_values(entry).view(torch.uint8).tolist() == tensor.view(torch.uint8).tolist()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "shape", "n"), [("F6_E2M3", [4], 3), ("F6_E3M2", [2, 4], 6), ("F4", [2, 3], 3)]
-)
-def test_dtypes_that_torch_does_not_have(tmp_path: Path, dtype: str, shape: list[int], n: int) -> None:
-    put(
-        tmp_path / "a.safetensors",
-        json.dumps({"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, n]}}),
-        n,
-    )
-    (entry,) = read_contents(tmp_path / "a.safetensors").tensors
-    assert (entry.shape, entry.nbytes) == (tuple(shape), n)
-    assert entry.special == "of a dtype that torch does not have"
-    with pytest.raises(TypeError):
-        read_values(entry)
-
-
 @pytest.mark.parametrize("dtype", ["F99", "I4"])
 def test_an_unknown_dtype_is_not_damage(tmp_path: Path, dtype: str) -> None:
     put(
