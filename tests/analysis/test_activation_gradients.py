@@ -145,12 +145,6 @@ def test_an_output_that_takes_no_gradient_says_why(measure):
     assert {rows[name].grad_norm for name in ("indices", "stop", "wave")} == {None}
 
 
-def test_what_lies_before_the_first_trained_layer_takes_no_gradient(measure):
-    rows = flow(measure(nn.Sequential(Doubled(), Weight()), X, loss=MEAN))
-    assert "frozen up to here" in rows["0"].problem
-    assert rows["1"].grad_norm == 0.5
-
-
 def test_several_passes_are_the_root_of_the_mean_square(measure, kept):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))

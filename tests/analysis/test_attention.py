@@ -162,18 +162,6 @@ MODELS = {
     "swin": (lambda: swin(2), (40, 56)),
     "encoder": (Sequence, (32, 48)),
     "own": (lambda: Own(is_masked=True), (32, 48)),
-    "maxvit": (
-        lambda: torchvision.models.MaxVit(
-            input_size=(32, 32),
-            stem_channels=4,
-            partition_size=2,
-            block_channels=[8],
-            block_layers=[1],
-            head_dim=4,
-            stochastic_depth_prob=0.0,
-        ),
-        (32, 32),
-    ),
 }
 
 
@@ -255,22 +243,6 @@ def test_heads_are_those_of_one_image_where_only_its_queries_have_places():
     ids = torch.arange(8).view(1, 2, 4, 1).expand(3, 2, 4, 7).flatten(0, 1)
     heads = by_head(weights.flatten(0, 1), -1, Cells(ids, (2, 2)), nowhere(ids.shape), n_images=2)
     assert torch.equal(heads.weights, weights.transpose(0, 1))
-
-
-def test_a_model_in_inference_mode_is_seen_alike():
-    class Inference(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = vit()
-
-        @torch.inference_mode()
-        def forward(self, x: Tensor) -> Tensor:
-            return self.model(x)
-
-    model, x = Inference(), torch.randn(1, 3, 32, 32)
-    for one, plain in zip(seen_in(model, x), seen_in(model.model, x), strict=True):
-        assert_close(one.kept.weights.clone(), plain.kept.weights, A_NETWORK)
-        assert one.kept.key_grid == plain.kept.key_grid == (4, 4)
 
 
 def test_a_softmax_that_weighs_nothing_is_not_attention():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tolerance import assert_close, close
+from tolerance import close
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import Comoments
@@ -62,19 +62,6 @@ def test_a_channel_that_never_varies_has_no_correlation(constant: float, first_i
     assert found.numpy()[others] == close(numpy_says(x, 3)[others], dtype=torch.float64, scale=1)
 
 
-def test_rows_that_are_not_finite_are_left_out() -> None:
-    x = mixed(6, 3, 1.0)
-    x[1, 0, 0, 0] = torch.inf
-    x[4, 2, 3, 2] = torch.nan
-    assert streamed(x.split(2), 3).numpy() == close(numpy_says(x, 3), dtype=torch.float64, scale=1)
-
-
 def test_half_precision_and_integers() -> None:
     for x in (mixed(6, 3, 1.0).half(), (mixed(6, 3, 1.0) * 10).int(), mixed(6, 3, 1.0) > 0):
         assert streamed((x,), 3).numpy() == close(numpy_says(x, 3), dtype=torch.float64, scale=1)
-
-
-def test_the_diagonal_is_one_and_the_matrix_symmetric() -> None:
-    found = streamed(mixed(5, 6, 100.0).split(2), 3)
-    assert found.diagonal() == close(torch.ones(6), dtype=torch.float64, scale=1)
-    assert_close(found, found.T)

@@ -158,34 +158,6 @@ def test_later_rows_are_read_as_the_first_are():
     assert kinds == ["vectors", "vectors"]
 
 
-@pytest.mark.parametrize("ending", [nn.Softmax(1), nn.Sigmoid()])
-def test_scores_of_a_model_that_ends_in_probabilities_are_those(ending):
-    torch.manual_seed(0)
-    model, images = nn.Sequential(nn.Flatten(), nn.Linear(48, 5), ending), numbers(3, 3, 4, 4)
-    with torch.no_grad():
-        expected = model(images)
-    for prediction, row in zip(ms.predict(model, images, top=5), expected, strict=True):
-        assert_close(
-            torch.tensor([one.score for one in prediction.top]), row[[one.index for one in prediction.top]]
-        )
-
-
-def test_one_class_can_be_explained():
-    """It has no other class to be compared with."""
-    torch.manual_seed(0)
-    layers = (
-        nn.Conv2d(3, 4, 3),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(4, 1),
-        nn.Sigmoid(),
-    )
-    record = ms.explain(nn.Sequential(*layers), numbers(1, 3, 16, 16), receipt="full")
-    assert record.rows
-    assert record.target == "0"
-
-
 @pytest.mark.parametrize(("output", "wanted", "kind", "path"), [
     (MAPS, "segmentation", "pixels", ""),
     (SCORES, "embedding", "vectors", ""),

@@ -197,18 +197,6 @@ def test_more_cuts_the_same_and_more(amount, more, kind, seed):
                zip(few.values(), make_masks(prunables, amount, request).values(), strict=True))  # fmt: skip
 
 
-def test_random_is_seeded_and_leaves_the_generator_alone(net):
-    prunables = find_prunable(net, ("conv",), ())
-    state = torch.get_rng_state()
-    zero, again, one = (
-        make_masks(prunables, 0.5, PruneRequest(method="random", seed=seed))[net.conv.weight]
-        for seed in (0, 0, 1)
-    )
-    assert torch.equal(zero, again)
-    assert not torch.equal(zero, one)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_channel_importance_is_the_mean_activation(net, unchanged):
     check = unchanged(net)
     parts = batches(3, 2)

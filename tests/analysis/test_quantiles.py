@@ -24,7 +24,6 @@ from modelscope_cli.analysis.statistics.quantiles import (
 from modelscope_cli.analysis.statistics.reduce import reduce_on_device, reduce_tensor
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.records.stats import quantiles_in
 
 KEYS = ("p0", "p01", "p05", "p25", "p50", "p75", "p99", "p99.9", "p99.999", "p100")
 NOTHING = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
@@ -222,13 +221,3 @@ def test_no_second_pass_where_the_first_says_all() -> None:
 
 def test_outputs_without_finite_values_have_none() -> None:
     assert rows(nn.Identity(), [torch.full((2, 3), math.nan)], ("p50",)) == {"": None}
-
-
-@pytest.mark.parametrize("key", ["p0", "p00", "p01", "p50", "p99.9", "p99.999", "p100"])
-def test_names_of_quantiles(key: str) -> None:
-    assert quantiles_in(["mean", key, "std", key]) == (key,)
-
-
-@pytest.mark.parametrize("key", ["p", "p101", "p-1", "p100.5", "p5.", "p.5", "q50", "50", "p1e1", "p 5"])
-def test_other_names_are_not_taken_for_models(key: str) -> None:
-    assert quantiles_in([key]) == ()

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 import pytest
@@ -165,21 +164,6 @@ def test_knowing_the_channels_changes_no_figure(images: int, channels: int, leng
     assert found.alive == (True,) * channels
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_both_ways_agree(name: str) -> None:
-    x = CASES[name]
-    dim = 1 if x.ndim > 1 else None
-    here, there = on_cpu(x, dim), on_device(x, dim)
-    assert here.alive == there.alive
-    if not (here.histogram and here.histogram.is_sampled):
-        assert here.histogram == there.histogram
-    for figure in ("n", "low", "high", "n_nan", "n_inf", "n_zero", "n_near_zero"):
-        assert getattr(here, figure) == getattr(there, figure), figure
-    for figure in ("mean", "std", "mad", "rms"):
-        expected = pytest.approx(getattr(there, figure), rel=1e-5, abs=1e-7 * here.std, nan_ok=True)
-        assert getattr(here, figure) == expected, figure
-
-
 def test_one_thread_and_several_give_the_same_extremes_and_counts() -> None:
     n_threads = torch.get_num_threads()
     try:
@@ -211,17 +195,6 @@ def test_the_deviation_from_any_centre(name: str) -> None:
 
 def test_deviations_that_overflow_even_doubles_come_to_an_end() -> None:
     assert abs_deviation(torch.full((100,), 1e308, dtype=torch.float64), 0.0) == math.inf
-
-
-@pytest.mark.parametrize("kind", ["complex", "meta", "sparse"])
-def test_what_has_no_statistics_is_refused_by_name(kind: str) -> None:
-    x = {
-        "complex": torch.ones(2, dtype=torch.complex64),
-        "meta": torch.ones(2, device="meta"),
-        "sparse": torch.ones(2).to_sparse(),
-    }[kind]
-    with pytest.raises(TypeError, match=f"no statistics of a {kind} tensor"):
-        reduce_tensor(x, None, WANTED)
 
 
 @pytest.mark.parametrize("layout", ["first", "last", "channels_last"])
@@ -274,25 +247,6 @@ def test_the_tensor_is_left_alone() -> None:
         on_cpu(x)
         abs_deviation(x, 0.5)
         assert torch.equal(x, before) or x.isnan().any()
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.integers(1, 5), min_size=1, max_size=5),
-    st.sampled_from([0.0, 7.0, 1000.0]),
-    st.integers(0, 99),
-)
-def test_batches_merge_to_the_whole(sizes: list[int], mean: float, seed: int) -> None:
-    x = normal(sum(sizes), 3, 5, 5, mean=mean, seed=seed)
-    x[:, 1] = 0
-    whole = on_cpu(x, 1)
-    merged = reduce(Moments.merge, (on_cpu(part, 1) for part in x.split(sizes)))
-    exact = x.to(torch.float64).numpy()
-    assert merged.mean == close(exact.mean(), scale=0.01)
-    assert merged.std == close(exact.std())
-    assert (merged.n_zero, merged.n_near_zero) == (whole.n_zero, whole.n_near_zero)
-    assert merged.alive == whole.alive == (True, False, True)
-    assert merged.histogram == whole.histogram
 
 
 def test_very_many_values_give_their_histogram_from_a_sample() -> None:

@@ -165,15 +165,6 @@ def test_a_folder_is_ranked_as_by_hand(folder, batch):
     assert (left, top, right, bottom) == (x - 1, y - 1, x + 2, y + 2)
 
 
-def test_of_equal_images_the_first_comes_first(folder):
-    model = Edges().eval()
-    record = ms.featuremaps(model, folder, top_images=23, **LOOKED)
-    for row in record.channels[:2]:
-        for group in (row.most, row.least):
-            names = [type(folder)(one.image).name for one in group]
-            assert names.index("04.png") + 1 == names.index("09.png")
-
-
 def test_sheets_and_record_are_written(folder, tmp_path):
     record = ms.featuremaps(Edges(), folder, top_images=4, out=tmp_path / "out", **LOOKED)
     written = sorted(path.name for path in (tmp_path / "out").iterdir())

@@ -231,16 +231,6 @@ def test_scores_that_are_not_numbers_are_neither_right_nor_wrong(logits: Tensor)
         ms.predict(Says(), broken[1:2], truth=[0])
 
 
-def test_classes_that_are_only_predicted_count_as_in_scikit_learn() -> None:
-    random = np.random.default_rng(5)
-    for _ in range(20):
-        n_true = int(random.integers(1, 6))
-        wanted, scores = random.integers(0, n_true, 12), torch.from_numpy(random.normal(size=(12, 8))).float()
-        found = judged(scores, wanted.tolist())
-        expected = macro(wanted, scores.argmax(1).numpy())
-        assert (found.macro_precision, found.macro_recall) == tuple(map(close, expected))
-
-
 def test_a_label_of_two_classes_and_a_file_name_of_two_images_are_refused(
     logits: Tensor, tmp_path: Path
 ) -> None:
@@ -261,27 +251,6 @@ def test_no_truth_no_folder_and_no_truth_of_noise_or_other_outputs(logits: Tenso
         ms.predict(Says(), logits[:2, :1], truth=[0, 0], scores="sigmoid")
     with pytest.raises(UsageError, match="draws a figure only"):
         ms.predict(Says(), logits[:1]).plot()
-
-
-class Other(nn.Module):
-    """Gives outputs that are not one row of scores."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def forward(self, x: Tensor) -> Any:
-        boxes = [
-            {"boxes": torch.rand(2, 4), "scores": torch.rand(2), "labels": torch.ones(2).long()} for _ in x
-        ]
-        return {"boxes": boxes, "vectors": x}[self.kind]
-
-
-@pytest.mark.parametrize("kind", ["boxes", "vectors"])
-def test_other_outputs_are_refused_in_a_sentence(logits: Tensor, kind: str) -> None:
-    with pytest.raises(CannotRunError, match="the model outputs") as caught:
-        ms.predict(Other(kind), logits[:2], truth=[0, 1])
-    assert caught.value.hint
 
 
 class Brightness(nn.Module):

@@ -18,7 +18,6 @@ from modelscope_cli.analysis.explaining.receipt.faithfulness import (
 )
 from modelscope_cli.analysis.explaining.receipt.rankings import (
     edges,
-    random_ranking,
     ranking,
     share_of_ties,
     spearman,
@@ -39,21 +38,6 @@ def gray_image(generator, side=12):
     image = torch.rand(1, 1, side, side, generator=generator) + 0.1
     weights = torch.rand(1, side, side, generator=generator) + 0.1
     return image, weights, (image * weights)[0, 0]
-
-
-def test_the_true_order_of_an_additive_model_is_the_best_of_forty_and_its_deletion_the_least(generator):
-    image, weights, truth = gray_image(generator)
-    exam = Faithfulness(additive(weights), image)
-
-    def mean_colour(places):
-        curve = exam._measure(places).curves[0]
-        return area(curve.shares, curve.inserted), area(curve.shares, curve.deleted)
-
-    best, least = mean_colour(ranking(truth, 0))
-    others = [mean_colour(random_ranking((12, 12), seed, image.device)) for seed in range(40)]
-    assert best > max(inserted for inserted, _ in others)
-    assert least < min(deleted for _, deleted in others)
-    assert best == close(1 - least, scale=1.0)  # what is not inserted is deleted, and the model adds up
 
 
 def test_curves_are_those_of_the_definition(generator):
