@@ -63,23 +63,6 @@ def test_torch_files(tmp_path: Path, zip_format: bool, protocol: int) -> None:
     assert (contents.foreign, contents.beside, contents.note) == ((), {}, None)
 
 
-def test_safetensors(tmp_path: Path) -> None:
-    state = {key: tensor.contiguous().clone() for key, tensor in STATE.items()}
-    save_file(state, tmp_path / "a.safetensors", metadata={"a": "b"})
-    contents = read_contents(tmp_path / "a.safetensors")
-    assert_describes(contents, state)
-    assert contents.metadata == {"a": "b"}
-
-
-def test_tensors_are_listed_as_people_count(tmp_path: Path) -> None:
-    save_file({f"f.{n}.w": torch.ones(1) for n in (10, 9, 2)}, tmp_path / "a.safetensors")
-    assert [tensor.name for tensor in read_contents(tmp_path / "a.safetensors").tensors] == [
-        "f.2.w",
-        "f.9.w",
-        "f.10.w",
-    ]
-
-
 @pytest.mark.parametrize("zip_format", [True, False])
 def test_a_pickled_module_and_a_training_state(tmp_path: Path, zip_format: bool) -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1, bias=False)))
@@ -103,13 +86,6 @@ def test_a_pickled_module_and_a_training_state(tmp_path: Path, zip_format: bool)
     assert contents.beside["args"].startswith("argparse.Namespace")
     assert {"argparse.Namespace", f"{os.system.__module__}.system"} <= set(contents.foreign)
     assert contents.note == "took 'net', not read: epoch, optimizer, args, x"
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_a_torchscript_program_is_read_and_not_run(tmp_path: Path) -> None:
-    module = nn.Sequential(nn.Linear(3, 2))
-    torch.jit.script(module).save(tmp_path / "a.pt")
-    assert_describes(read_contents(tmp_path / "a.pt"), module.state_dict())
 
 
 def test_tensors_without_a_state_dict(tmp_path: Path) -> None:

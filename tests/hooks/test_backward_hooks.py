@@ -144,7 +144,7 @@ def test_a_block_and_the_layer_in_it_share_a_parameter_and_change_it_once() -> N
     assert (report.layers, report.fired, report.never_fired) == (("0", "0.0"), 2, ())
 
 
-@pytest.mark.parametrize("name", ["resnet18", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5"])
 def test_models_that_work_in_place_take_every_hook_but_one(name: str) -> None:
     torch.manual_seed(0)
     module = get_model(name, weights=None).eval()
@@ -162,36 +162,6 @@ def test_models_that_work_in_place_take_every_hook_but_one(name: str) -> None:
         for act in ("scale=1", "call=f.py:fn")
     ]
     assert same(found(*every), found())
-
-
-@pytest.mark.parametrize("kind", ["grad", "param-grad", "full-backward"])
-def test_a_second_backward_pass_through_the_same_graph_is_like_the_first(kind: str) -> None:
-    module = model()
-    module.relu.inplace = False
-    bound, said = bind(module, f"{kind}:noise=1@conv?", f"{kind}:print@type:ReLU", f"{kind}:print@conv?")
-    with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
-        loss = session.run((X,)).square().sum()
-        loss.backward(retain_graph=True)
-        first, lines = gradients(module), list(said)
-        module.zero_grad()
-        loss.backward()
-        assert same(gradients(module), first)
-    assert said == lines * 2
-
-
-def test_order_of_hooks_on_one_gradient() -> None:
-    one, _ = run(model(), "grad:add=1@conv2", "grad:scale=0@conv2", backward=True)
-    other, _ = run(model(), "grad:scale=0@conv2", "grad:add=1@conv2", backward=True)
-    assert not one["conv2.bias"].any()
-    assert_close(other["conv2.bias"], torch.full((4,), 72.0))
-
-
-def test_zeroed_outputs_have_gradients_of_zero_and_the_backward_pass_goes_on() -> None:
-    found, _ = run(model(), "zero@conv2", backward=True)
-    assert found.keys() == plain().keys()
-    assert not found["conv2.weight"].any()
-    assert not found["conv1.weight"].any()
-    assert found["stem.weight"].any()
 
 
 def test_what_no_gradient_reaches_is_reported() -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
-from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, select, trace_calls, uncalled
 from modelscope_cli.hooks.session import ForwardError
 
@@ -78,20 +77,6 @@ def test_no_pattern_means_every_innermost_layer() -> None:
     assert without.names is not None
     assert not any("bn" in name or "conv" in name for name in without.names)
     assert "layer1.0.relu" in without.names
-
-
-@pytest.mark.parametrize(("layers", "exclude", "quoted"), [
-    (["conv"], ["conv"], "'conv'"),
-    (["conv1"], ["conv@1"], "'conv@1'"),
-    (["nothing"], [], "'nothing'"),
-    (["conv"], ["nothing"], "'nothing'"),
-    (["conv@21"], [], "'conv@21'"),
-    (["conv1#1"], [], "'conv1#1'"),
-])  # fmt: skip
-def test_a_selection_of_nothing_is_a_usage_error(layers: list[str], exclude: list[str], quoted: str) -> None:
-    with pytest.raises(UsageError, match=quoted) as caught:
-        chosen(layers, exclude)
-    assert caught.value.hint
 
 
 def test_the_order_of_calls_is_found_without_touching_the_model(

@@ -17,8 +17,7 @@ from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest
 
 FAMILIES = (
-    *("alexnet", "resnet18", "mobilenet_v2", "mobilenet_v3_small", "googlenet", "shufflenet_v2_x0_5"),
-    *("squeezenet1_1", "mnasnet0_5", "convnext_tiny", "vit_b_16", "swin_t", "maxvit_t", "r3d_18", "raft_small"),
+    *("resnet18", "googlenet", "shufflenet_v2_x0_5", "vit_b_16", "swin_t", "r3d_18", "raft_small"),
     *("lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large"),
 )  # fmt: skip
 NEEDS_VALUES = ("ssdlite320_mobilenet_v3_large",)

@@ -80,13 +80,6 @@ def test_frames_come_first_for_transformers() -> None:
     assert ms.stats(model, images).run.input.shape == ((1, 4, 3, 16, 16),)
 
 
-def test_models_of_torchvision_in_a_factory_take_clips(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(
-        "from torchvision.models.video import mc3_18\ndef net(): return mc3_18(num_classes=3)\n"
-    )
-    assert ms.load(f"{tmp_path / 'net.py'}:net").family == "video"
-
-
 @pytest.mark.parametrize(("suffix", "shape"), [
     *(("npy", shape) for shape in ((5, 6, 7), (1, 5, 6, 7), (1, 1, 5, 6, 7))),
     ("npz", (1, 5, 6, 7)),
@@ -162,31 +155,8 @@ def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
     assert torch.equal(load_file(file)["0"], model(x)[0])
 
 
-def test_a_signal_is_not_an_image() -> None:
-    with pytest.raises(CannotRunError, match="explain needs a model of single images"):
-        ms.explain(nn.Sequential(nn.Conv1d(3, 2, 3), nn.Flatten()), torch.rand(1, 3, 16), receipt="none")
-
-
 @pytest.mark.parametrize("command", [ms.predict, ms.featuremaps, ms.explain, ms.grads, ms.ablate, ms.check])
 def test_other_commands_run_on_tensors(command: Any, animation: Path) -> None:
     with pytest.raises(CannotRunError, match="runs it on noise or a tensor file, not on images") as caught:
         command(Seen(), animation)
     assert caught.value.hint == f"leave out {animation}"
-
-
-class OfOneFrame(nn.Module):
-    """Makes a clip of one frame of an image."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(3, 2, (1, 3, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        SEEN.append(x)
-        return self.conv(x[:, :, None] if x.ndim == 4 else x).mean((2, 3, 4))
-
-
-def test_a_model_of_images_that_begins_with_a_3d_convolution(tmp_path: Path) -> None:
-    gray(100).save(tmp_path / "a.png")
-    ms.predict(OfOneFrame(), tmp_path / "a.png", size=24)
-    assert SEEN[-1].shape == (1, 3, 24, 24)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import check_pictures, find_images
+from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage
 
 STRANGE = [
@@ -110,22 +110,3 @@ def test_lists_that_cannot_be_used(tmp_path, monkeypatch, content, message, hint
         names("@list.txt")
     assert message in caught.value.message
     assert hint in caught.value.hint
-
-
-def test_images_further_down_are_hinted_at(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    os.makedirs("data/train/cat")
-    open("data/train/cat/1.png", "wb").close()
-    with pytest.raises(CannotRunError, match="'data' holds no image") as caught:
-        names("data")
-    assert caught.value.hint.startswith("'data/**/*'")
-    assert names("data/**/*") == names("data/train") == ["data/train/cat/1.png"]
-
-
-def test_the_early_check_reads_no_more_than_one_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.png").touch()
-    (tmp_path / "list.txt").write_text("a.png\ngone.png\n")
-    check_pictures(["@list.txt", "a.png"])
-    with pytest.raises(CannotRunError, match="does not exist"):
-        check_pictures(["a.png", "b.png"])

@@ -89,7 +89,7 @@ def usual(module: nn.Module | None = None) -> Preprocessing:
     )
 
 
-@pytest.mark.parametrize("size", [(300, 250), (90, 131), (224, 224), (640, 200)])
+@pytest.mark.parametrize("size", [(300, 250), (90, 131)])
 @pytest.mark.parametrize("name", BY_HAND)
 def test_it_is_what_torchvision_does(name: str, size: tuple[int, int]) -> None:
     found = {one.name: one.plan for one in variations(usual())}

@@ -83,11 +83,6 @@ def test_dtypes_have_names() -> None:
     ]
 
 
-def test_another_dtype_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"'int8' .* float32, bfloat16, float16"):
-        resolve_dtype("int8")
-
-
 MODELS = """
 import torch
 from torch import nn

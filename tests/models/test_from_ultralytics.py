@@ -113,38 +113,6 @@ def test_boxes_are_those_of_the_library(saved):
         assert torch.allclose(torch.tensor(ours), torch.tensor(expected), atol=1e-3)
 
 
-@pytest.mark.parametrize(("kind", "cfg"), [
-    ("DetectionModel", "yolo11n.yaml"),
-    ("SegmentationModel", "yolo11n-seg.yaml"),
-    ("PoseModel", "yolo11n-pose.yaml"),
-])  # fmt: skip
-def test_boxes_of_other_tasks_are_those_of_its_predict(kind, cfg, tmp_path):
-    """Of an image of the model's size, so that nothing is scaled back."""
-    import numpy as np
-    from ultralytics import YOLO
-
-    net = spread(small(kind, cfg))
-    net.task = {"Detection": "detect", "Segmentation": "segment", "Pose": "pose"}[kind[:-5]]
-    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "image.png")
-    yolo = YOLO(cfg, task=net.task)
-    yolo.model = net
-    (theirs,) = yolo.predict(pixels[..., ::-1], imgsz=64, verbose=False, save=False, project=str(tmp_path))
-    fused = yolo.predictor.model.model  # with batch norm in the convolutions, which rounds otherwise
-    ours = ms.predict(fused, tmp_path / "image.png", top=400)[0].top
-    rows = theirs.boxes
-    assert len(ours) == len(rows) > 5
-    order = rows.conf.argsort(descending=True, stable=True)
-    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
-    assert [one.index for one in ours] == rows.cls[order].int().tolist()
-    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
-
-
-def test_rotated_boxes_are_not_read():
-    with pytest.raises(CannotRunError, match="rotated boxes"):
-        ms.predict(small("OBBModel", "yolo11n-obb.yaml"), torch.rand(1, 3, 64, 64))
-
-
 def test_boxes_of_a_detector_without_suppression():
     """With two classes its rows are as wide as the columns of others are high."""
     torch.manual_seed(0)
@@ -205,14 +173,19 @@ def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
 
 
 @pytest.mark.parametrize(
-    ("kind", "cfg"), [("DetectionModel", "yolo11n.yaml"), ("OBBModel", "yolo11n-obb.yaml")]
+    ("kind", "task", "cfg"),
+    [
+        ("DetectionModel", "detect", "yolo11n.yaml"),
+        ("SegmentationModel", "segment", "yolo11n-seg.yaml"),
+        ("OBBModel", "obb", "yolo11n-obb.yaml"),
+    ],
 )
-def test_boxes_are_in_pixels_of_the_file(kind, cfg, tmp_path):
+def test_boxes_are_in_pixels_of_the_file(kind, task, cfg, tmp_path):
     import numpy as np
     from ultralytics import YOLO
 
     net = spread(small(kind, cfg))
-    net.task = "obb" if kind == "OBBModel" else "detect"
+    net.task = task
     pixels = np.random.default_rng(0).integers(0, 255, (75, 131, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "image.png")
     yolo = YOLO(cfg, task=net.task)
@@ -228,27 +201,6 @@ def test_boxes_are_in_pixels_of_the_file(kind, cfg, tmp_path):
         assert float(gaps.amin(2).max()) < 1e-3
     else:
         assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
-
-
-def test_a_box_can_be_explained(saved):
-    _, path = saved
-    image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    record = ms.explain(str(path), image, target="box:0", method="gradcam", receipt="none")
-    assert record.target.startswith("box 0: ")
-
-
-def test_a_class_that_is_not_detected_can_be_explained(tmp_path):
-    """Random weights detect nothing at 0.25; the score is the highest of the class at any place."""
-    torch.manual_seed(0)
-    net = tasks.DetectionModel("yolo11n.yaml", nc=3, verbose=False).eval()
-    image = torch.rand(1, 3, 64, 64)
-    with torch.no_grad():
-        found = net(image)[0][0]
-    assert not ms.predict(net, image)[0].top
-    record = ms.explain(net, image, target="1", method="gradcam", receipt="none")
-    assert record.logit == pytest.approx(float(found[5].max()), rel=1e-4)
-    with pytest.raises(UsageError, match="the classes are 0"):
-        ms.explain(net, image, target="3", method="gradcam", receipt="none")
 
 
 def test_importing_the_library_replaces_nothing(saved):

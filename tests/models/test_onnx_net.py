@@ -117,20 +117,6 @@ def test_parameters_and_operations_are_those_of_the_module(net: Net, file: Path)
         assert same.output_shapes == row.output_shapes
 
 
-def test_weights_are_listed_and_compared_with_a_checkpoint(net: Net, file: Path, tmp_path: Path) -> None:
-    torch.save(net.state_dict(), tmp_path / "net.pth")
-    record = ms.weights(file, stats=True)
-    rows = {row.name: row for row in record.tensors}
-    assert record.format == "ONNX"
-    assert rows["stem.weight"].shape == (4, 3, 3, 3)
-    assert rows["stem.weight"].mean == pytest.approx(
-        float(net.stem.weight.detach().double().mean()), rel=1e-6
-    )
-    compared = ms.diff(file, tmp_path / "net.pth")
-    status = {row.name: row.status for row in compared.tensors or ()}
-    assert all(status[name] == "same" for name in net.state_dict())
-
-
 def test_values_of_commands_are_those_of_the_runtime(file: Path) -> None:
     x = torch.randn(2, 3, 15, 15, generator=torch.Generator().manual_seed(3))
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -251,17 +237,3 @@ def test_the_images_of_a_detector_are_one_tensor_in_its_export(tmp_path: Path) -
     assert torch.equal(net.values_of((list(images),), ["y"])["y"], images.relu())
     with pytest.raises(CannotRunError, match="others were given"):
         net.values_of(([images[0], images[0, :, :2]],), ["y"])
-
-
-def test_only_a_dropout_that_is_switched_on_is_active(tmp_path: Path) -> None:
-    for is_on in (False, True):
-        tensors = [
-            numpy_helper.from_array(np.array(0.5, "float32"), "ratio"),
-            numpy_helper.from_array(np.array(is_on), "on"),
-        ]
-        drop = helper.make_node("Dropout", ["x", "ratio", "on"], ["d"])
-        twice = helper.make_node("Add", ["d", "d"], ["y"])
-        path = made(tmp_path / "drop.onnx", drop, twice, tensors=tensors)
-        model = nn.Sequential(nn.Dropout(0.5), nn.ReLU()).eval()
-        kinds = {cause.kind for cause in ms.diff(model, path, torch.randn(1, 4)).causes}
-        assert ("training_mode" in kinds) == is_on
