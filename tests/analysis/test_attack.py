@@ -218,17 +218,12 @@ def test_what_is_left_out_is_filled_in():
 
 @pytest.mark.parametrize(("options", "said", "hint"), [
     ({"epsilon": "8"}, "'--epsilon 8' is above 1", "--epsilon 8/255"),
-    ({"epsilon": "256/255"}, "'--epsilon 256/255' is above 1", "--epsilon 1.00392/255"),
-    ({"epsilon": "400"}, "'--epsilon 400' is above 1", "--epsilon 8/255"),
     ({"epsilon": "-8/255"}, "'--epsilon -8/255' is negative", "--epsilon 8/255"),
-    ({"epsilon": "8/-255"}, "'--epsilon 8/-255' is negative", "--epsilon 8/255"),
     ({"epsilon": "8/0"}, "'--epsilon 8/0' is neither", "--epsilon 8/255"),
     ({"epsilon": "eight"}, "'--epsilon eight' is neither", "--epsilon 8/255"),
-    ({"epsilon": "8/255/2"}, "'--epsilon 8/255/2' is neither", "--epsilon 8/255"),
     ({"epsilon": "nan"}, "'--epsilon nan' is neither", "--epsilon 8/255"),
     ({"epsilon": "1e6", "norm": "l2"}, "'--epsilon 1e6' is above the largest possible change", "--epsilon 3"),
     ({"step_size": "0"}, "'--step-size 0' has no effect", "--step-size 2/255"),
-    ({"step_size": "-1"}, "'--step-size -1' is negative", "--step-size 2/255"),
     ({"method": "fgsm", "steps": 5}, "'--steps 5' does not apply", "--method ifgsm"),
     ({"method": "ifgsm", "restarts": 5}, "'--restarts 5' does not apply", "--method pgd"),
 ])  # fmt: skip

@@ -205,22 +205,6 @@ def test_who_states_it_goes_by_where_the_weights_are_from(
     assert ("most confident" in str(record)) == (stated_by is None)
 
 
-def test_an_image_that_its_exif_turns(tmp_path: Path) -> None:
-    class TopOrBottom(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            half = x.shape[2] // 2
-            return torch.stack([x[:, :, :half].mean((1, 2, 3)), x[:, :, half:].mean((1, 2, 3))], 1)
-
-    image = Image.new("RGB", (60, 60))
-    image.paste((255, 255, 255), (0, 0, 60, 30))
-    exif = Image.Exif()
-    exif[0x0112] = 3  # upside down
-    image.save(tmp_path / "a.png", exif=exif)
-    image.save(tmp_path / "b.png")
-    row = ms.doctor(TopOrBottom(), tmp_path, size=32)["EXIF ignored"]
-    assert (row.affected, row.changed) == (1, 1)
-
-
 class Brittle(nn.Module):
     """Gives NaN for values above 100."""
 

@@ -218,16 +218,3 @@ def test_a_loss_of_ones_own_that_does_not_work(custom, name, error, quoted):
     assert f"losses.py:{name}'" in caught.value.message or name == "missing"
     assert quoted in caught.value.message
     assert caught.value.hint
-
-
-def test_the_report_holds_the_loss(measure):
-    torch.manual_seed(0)
-    model = nn.Linear(4, 5)
-    passes = torch.randn(3, 2, 4).unbind()
-    request = LossRequest(target="dog", label_smoothing=0.1)
-    found = measure(model, *passes, categories=LABELS, loss=request).loss
-    one = torch.ones(2).long()
-    expected = [F.cross_entropy(model(x), one, label_smoothing=0.1).item() for x in passes]
-    assert found.value == close(sum(expected) / 3)
-    assert (found.name, found.target, found.label_smoothing) == ("cross-entropy", "1 (dog)", 0.1)
-    assert found.classes == (1, 1)

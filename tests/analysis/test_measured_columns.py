@@ -160,13 +160,6 @@ def test_a_model_without_gradients_has_no_backward():
         ms.summary(net, torch.ones(2, 4), measure=("backward",))
 
 
-def test_values_of_random_weights_are_warned_of(x):
-    record = ms.summary("squeezenet1_1", input_shape=(1, 3, 64, 64), measure=("zero",))
-    assert [warning.code for warning in record.run.warnings] == ["random_weights"]
-    assert record.run.device != "meta"
-    assert ms.summary("squeezenet1_1", input_shape=(1, 3, 64, 64), measure=("time",)).run.warnings == ()
-
-
 @pytest.mark.parametrize(("keywords", "message"), [
     ({"measure": ("speed",)}, "'speed' is not a measured column"),
     ({"weights": "auto"}, "'--weights auto' has no effect"),

@@ -210,46 +210,6 @@ def test_neighbours_that_are_merged_make_a_coarser_map():
     assert_close(reduced.maps, (3 * means).expand(2, -1, -1))
 
 
-class Pooled(nn.Module):
-    """Tokens of several heads, padded and pooled as maps, with what is written into a part of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches, self.look = Patches(), nn.Identity()
-        self.pool = nn.Conv2d(1, 1, 1, 2, bias=False)
-        nn.init.ones_(self.pool.weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        maps = self.patches(x)
-        padded = F.pad(maps.flatten(0, 1)[:, None], (0, 1, 0, 1))
-        tokens = self.pool(padded).unflatten(0, (len(x), 2)).flatten(2).mT.clone()
-        tokens[:, :2] = tokens[:, :2] * 1.0
-        return self.look(tokens + maps.mean() * 0)
-
-
-def test_tokens_that_are_pooled_as_maps_have_the_places_of_the_smaller_map():
-    x, numbers = numbered(3, 5, n=2)
-    (exhibit,) = maps_of(Pooled(), x, "look")
-    assert_close(exhibit.maps[0], numbers[0, ::2, ::2])
-    assert exhibit.record.note == ""
-
-
-def test_what_comes_from_a_coarser_grid_lies_where_the_finer_one_does():
-    class Context(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.patches, self.look = Patches(), nn.Identity()
-
-        def forward(self, x: Tensor) -> Tensor:
-            maps = self.patches(x)
-            coarse = F.avg_pool2d(maps, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
-            return self.look((maps + 0 * coarse).flatten(2).mT)
-
-    x, numbers = numbered(4, 6)
-    (exhibit,) = maps_of(Context(), x, "look")
-    assert_close(exhibit.maps[:1], numbers)
-
-
 class Mixing(nn.Module):
     """Mixes tokens as MLP-Mixer does, by weights that change nothing."""
 
@@ -376,29 +336,6 @@ def test_windows_of_timm_are_put_together():
         assert norm.maps.shape == (8, 10, 14)
         assert_close(qkv.maps, norm.maps.repeat(3, 1, 1), A_NETWORK)
         assert qkv.record.note == "assembled from 12 windows, without padding"
-
-
-def test_windows_of_transformers_are_put_together():
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.SamVisionConfig(
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=40,
-        patch_size=4,
-        window_size=4,
-        global_attn_indexes=[1],
-        output_channels=4,
-        mlp_dim=8,
-    )
-    model = transformers.SamVisionModel(config)
-    attention = model.vision_encoder.layers[0].attn
-    attention.qkv.weight.data.copy_(torch.eye(8).repeat(3, 1))
-    attention.qkv.bias.data.zero_()
-    base = "vision_encoder.layers.0"
-    norm, qkv = maps_of(model, torch.randn(1, 3, 40, 40), f"{base}.layer_norm1", f"{base}.attn.qkv")
-    assert_close(qkv.maps, norm.maps.repeat(3, 1, 1), A_NETWORK)
 
 
 def test_a_sum_of_two_orders_of_the_same_places_is_nowhere():

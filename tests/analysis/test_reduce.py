@@ -155,15 +155,6 @@ def test_no_size_is_special(n: int, mean: float, seed: int) -> None:
         check(way(x, None), x, scale=float(x.abs().max()))
 
 
-@given(images=st.integers(1, 3), channels=st.integers(1, 4), length=LENGTHS, mean=MEANS)
-@settings(max_examples=25, deadline=None)
-def test_knowing_the_channels_changes_no_figure(images: int, channels: int, length: int, mean: float) -> None:
-    x = normal(images, channels, length, mean=mean)
-    found = on_cpu(x, 1)
-    check(found, x, scale=float(x.abs().max()))
-    assert found.alive == (True,) * channels
-
-
 def test_one_thread_and_several_give_the_same_extremes_and_counts() -> None:
     n_threads = torch.get_num_threads()
     try:
@@ -213,32 +204,12 @@ def test_dead_channels(layout: str, fill: float, way: Way) -> None:
     assert way(x, dim).alive == (True, False, True, fill != 0, True)
 
 
-@pytest.mark.parametrize(
-    ("shape", "alive"), [((0, 3, 4), (False,) * 3), ((2, 0, 4), ()), ((2, 3, 0), (False,) * 3)]
-)
-def test_an_empty_batch_has_only_dead_channels(
-    shape: tuple[int, ...], alive: tuple[bool, ...], way: Way
-) -> None:
-    found = way(torch.empty(shape), 1)
-    assert (found.alive, found.n, found.n_zero, found.n_near_zero) == (alive, 0, 0, 0)
-
-
 @pytest.mark.parametrize("threshold", [0.05, 0.1, 0.7])
 def test_near_zero_is_strictly_below_the_threshold(threshold: float) -> None:
     x = torch.tensor([threshold, -threshold, threshold * 0.999, 2 * threshold])
     wanted = Wanted(threshold=threshold)
     assert reduce_tensor(x, None, wanted)().n_near_zero == 1
     assert reduce_on_device(x, None, wanted)().n_near_zero == 1
-
-
-def test_what_is_not_wanted_is_not_there() -> None:
-    nothing = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
-    for found in (
-        reduce_tensor(normal(4, 4), 1, nothing)(),
-        reduce_on_device(normal(4, 4), 1, nothing)(),
-    ):
-        assert (found.abs_deviation, found.n_zero, found.n_near_zero) == (None, None, None)
-        assert (found.alive, found.histogram) == (None, None)
 
 
 def test_the_tensor_is_left_alone() -> None:

@@ -25,27 +25,8 @@ from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SPELLINGS = (
-    *(
-        "'object'",
-        "'object_'",
-        "'|O'",
-        "'O8'",
-        "'<O'",
-        "'\\x4f'",
-        "'obj' 'ect'",
-        "'i4,O'",
-        "'2O'",
-        "'(2,)O'",
-        "['aO']",
-    ),
-    *(
-        "[('a','O')]",
-        "[('a',[('b','object')])]",
-        "[('a','O',(2,))]",
-        "[('a',('|O',(2,)))]",
-        "[(('t','n'),'O')]",
-    ),
-    *("('|O',())", "[('a','<f4'),('b','i4,O')]"),
+    *("'object'", "'|O'", "'O8'", "'\\x4f'", "'obj' 'ect'", "'i4,O'", "'(2,)O'"),
+    *("[('a','O')]", "[('a',[('b','object')])]", "[(('t','n'),'O')]", "('|O',())"),
 )
 MEMBER = "joblib.numpy_pickle\nNumpyArrayWrapper\n"
 
@@ -302,18 +283,6 @@ def test_other_formats_are_not_judged(tmp_path, data):
     assert any(NOT_JUDGED in error for error in safety.errors)
 
 
-@pytest.mark.parametrize(("name", "data"), [
-    ("a.py", b"x = 1"),
-    ("lib.so", b"\x7fELF"),
-    ("x", b"\x7fELF"),
-    ("m.onnx", b"\x08\x07\x12\x04test"),
-    ("x", b"\x00\x01"),
-])  # fmt: skip
-def test_programs_and_what_is_not_read_inside_archives(tmp_path, name, data):
-    (tmp_path / "a.zip").write_bytes(zipped({"readme.txt": b"x", name: data}))
-    assert scan_file(tmp_path / "a.zip").rank == UNKNOWN
-
-
 def test_shards_that_an_index_names_elsewhere(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.bin").write_bytes(hostile.in_zip(evil(tmp_path / "mark")))
@@ -343,16 +312,6 @@ def test_arrays_as_numpy_writes_them_are_known(tmp_path, dtype):
     for name in ("a.npy", "a.npz"):
         safety = scan_file(tmp_path / name)
         assert (safety.rank, safety.errors) == (KNOWN, ()), name
-
-
-def test_headers_of_python_2_and_of_no_version(tmp_path):
-    path = tmp_path / "a.npy"
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3L,), }\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(12))
-    assert np.load(path).shape == (3,)
-    assert scan_file(path).rank == KNOWN
-    path.write_bytes(b"\x93NUMPY\x07\x00" + path.read_bytes()[8:])
-    assert scan_file(path).rank == UNKNOWN
 
 
 def test_no_more_is_unpacked_than_there_is_room_for(tmp_path, monkeypatch):

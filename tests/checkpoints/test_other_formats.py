@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.tensors import read_checkpoint
@@ -127,18 +126,3 @@ def test_a_compressed_array_that_claims_too_much(tmp_path: Path) -> None:
         archive.writestr("w.npy", packed.getvalue() + bytes(1000))
     with pytest.raises(CannotRunError, match="damaged"):
         read_contents(tmp_path / "a.npz")
-
-
-def test_storages_that_are_pickled_deeper_and_deeper(tmp_path: Path) -> None:
-    inner = torch.ones(1)
-    payload = pickle.dumps(inner)
-    for _ in range(6):
-        payload = (
-            b"\x80\x04ctorch.storage\n_load_from_bytes\nB"
-            + struct.pack("<I", len(payload))
-            + payload
-            + b"\x85R."
-        )
-    (tmp_path / "a.pkl").write_bytes(payload)
-    with pytest.raises(CannotRunError, match="cannot be read"):
-        read_contents(tmp_path / "a.pkl")

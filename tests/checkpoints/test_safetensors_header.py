@@ -5,8 +5,6 @@ import resource
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.tensors import read_values
@@ -29,14 +27,6 @@ def test_what_the_library_refuses_is_refused_in_a_sentence(tmp_path: Path, heade
     put(tmp_path / "a.safetensors", header, 3)
     with pytest.raises(CannotRunError, match="safetensors"):
         read_contents(tmp_path / "a.safetensors")
-
-
-def test_four_bits(tmp_path: Path) -> None:
-    tensor = torch.arange(12, dtype=torch.uint8).reshape(3, 4).view(torch.float4_e2m1fn_x2)
-    save_file({"x": tensor}, tmp_path / "a.safetensors")
-    (entry,) = read_contents(tmp_path / "a.safetensors").tensors
-    assert (entry.dtype, entry.shape, entry.nbytes) == ("float4_e2m1fn_x2", (3, 4), 12)
-    assert read_values(entry).view(torch.uint8).tolist() == tensor.view(torch.uint8).tolist()
 
 
 @pytest.mark.parametrize(

@@ -136,14 +136,6 @@ def timm(folder: Path, chance: random.Random) -> Written:
     )
 
 
-def timm_ema(folder: Path, chance: random.Random) -> Written:
-    ema = state(chance)
-    written = torch_file(
-        folder, chance, lambda found: {"args": _arguments(chance), "state_dict": found, "state_dict_ema": ema}
-    )
-    return Written(written.path, ema, "state_dict_ema")
-
-
 def fastai(folder: Path, chance: random.Random) -> Written:
     optimizer = {"state": [{"mom": torch.ones(2)}], "hypers": Items([{"lr": 1e-3}])}
     return torch_file(folder, chance, lambda found: {"model": found, "opt": optimizer})
@@ -185,16 +177,6 @@ def gan(folder: Path, chance: random.Random) -> Written:
     generator = state(chance)
     written = torch_file(folder, chance, lambda found: {"generator": generator, "discriminator": found})
     return Written(written.path, written.state, "discriminator")
-
-
-def lightning_gan(folder: Path, chance: random.Random) -> Written:
-    other, found = state(chance), state(chance)
-    both = {f"generator.{key}": value for key, value in other.items()} | {
-        f"disc.net.{key}": value for key, value in found.items()
-    }
-    path = folder / "last.ckpt"
-    torch.save({"epoch": 1, "state_dict": both, "hyper_parameters": Config(lr=0.1), "callbacks": {}}, path)
-    return Written(path, found, chance.choice(("disc.net", "state_dict.disc.net")))
 
 
 def optimizer(folder: Path, chance: random.Random) -> Written:
@@ -278,18 +260,6 @@ def safetensors(folder: Path, chance: random.Random) -> Written:
     return Written(folder if chance.random() < 0.5 else path, found)
 
 
-def long_names(folder: Path, chance: random.Random) -> Written:
-    found = {
-        f"{chance.choice('aé😀')}" * chance.randrange(500, 3000) + f".{at}": noise(chance, torch.int8, (3,))
-        for at in range(4)
-    }
-    if chance.random() < 0.5:
-        save_file(found, folder / "a.safetensors")
-        return Written(folder / "a.safetensors", found)
-    torch.save({"model": found, "args": _arguments(chance)}, folder / "a.pt")
-    return Written(folder / "a.pt", found)
-
-
 def shards(folder: Path, chance: random.Random) -> Written:
     first, second = plain(state(chance)), plain(state(chance))
     second = {f"second.{name}": value for name, value in second.items()}
@@ -340,6 +310,6 @@ def in_memory(folder: Path, chance: random.Random) -> Written:
 # Half of the kinds were looked at while the readers were written, and half only afterwards.
 KINDS: tuple[Callable[[Path, random.Random], Written], ...] = (
     *(torch_file, timm, fastai, protocols, gan, bare_pickle, npz, safetensors, distributed, with_attributes),
-    *(timm_ema, numpy_scalars, of_a_class, whole_module, lightning_gan, optimizer, detectron2, exported),
-    *(long_names, shards, in_memory),
+    *(numpy_scalars, of_a_class, whole_module, optimizer, detectron2, exported),
+    *(shards, in_memory),
 )

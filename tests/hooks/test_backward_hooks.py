@@ -79,24 +79,6 @@ def test_full_backward_changes_what_goes_on_to_the_inputs() -> None:
     assert (report.fired, report.layers) == (1, ("conv1",))
 
 
-@pytest.mark.parametrize(
-    ("place", "fired"), [("relu", ("relu", 2)), ("relu#1", ("relu#1", 1)), ("relu@1", ("relu", 1))]
-)
-@pytest.mark.parametrize("kind", ["grad", "full-backward"])
-def test_calls_are_distinguished(kind: str, place: str, fired: tuple[str, int]) -> None:
-    module = model()
-    module.relu.inplace = False
-    bound, said = bind(module, f"{kind}:print@{place}")
-    with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
-        session.run((X,)).square().sum().backward()
-    module.zero_grad()
-    (report,) = bound.reports()
-    assert (report.layers, report.fired) == ((fired[0],), fired[1])
-    assert [line.split()[1] for line in said] == {
-        "relu": ["relu#1:", "relu:"], "relu#1": ["relu#1:"], "relu@1": ["relu:"]
-    }[place]  # fmt: skip
-
-
 @pytest.mark.parametrize("kind", ["grad", "param-grad", "full-backward"])
 def test_a_function_is_called_as_pytorch_calls_it(kind: str) -> None:
     seen: list[Any] = []

@@ -49,18 +49,6 @@ def test_patterns_become_calls(layers: list[str], exclude: list[str], wanted: se
     assert chosen(layers, exclude).wanted == wanted
 
 
-@pytest.mark.parametrize(("layers", "exclude", "names"), [
-    (["conv@1"], [], {"conv1"}),
-    (["conv@1", "layer1.0"], [], {"conv1", "layer1.0"}),
-    (["conv1", "bn1"], ["conv@1"], {"bn1"}),
-    (["layer1.0.relu"], ["layer1.0.relu#0"], {"layer1.0.relu"}),
-])  # fmt: skip
-def test_what_runs_elsewhere_is_not_meant(layers: list[str], exclude: list[str], names: set[str]) -> None:
-    selection = chosen(layers, exclude)
-    assert selection.names == names
-    assert uncalled(resnet(), selection, names, ()) == ()
-
-
 def test_what_does_not_run_at_all_is_still_meant() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     model.idle = nn.Linear(1, 1)

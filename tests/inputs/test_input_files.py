@@ -1,14 +1,12 @@
 """Which pictures a word on the command line names, and how they become batches."""
 
 import io
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from PIL import Image
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.files import find_images
@@ -73,15 +71,6 @@ def test_names_that_no_file_can_have(opened, typed):
         opened(typed)
 
 
-def test_a_folder_that_may_not_be_listed(tmp_path, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(CannotRunError, match="cannot be opened: Permission denied"):
-        names(tmp_path)
-
-
 def test_standard_input_is_read_once_and_kept(opened, make_picture, monkeypatch):
     content = make_picture().read_bytes()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
@@ -105,21 +94,6 @@ def test_pictures_are_batched_in_order_and_the_same_every_time(opened, make_pict
     for one, other in zip(once, again, strict=True):
         assert torch.equal(one.args[0], other.args[0])
         assert all(torch.equal(p, q) for p, q in zip(one.pictures, other.pictures, strict=True))
-
-
-def test_pictures_are_decoded_on_the_way(opened, make_picture, monkeypatch):
-    paths = [make_picture(f"{i}.png") for i in range(5)]
-    decoded = []
-    open_image = Image.open
-    monkeypatch.setattr(
-        Image, "open", lambda path, **named: decoded.append(path) or open_image(path, **named)
-    )
-    batches = iter(opened(*paths, batch=2))
-    assert len(decoded) == 2
-    next(batches)
-    assert len(decoded) == 2  # the one decoded for its shape is the first that is handed out
-    next(batches)
-    assert len(decoded) == 4
 
 
 def test_pictures_of_different_sizes_go_one_by_one_or_are_refused(opened, make_picture):

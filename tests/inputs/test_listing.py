@@ -7,7 +7,7 @@ import pytest
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import find_images
-from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage
+from modelscope_cli.inputs.listing import FileList, ListedImage
 
 STRANGE = [
     "a b.png",
@@ -35,13 +35,6 @@ def test_a_list_gives_back_what_was_put_in():
     assert len(FileList(())) == 0
     with pytest.raises(IndexError):
         kept[len(files)]
-
-
-@pytest.mark.parametrize(("n", "size"), [(0, 3), (1, 3), (6, 3), (7, 3), (2, 5)])
-def test_groups_are_the_slices_of_the_list(n, size):
-    files = list(range(n))
-    groups = FileGroups(files, size)
-    assert list(groups) == [files[start : start + size] for start in range(0, n, size)]
 
 
 def test_the_hash_is_of_names_and_sizes_in_their_order(tmp_path, monkeypatch):
@@ -85,12 +78,6 @@ def test_a_list_keeps_its_order_its_duplicates_and_forgives_windows(tmp_path, mo
         open(f"{name}.png", "wb").close()
     (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbfb.png\r\n\r\na.png\r\nb.png")
     assert names("@list.txt", "a.png") == ["b.png", "a.png", "b.png", "a.png"]
-
-
-def test_a_file_whose_name_begins_so_is_that_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    open("@odd.png", "wb").close()
-    assert names("@odd.png") == ["@odd.png"]
 
 
 @pytest.mark.parametrize(("content", "message", "hint"), [

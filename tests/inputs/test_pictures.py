@@ -66,14 +66,6 @@ def test_transparency_is_laid_over_white(tmp_path, mode):
     assert pixels(tmp_path / "a.png")[:, 0].tolist() == [[0, 255]] * 3
 
 
-def test_a_transparent_palette_colour_is_white(tmp_path):
-    image = Image.new("P", (2, 1))
-    image.putpalette([0, 0, 0, 9, 9, 9])
-    image.putpixel((1, 0), 1)
-    image.save(tmp_path / "a.png", transparency=1)
-    assert pixels(tmp_path / "a.png")[0, 0].tolist() == [0, 255]
-
-
 @pytest.mark.parametrize("name", ["a.png", "a.tif"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_16_bit_gray_is_scaled_not_clipped(tmp_path, name, mode):

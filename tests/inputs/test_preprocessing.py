@@ -136,18 +136,6 @@ def test_optical_flow_sides_are_multiples_of_8_and_bounded(opened, make_picture,
     assert (height, width) == shape
 
 
-@pytest.mark.parametrize("n_files", [1, 3])
-def test_optical_flow_takes_exactly_two_pictures(opened, make_picture, n_files):
-    with pytest.raises(UsageError, match=f"two images, not {n_files}"):
-        opened(*[make_picture(f"{i}.png") for i in range(n_files)], family="optical_flow")
-
-
-@pytest.mark.parametrize("family", ["video", "optical_flow"])
-def test_one_clip_or_pair_has_no_batch(opened, make_picture, family):
-    with pytest.raises(UsageError, match="--batch 4"):
-        opened(make_picture("a.png"), make_picture("b.png"), family=family, batch=4)
-
-
 def test_size_mean_and_std_change_the_preset(opened, make_picture):
     path = make_picture(size=(90, 60))
     preset = ResNet34_Weights.DEFAULT.transforms(crop_size=32, resize_size=32, mean=[0.5] * 3, std=[1, 2, 3])
@@ -211,20 +199,6 @@ def test_cutting_to_the_middle_is_what_the_preset_sees(opened, make_picture, siz
     seen = F.center_crop(F.resize(Image.open(path), preset.resize_size), preset.crop_size)
     difference = (batch.pictures[0].int() - F.pil_to_tensor(seen).int()).abs()
     assert difference.max() <= 4  # of 255, on noise, the sharpest picture there is
-
-
-@pytest.mark.parametrize(("family", "preset"), [
-    ("classification", ResNet34_Weights.DEFAULT.transforms(crop_size=32)),
-    ("video", R3D_18_Weights.DEFAULT.transforms()),
-])  # fmt: skip
-def test_a_long_picture_that_is_resized_to_two_sides_is_seen_whole(opened, make_picture, family, preset):
-    if family == "classification":
-        preset.resize_size = [40, 50]
-    path = make_picture(size=(900, 30))
-    prepared = first_batch(opened(path, family=family, transforms=preset)).args[0][0]
-    image = Image.open(path)
-    frames = F.pil_to_tensor(image)[None]
-    assert torch.equal(prepared, preset(frames.repeat(16, 1, 1, 1)) if family == "video" else preset(image))
 
 
 def test_a_very_long_picture_that_would_be_inflated_is_refused(opened, make_picture):

@@ -110,17 +110,6 @@ def test_what_timm_writes_for_the_hub(timm: Any, tmp_path: Path) -> None:
     assert ms.summary(tmp_path).run.input.shape == ((1, 3, 64, 64),)
 
 
-def test_a_cfg_in_the_metadata_of_safetensors(timm: Any, tmp_path: Path) -> None:
-    model = timm.create_model("test_resnet")
-    cfg = {"architecture": "test_resnet", "input_size": [3, 64, 64], "crop_mode": "squash"}
-    file = tmp_path / "net.safetensors"
-    save_file(model.state_dict(), file, {"pretrained_cfg": json.dumps(cfg)})
-    loaded = load_model(ModelRequest(str(file), device="cpu"))
-    assert loaded.info.name == "timm:test_resnet"
-    assert loaded.transforms.crop_size == [64, 64]
-    assert loaded.transforms.mode == "squash"
-
-
 def test_a_folder_of_transformers_is_a_model(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_labels=4)

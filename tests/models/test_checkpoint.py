@@ -1,6 +1,5 @@
 import argparse
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +91,6 @@ def test_a_pickle_that_would_run_code_is_never_run(tmp_path: Path, zip_format: b
     assert_is_state(checkpoint)
     (warning,) = checkpoint.warnings
     assert f"would run: {os.system.__module__}.system" in warning.message
-
-
-def test_a_bare_pickle_is_never_run(tmp_path: Path) -> None:
-    mark = tmp_path / "it-ran"
-    error = rejected(written(tmp_path / "a.pkl", pickle.dumps(Evil(mark))))
-    assert not mark.exists()
-    assert f"'{os.system.__module__}.system'" in error.message
 
 
 @pytest.mark.parametrize(

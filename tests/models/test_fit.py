@@ -119,17 +119,6 @@ def test_prefixes_are_removed_and_it_is_said(tmp_path: Path, state: State, prefi
     assert "checkpoint: took 'state_dict'" in loaded.notes
 
 
-def test_a_prefix_the_model_wants_stays(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(
-        "import torch\nclass Net(torch.nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n        self.model = torch.nn.Linear(2, 2)\n"
-    )
-    state = {"model.weight": torch.ones(2, 2), "model.bias": torch.ones(2)}
-    loaded = load(saved(tmp_path, state), f"{tmp_path / 'net.py'}:Net")
-    assert_holds(loaded, state)
-    assert not any("prefix" in note for note in loaded.notes)
-
-
 def test_keys_that_do_not_fit_are_named(tmp_path: Path, state: State) -> None:
     del state["features.0.weight"]
     state["extra.weight"] = torch.ones(2)
@@ -179,11 +168,6 @@ def test_half_precision_is_loaded_into_float32(tmp_path: Path, state: State) -> 
     loaded = load(saved(tmp_path, halves))
     assert_holds(loaded, {key: value.float() for key, value in halves.items()})
     assert "checkpoint: holds float16, loaded into float32" in loaded.notes
-
-
-def test_integers_are_not_weights(tmp_path: Path, state: State) -> None:
-    state["features.0.weight"] = state["features.0.weight"].to(torch.int8)
-    assert "int8 for 64×3×3×3 float32" in rejected(saved(tmp_path, state)).message
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

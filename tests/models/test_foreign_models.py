@@ -77,15 +77,6 @@ def test_a_trainer_of_several_models_is_refused_before_anything_is_called() -> N
         ms.stats(around, X)
 
 
-def test_an_evaluation_is_not_a_switch_to_eval_mode(tmp_path: Path) -> None:
-    file = tmp_path / "evaluates.py"
-    file.write_text(
-        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(8, 2)\n"
-        "    def eval(self): return self.score(self.loader)\n"
-    )
-    assert ms.load(f"{file}:Net").module.training is False
-
-
 @pytest.mark.parametrize(
     "how", ["from {} import Head", "import importlib\n    Head = importlib.import_module('{}').Head"]
 )

@@ -20,7 +20,6 @@ from modelscope_cli.inputs.model_config import natural_shapes
 from modelscope_cli.inputs.preprocess import processor_preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models import from_libraries
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 
@@ -132,17 +131,6 @@ def test_remote_code_cannot_be_asked_for(folder: Path) -> None:
         load_model(asked(f"hf:{folder}", model_args=("trust_remote_code=true",)))
 
 
-def test_weights_that_lack_something_are_reported(folder: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    state = load_file(folder / "model.safetensors")
-    del state["classifier.weight"]
-    save_file({**state, "of.nobody": torch.zeros(2)}, folder / "model.safetensors", {"format": "pt"})
-    warnings = {warning.code: warning.message for warning in load_model(asked(f"hf:{folder}")).warnings}
-    assert "classifier.weight" in warnings["missing_keys"]
-    assert "of.nobody" in warnings["unexpected_keys"]
-
-
 @pytest.mark.parametrize(
     ("name", "words"), [("", "neither a model nor a folder"), ("./nowhere", "neither a model nor a folder")]
 )
@@ -179,15 +167,6 @@ def test_a_repository_of_the_cache(folder: Path, tmp_path: Path, image: Image.Im
 def test_default_labels_of_a_config_are_not_labels(folder: Path) -> None:
     change(folder / "config.json", id2label={str(i): f"LABEL_{i}" for i in range(3)})
     assert load_model(asked(f"hf:{folder}")).categories is None
-
-
-def test_without_a_processor_the_usual_preparation_has_the_size_of_the_model(
-    folder: Path, image: Image.Image
-) -> None:
-    (folder / "preprocessor_config.json").unlink()
-    record = ms.predict(f"hf:{folder}", [image], device="cpu")
-    assert record.run.input.shape == ((1, 3, 48, 48),)
-    assert "from" not in record.run.input.preprocessing
 
 
 @pytest.mark.parametrize(("text", "reason"), [
@@ -233,23 +212,6 @@ def test_a_shard_that_is_missing_is_named(sharded: Path) -> None:
     shard.unlink()
     with pytest.raises(CannotRunError, match=f"shard '{shard}' is missing"):
         load_model(asked(f"hf:{sharded}"))
-
-
-def test_the_shards_of_a_repository_are_fetched_by_their_index(
-    sharded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched = []
-
-    def fetch(repository: str, files: Any, request: ModelRequest) -> tuple[Path, str]:
-        found = next(file for file in files if (sharded / file).exists())
-        fetched.append(found)
-        return sharded / found, "cache"
-
-    monkeypatch.setattr(from_libraries, "fetch", fetch)
-    checkpoint, _ = from_libraries._read_weights(ModelRequest("hf:owner/name"), "owner/name")
-    shards = sorted(file.name for file in sharded.glob("*.safetensors"))
-    assert fetched == ["model.safetensors.index.json", *shards, "preprocessor_config.json"]
-    assert "classifier.weight" in checkpoint.state
 
 
 def test_a_module_of_transformers_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
@@ -325,15 +287,6 @@ def test_images_are_prepared_as_the_processor_does(
         assert (again - expected).abs().max() <= 0.51 * scale
 
 
-def test_a_frame_is_prepared_as_the_processor_of_the_video_does(
-    processor_in: Callable[[str], Any], image: Image.Image
-) -> None:
-    preset, own = processor_in("VideoMAE")
-    plan = plan_preprocessing(InputRequest(), "custom", preset, None)
-    expected = own(images=[image, image.rotate(90)], return_tensors="pt")["pixel_values"][0, 0].float()
-    assert torch.equal(plan.apply(image, "x"), expected)
-
-
 @pytest.mark.parametrize("name", TILES)
 def test_a_processor_of_tiles_is_refused_in_a_sentence(
     name: str, processor_in: Callable[[str], Any], image: Image.Image
@@ -343,21 +296,6 @@ def test_a_processor_of_tiles_is_refused_in_a_sentence(
     plan = plan_preprocessing(InputRequest(), "custom", preset, None)
     with pytest.raises(CannotRunError, match="of an image, not channels, height and width"):
         plan.apply(image, "x")
-
-
-def test_a_person_can_change_size_and_values(processor_in: Callable[[str], Any], image: Image.Image) -> None:
-    preset, own = processor_in("CLIP")
-    plan = plan_preprocessing(InputRequest(size="32", mean="0", std="1"), "custom", preset, None)
-    expected = own(
-        images=image,
-        size={"shortest_edge": 32},
-        crop_size={"height": 32, "width": 32},
-        do_mean=0,
-        std=1,
-        return_tensors="pt",
-    )["pixel_values"][0]
-    assert torch.allclose(plan.apply(image, "x"), expected, atol=1e-5)
-    assert plan.words.endswith("except for --size 32 --mean 0 --std 1)")
 
 
 def test_the_doctor_says_who_states_the_preparation(folder: Path, image: Image.Image) -> None:

@@ -76,14 +76,6 @@ def test_the_model_is_the_one_that_was_saved(saved):
     assert ms.summary(str(path)).run.input.shape[0][-2:] == (64, 64)
 
 
-def test_a_model_saved_by_itself(saved, tmp_path):
-    net, _ = saved
-    torch.save(net, tmp_path / "bare.pt")
-    made = ms.load(str(tmp_path / "bare.pt")).module
-    with torch.no_grad():
-        assert torch.equal(made(torch.ones(1, 3, 64, 64))[0], net(torch.ones(1, 3, 64, 64))[0])
-
-
 @pytest.mark.parametrize(("key", "value", "words"), [
     ("activation", "__import__('os').system('true')", "is not an activation"),
     ("backbone", [[-1, 1, "torch_safe_load", ["other.pt"]]], "is not a layer"),
@@ -213,14 +205,3 @@ def test_a_missing_library_is_named(saved, monkeypatch):
     monkeypatch.setattr("modelscope_cli.models.model_of_checkpoint.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="not installed"):
         ms.load(str(saved[1]))
-
-
-def test_a_classifier(tmp_path):
-    net = small("ClassificationModel", "yolo11n-cls.yaml")
-    torch.save({"model": net}, tmp_path / "cls.pt")
-    images = torch.rand(2, 3, 64, 64)
-    with torch.no_grad():
-        expected = net(images)[0].max(1)
-    best = [one.top[0] for one in ms.predict(str(tmp_path / "cls.pt"), images)]
-    assert [one.index for one in best] == expected.indices.tolist()
-    assert torch.allclose(torch.tensor([one.score for one in best]), expected.values, atol=1e-5)

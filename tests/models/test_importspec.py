@@ -192,11 +192,6 @@ def test_missing_attribute_names_the_nearest(file: Path, attribute: str, near: s
     assert (error.hint or "").startswith(expected)
 
 
-@pytest.mark.parametrize("attribute", ["number", "not_a_model"])
-def test_what_is_not_a_model(file: Path, attribute: str) -> None:
-    assert rejected(UsageError, f"{file}:{attribute}").hint == f"--model {file}:Net"
-
-
 @pytest.mark.parametrize(("attribute", "model_args", "said"), [
     ("Net", ("widht=4",), "did you mean width"),
     ("needs", (), "depth"),
@@ -300,18 +295,6 @@ def test_a_file_of_a_package_imports_its_neighbours(package: Path, has_init: boo
     assert type(module).__name__ == "Block"
     assert type(module).__module__ == f"{package.name}.parts"
     assert sys.path == path
-
-
-def test_another_package_of_that_name_is_reported(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = package.parent / "elsewhere" / package.name
-    other.mkdir(parents=True)
-    (other / "__init__.py").write_text("")
-    (other / "model.py").write_text("")
-    monkeypatch.syspath_prepend(str(other.parent))
-    __import__(f"{package.name}.model")
-    error = rejected(UsageError, f"{package / 'model.py'}:build")
-    assert f"but '{other / 'model.py'}' has the same name" in error.message
-    assert f"--model {package.name}.model:build" in (error.hint or "")
 
 
 def test_what_cannot_be_typed_is_made_by_a_function(package: Path) -> None:

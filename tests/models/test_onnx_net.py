@@ -207,29 +207,6 @@ def test_without_onnxruntime_the_weights_are_listed_and_a_run_says_what_to_insta
     assert "modelscope-cli[onnx]" in (caught.value.hint or "")
 
 
-def test_values_that_numpy_lacks_are_left_out_and_inputs_that_do_not_fit_are_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    x = helper.make_tensor_value_info("x", TensorProto.INT64, ["batch", "words"])
-    words = made(tmp_path / "words.onnx", helper.make_node("Cast", ["x"], ["y"], to=1), inputs=[x])
-    with pytest.raises(
-        CannotRunError, match=r"takes batchxwords int64 as 'x', and was given 1x3x224x224"
-    ) as said:
-        ms.summary(words)
-    assert said.value.hint == "input_shape=(1, 1)"
-    text = helper.make_tensor_value_info("x", TensorProto.STRING, [1])
-    with pytest.raises(CannotRunError, match="takes 1 string as 'x', which torch does not have"):
-        ms.summary(made(tmp_path / "text.onnx", helper.make_node("Shape", ["x"], ["y"]), inputs=[text]))
-    casts = [helper.make_node("Cast", [a], [b], to=kind) for a, b, kind in (("x", "h", 16), ("h", "y", 1))]
-    coarse = made(tmp_path / "coarse.onnx", *casts)
-    assert [row.shape for row in ms.stats(coarse, torch.ones(1, 4)).layers][-1] == (1, 4)
-    broken = made(tmp_path / "broken.onnx", helper.make_node("Relu", ["nowhere"], ["y"]))
-    with pytest.raises(CannotRunError, match="Node input 'nowhere'") as said:
-        ms.summary(broken, torch.zeros(1, 4))
-    assert "upgrade" not in str(said.value.hint)
-    assert capfd.readouterr().out == ""  # the runtime says what it tries next
-
-
 def test_the_images_of_a_detector_are_one_tensor_in_its_export(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4, 4])
     net = load_onnx(Path(made(tmp_path / "list.onnx", helper.make_node("Relu", ["x"], ["y"]), inputs=[x])))

@@ -115,12 +115,6 @@ def test_explicit_weights_that_cannot_be_had_are_an_error(
     assert str(cache) in (caught.value.hint or "")
 
 
-def test_no_such_file_on_the_server(server: str, publish: Callable[..., Path]) -> None:
-    publish(NAME, {}, f"{server}/elsewhere")
-    with pytest.raises(CannotRunError, match=r"404.*not found"):
-        load(weights="DEFAULT")
-
-
 def test_a_silent_server_times_out(publish: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights_module, "CONNECT_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:

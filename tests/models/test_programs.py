@@ -102,25 +102,6 @@ def test_an_exported_program_runs_in_the_one_mode_it_has() -> None:
         ms.stats(model, X, mode="train")
 
 
-NAMED = """
-import torch
-from torch import nn
-
-def program():
-    return torch.export.export(nn.Linear(4, 3).eval(), (torch.ones(2, 4),))
-
-def ep():
-    return program().module()
-"""
-
-
-def test_a_named_program_is_not_refused_for_its_eval(tmp_path: Path) -> None:
-    file = tmp_path / "programs.py"
-    file.write_text(NAMED)
-    for name in ("ep", "program"):
-        assert ms.summary(f"{file}:{name}", torch.ones(2, 4)).totals.macs == 2 * 3 * 4
-
-
 @pytest.mark.parametrize("kind", ["script", "export"])
 def test_the_file_of_a_program_is_named_and_not_run(tmp_path: Path, kind: str) -> None:
     path = tmp_path / ("a.pt" if kind == "script" else "a.pt2")
@@ -175,12 +156,6 @@ def test_lazy_layers_take_their_shapes_from_one_run_of_a_copy(command: Any) -> N
     assert torch.nn.parameter.is_lazy(model.conv.weight)
 
 
-class Yields(Small):
-    def forward(self, x: Tensor) -> Any:
-        yield self.relu(self.conv(x))
-        yield super().forward(x)
-
-
 class Gives(Small):
     def __init__(self, output: Any) -> None:
         super().__init__()
@@ -189,14 +164,6 @@ class Gives(Small):
     def forward(self, x: Tensor) -> Any:
         super().forward(x)
         return self.output
-
-
-def test_the_layers_of_a_generator_run_as_it_is_gone_through() -> None:
-    model = Yields().eval()
-    assert [row.name for row in ms.stats(model, X).layers][:3] == ["conv", "relu", "conv"]
-    assert ms.summary(model, X).totals.macs == 2 * (MACS + 4 * 3 * 9 * 100)
-    assert not ms.check(model, X, select="MS401").findings
-    assert ms.grads(model, X).parameters
 
 
 @pytest.mark.parametrize("output", [None, [], {}, "cat", 3])

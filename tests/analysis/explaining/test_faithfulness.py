@@ -117,19 +117,6 @@ def test_a_baseline_the_model_likes_as_well_has_no_curve():
     assert constant["road"] == close(0.0)
 
 
-def test_curves_stay_between_the_blank_and_the_image():
-    """A model that says more of a half than of the whole, and less than of the blank image of the other."""
-    image = torch.rand(1, 1, 12, 12) + 1
-    half = torch.zeros(1, 12, 12)
-    half[:, :6], half[:, 6:] = 2, -1
-    found = Faithfulness(additive(half), image).of(half[0])
-    values = [value for curve in found["curves"] for value in (*curve.inserted, *curve.deleted)]
-    assert values
-    assert min(values) >= 0
-    assert max(values) <= 1
-    assert 0 <= found["deletion"] < found["insertion"] <= 1
-
-
 def test_covering_is_the_correlation_of_what_is_left_with_what_is_said(generator):
     image, weights, truth = gray_image(generator, side=24)
     shown = []
@@ -178,13 +165,6 @@ def test_covering_finds_the_place_and_noise_and_other_places_do_not_pass(generat
     noise = [passes(torch.rand(24, 24, generator=generator)) for _ in range(40)]
     assert sum(noise) <= 10  # a tenth of them, and the luck of forty
     assert exam.covering(torch.ones(24, 24))["covering"] is None
-
-
-def test_without_a_preset_the_mean_colour_is_the_images_own():
-    image = torch.rand(1, 3, 8, 8) + 5
-    own = Faithfulness(additive(torch.ones(3, 8, 8)), image, is_normalised=False)._baselines["mean colour"]
-    assert_close(own, image.mean((2, 3), keepdim=True).expand_as(image))
-    assert not Faithfulness(additive(torch.ones(3, 8, 8)), image)._baselines["mean colour"].any()
 
 
 def test_percentile_counts_ties_half():
