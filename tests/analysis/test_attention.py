@@ -260,23 +260,6 @@ def test_the_model_is_left_as_it_was_even_when_it_fails(unchanged):
         assert torch.equal(model(x), before)
 
 
-def test_weights_of_timm_are_the_input_of_its_dropout():
-    timm = pytest.importorskip("timm")
-    torch.manual_seed(0)
-    model = timm.create_model("deit_tiny_distilled_patch16_224", img_size=(32, 48)).eval()
-    x, truth = torch.randn(1, 3, 32, 48), []
-    seen = seen_in(model, x)
-    exhibits, _ = capture_attention(model, (x,), Selection(), choice=EVENLY)
-    for block in model.blocks:
-        block.attn.fused_attn = False
-        block.attn.attn_drop.register_forward_pre_hook(lambda _, args: truth.append(args[0].detach()))
-    model(x)
-    for one, exhibit, weights in zip(seen, exhibits, truth, strict=True):
-        assert_close(one.kept.weights, weights, A_NETWORK)
-        assert_close(exhibit.maps, weights[0, :, 0, 2:].view(3, 2, 3), A_NETWORK)
-        assert exhibit.record.note == "attention of the class token (token 0), without 2 extra tokens"
-
-
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_weights_of_transformers_are_its_own(implementation):
     transformers = pytest.importorskip("transformers")

@@ -1,6 +1,5 @@
 """What clipping promises, against hooks written by hand, NumPy and torch's own `clip_grad_norm_`."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,39 +18,12 @@ def net():
     return nn.Sequential(block, nn.Conv2d(6, 4, 3), nn.Flatten(), nn.Linear(64, 5)).eval()
 
 
-def images(n: int) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(2, 3, 8, 8, generator=generator) for _ in range(n)]
-
-
 def differentiate(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
     """Return the gradient of each parameter the plain way."""
     scores = model(x)
     parameters = dict(model.named_parameters())
     loss = F.cross_entropy(scores, scores.detach().argmax(1))
     return dict(zip(parameters, torch.autograd.grad(loss, parameters.values()), strict=True))
-
-
-@pytest.mark.parametrize("n_passes", [1, 3])
-def test_clip_keeps_every_element_within_the_limit_and_counts_exactly(net, measure, kept, n_passes):
-    limit, passes = 2**-7, images(n_passes)
-    plain = [differentiate(net, x) for x in passes]
-    found = measure(net, *passes, clip=ClipInfo("value", limit))
-    n_all = n_clipped = 0
-    for row in found.parameters:
-        raw = np.stack([grads[row.name].double().numpy() for grads in plain])
-        mean = np.clip(raw.mean(0), -limit, limit)
-        assert -limit <= row.grad_min <= row.grad_max <= limit
-        assert row.clipped_fraction == pytest.approx(
-            (np.abs(raw.mean(0)) > limit).mean(), abs=1.5 / raw[0].size
-        )
-        assert row.norm_before_clip == close(np.linalg.norm(raw.mean(0)))
-        assert row.grad_norm == close(np.linalg.norm(mean))
-        assert_close(kept.parameters[row.name, "after"], torch.tensor(mean).float())
-        n_all, n_clipped = n_all + raw[0].size, n_clipped + row.clipped_fraction * raw[0].size
-    assert 0 < found.totals.clipped_fraction < 1
-    assert found.totals.clipped_fraction == close(n_clipped / n_all, dtype=torch.float64)
-    assert found.clip == type(found.clip)("value", limit)
 
 
 @pytest.mark.parametrize("kind", ["value", "norm"])

@@ -1,6 +1,5 @@
 """Whose output goes where: against torch.fx's graphs of torchvision's models, and models worked out by hand."""
 
-import contextlib
 import gc
 import operator
 from dataclasses import replace
@@ -335,46 +334,6 @@ def test_nothing_is_kept_alive():
 
     measure_shapes(Large(), (torch.rand(2, 4),), with_flow=True)
     assert gone == [True]
-
-
-class Nested(Layers):
-    def forward(self, x):
-        return self.a(torch.nested.nested_tensor([x[0], x[1]]).to_padded_tensor(0.0))
-
-
-class Vectorised(Layers):
-    def forward(self, x):
-        return torch.vmap(self.a)(x)
-
-
-class Sparse(Layers):
-    def forward(self, x):
-        return torch.sparse.mm(self.a(x).to_sparse(), torch.eye(4))
-
-
-class ItsOwnGradient(Layers):
-    def forward(self, x):
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            y = self.relu(self.drop(self.a(x)))
-            return torch.autograd.grad(y.sum(), x)[0]
-
-
-class Caught(Layers):
-    def forward(self, x):
-        with contextlib.suppress(RuntimeError):
-            self.b(x[:, :2])
-        return self.a(x)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("kind", [Nested, Vectorised, Sparse, ItsOwnGradient, Caught])
-def test_unusual_forwards_are_as_they_are_without(kind):
-    model = kind().eval()
-    plain, followed = (measure_shapes(model, (torch.rand(2, 4),), with_flow=flag) for flag in (False, True))
-    assert plain.error is None
-    assert replace(followed, flow=None) == plain
-    assert followed.flow.edges or followed.flow.unfollowed
 
 
 def test_one_tensor_may_be_two_inputs():

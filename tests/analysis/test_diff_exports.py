@@ -129,24 +129,6 @@ def test_values_that_are_missing_are_not_rounding(tmp_path):
     assert not record.is_same
 
 
-def test_the_batch_of_the_export_that_became_a_constant_is_named(tmp_path):
-    class Baked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.fc = nn.Conv2d(3, 4, 1), nn.Linear(4, 5)
-
-        def forward(self, x):
-            n_images = int(x.shape[0])
-            return self.fc(self.conv(x).reshape(n_images, 4, -1).mean(-1))
-
-    model = Baked().eval()
-    names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": {"x": {0: "n"}, "y": {0: "n"}}}
-    faults.export(model, X, tmp_path / "net.onnx", dynamo=False, **names)
-    assert ms.diff(model, tmp_path / "net.onnx", X).is_same
-    record = ms.diff(model, tmp_path / "net.onnx", torch.randn(3, 3, 16, 16))
-    assert [cause.kind for cause in record.causes] == ["dynamic_shapes"]
-
-
 class Resized(nn.Module):
     def __init__(self):
         super().__init__()

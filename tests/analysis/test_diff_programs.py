@@ -196,27 +196,6 @@ def test_inputs_of_another_shape_and_other_models_are_said(file):
     assert ms.diff(NET, file).run.input.shape == ((1, 3, 16, 16),)  # noise, of the size that it states
 
 
-def test_a_program_takes_named_inputs_and_says_which_sizes_it_does_not(tmp_path):
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(3, 4)
-
-        def forward(self, x, y):
-            return self.fc(x.reshape(2, -1)) + y
-
-    model = Sum().eval()
-    x, y = torch.randn(2, 3), torch.randn(2, 4)
-    program = torch.export.export(model, (x, y))
-    assert ms.diff(model, program, {"y": y, "x": x}).is_same
-    fixed = nn.Sequential(nn.Flatten(0), nn.Linear(6, 2)).eval()
-    program = torch.export.export(fixed, (torch.zeros(2, 3),))
-    with pytest.raises(CannotRunError, match=r"B expects the inputs input, but A is given x, y"):
-        ms.diff(model, program, {"x": x, "y": y})
-    with pytest.raises(CannotRunError, match=r"of the program cannot be run"):
-        ms.diff(nn.Flatten(0).eval(), program, torch.zeros(3, 3))
-
-
 def test_an_output_that_was_not_compared_is_neither_the_same_nor_different():
     from modelscope_cli.commands.diff.table import answer
 

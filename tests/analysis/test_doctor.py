@@ -2,7 +2,6 @@
 
 import copy
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.predict import DoctorRecord
-from modelscope_cli.records.run import ModelInfo, WeightsInfo
 from modelscope_cli.training.data import CLASSES, Shapes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -184,25 +182,6 @@ def test_options_that_ask_for_something_else_than_is_stated_are_a_variation(shap
     assert (given.changed, given.kl_divergence) == (bare.changed, bare.kl_divergence)
     assert "not the preprocessing of the weights" in str(record)
     assert diagnosed(module, shapes).given is None
-
-
-@pytest.mark.parametrize(("resolved", "origin", "stated_by", "assumed"), [
-    ("IMAGENET1K_V1", "cache", "torchvision's preset of the weights IMAGENET1K_V1", None),
-    ("net.pth", "checkpoint", None, "torchvision's preset of the weights of tiny"),
-    ("random", "seeded random", None, "torchvision's preset of the weights of tiny; the weights are random"),
-])  # fmt: skip
-def test_who_states_it_goes_by_where_the_weights_are_from(
-    resolved: str, origin: str, stated_by: str | None, assumed: str | None, shapes: Path
-) -> None:
-    module = WithBatchNorm().eval()
-    loaded = replace(
-        ms.load(module),
-        info=ModelInfo("zoo", "tiny", "WithBatchNorm", WeightsInfo("auto", resolved, origin)),
-        transforms=SqueezeNet1_1_Weights.IMAGENET1K_V1.transforms(crop_size=48, resize_size=64),
-    )
-    record = diagnosed(loaded, shapes)
-    assert (record.stated_by, record.assumed) == (stated_by, assumed)
-    assert ("most confident" in str(record)) == (stated_by is None)
 
 
 class Brittle(nn.Module):

@@ -318,10 +318,3 @@ def test_what_is_followed_can_be_differentiated(output):
     (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer).sum(), leaf)
     assert gradient.isfinite().all()
     assert answer.kind == "vectors" or gradient.any()  # of an angle to itself it is 0, as it is the largest
-
-
-def test_the_score_of_a_query_can_be_differentiated():
-    tokens = numbers(2, 5, 3).requires_grad_()
-    answer = read(Detected(tokens, numbers(2, 5, 4).sigmoid()))
-    (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer).sum(), tokens)
-    assert gradient.any()

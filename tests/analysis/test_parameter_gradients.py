@@ -160,13 +160,3 @@ def test_marks(measure):
     assert rows["idle"].problem == "no gradient arrived: the loss does not depend on it"
     assert (rows["sick"].inf_count, rows["sick"].nan_count) == (1, 0)
     assert rows["frozen"].grad_norm is rows["idle"].grad_norm is rows["sick"].grad_mean is None
-
-
-def test_only_parameters_of_selected_layers_are_rows_and_totals_are_of_all(net, measure):
-    (x,) = images(1)
-    whole, part = measure(net, x), measure(net, x, layers=("conv@1",))
-    assert [row.name for row in part.parameters] == ["0.weight", "0.bias"]
-    assert part.totals == whole.totals
-    assert [row.name for row in measure(net, x, layers=("type:Sequential",)).parameters] == [
-        row.name for row in whole.parameters
-    ]

@@ -203,14 +203,6 @@ def counting(step: float = 0.0) -> tuple[nn.Module, list[int]]:
     return Counting(), runs
 
 
-def test_what_is_another_the_second_time_is_a_step_of_bfloat16_off_at_most() -> None:
-    x = normal(50, 4)
-    (found,) = rows(counting(1e-3)[0], [x], ("p50",)).values()
-    assert found["p50"] == pytest.approx(by_sorting(x + 1e-3, ("p50",))["p50"], rel=2**-7)
-    (found,) = rows(counting(100.0)[0], [x], ("p50",)).values()
-    assert found["p50"] == pytest.approx(by_sorting(x + 100, ("p50",))["p50"], rel=2**-7)
-
-
 def test_no_second_pass_where_the_first_says_all() -> None:
     for x, n_passes in ((normal(20, 4).bfloat16(), 1), (normal(20, 4), 2)):
         model, runs = counting()

@@ -128,16 +128,3 @@ def test_layers_never_called_say_why_where_it_is_known() -> None:
     idle = [row for row in vit.layers if not row.executed]
     assert len(idle) == 12
     assert {row.note for row in idle} == {"the attention uses its weight directly"}
-
-
-def test_an_idle_layer_without_a_known_reason_has_none() -> None:
-    class Idle(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.idle = nn.Identity(), nn.Linear(2, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.used(x)
-
-    row = rows(measure_shapes(Idle(), (torch.ones(1),)))["idle", 0]
-    assert (row.executed, row.calls, row.order, row.note, row.params) == (False, 0, None, None, 6)

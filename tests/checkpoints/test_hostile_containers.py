@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path
 
 import hostile
-import joblib
 import numpy as np
 import pytest
 import torch
@@ -28,7 +27,6 @@ SPELLINGS = (
     *("'object'", "'|O'", "'O8'", "'\\x4f'", "'obj' 'ect'", "'i4,O'", "'(2,)O'"),
     *("[('a','O')]", "[('a',[('b','object')])]", "[(('t','n'),'O')]", "('|O',())"),
 )
-MEMBER = "joblib.numpy_pickle\nNumpyArrayWrapper\n"
 
 
 def evil(mark: Path) -> bytes:
@@ -108,85 +106,10 @@ def tar(members: list[tuple[str, bytes, dict]]) -> bytes:
     return packed.getvalue()
 
 
-@pytest.mark.parametrize("trick", ["sparse", "behind values", "link", "twice", "renamed"])
-def test_tar_archives_of_old_torch_are_not_judged(tmp_path, trick):
-    mark, path = tmp_path / "mark", tmp_path / "a.pt"
-    none, code = pickle.dumps(0, 2), evil(mark)
-    values = pickle.dumps(("k", "cpu", torch.FloatStorage), 2) + struct.pack("<q", 4) + bytes(16)
-    behind = pickle.dumps(1, 2) + values + hostile.KINDS["protocol 0"](str(mark))
-    others = [("tensors", none, {}), ("pickle", pickle.dumps({}, 2), {})]
-    sparse = {
-        "GNU.sparse.map": f"0,{len(code)}",
-        "GNU.sparse.size": str(len(code)),
-        "GNU.sparse.numblocks": "1",
-    }
-    path.write_bytes(
-        tar(
-            {
-                "sparse": [("storages", code, {"pax_headers": sparse})],
-                "behind values": [("storages", behind, {})],
-                "link": [("x", code, {}), ("storages", b"", {"type": tarfile.LNKTYPE, "linkname": "x"})],
-                "twice": [("storages", none, {}), ("storages", code, {})],
-                "renamed": [("readme", code, {"pax_headers": {"path": "storages"}})],
-            }[trick]
-            + others
-        )
-    )
-    assert ran(mark, lambda: torch.load(path, weights_only=False))
-    safety = scan_file(path)
-    assert safety.rank == (UNKNOWN if trick in ("sparse", "behind values") else DANGEROUS)
-    assert any(NOT_JUDGED in error for error in safety.errors)
-
-
 def test_links_in_a_tar_are_unknown(tmp_path):
     link = ("link", b"", {"type": tarfile.SYMTYPE, "linkname": "/etc/hostname"})
     (tmp_path / "a.tar").write_bytes(tar([("cat.png", b"\x89PNG\r\n\x1a\n", {}), link]))
     assert scan_file(tmp_path / "a.tar").rank == UNKNOWN
-
-
-def array_of_joblib(code: str, state: bytes, n: int, values: bytes, make: bytes | None = None) -> bytes:
-    dtype = b"cnumpy\ndtype\n" + hostile.short(code) + b"\x89\x88\x87R" + state + b"b"
-    items = {
-        "subclass": b"cnumpy\nndarray\n",
-        "shape": b"M" + struct.pack("<H", n) + b"\x85",
-        "order": hostile.short("C"),
-    }
-    items |= {"dtype": dtype, "allow_mmap": b"\x89", "numpy_array_alignment_bytes": b"N"}
-    body = b"".join(hostile.short(key) + value for key, value in items.items())
-    made = make or b"c" + MEMBER.encode() + b")\x81"
-    return b"\x80\x04" + made + b"}(" + body + b"ub" + values + b"."
-
-
-def state(code: str, nbytes: int = -1, flags: int = 0) -> bytes:
-    return pickle.dumps((3, "|" if code in "uV" else "<", None, None, None, nbytes, nbytes, flags), 0)[:-1]
-
-
-@pytest.mark.parametrize("kind", ["flags", "size", "made otherwise", "for pickle"])
-def test_files_of_joblib_are_not_judged(tmp_path, kind):
-    mark, path = tmp_path / "mark", tmp_path / "a.pkl"
-    code = evil(mark)
-    inner = b"0" + code[2:]
-    path.write_bytes(
-        {
-            "flags": lambda: array_of_joblib("u1", state("u", flags=1), len(code), code),
-            "size": lambda: array_of_joblib(f"V{len(inner) + 1}", state("V", 1), 1, b"x" + inner),
-            "made otherwise": lambda: array_of_joblib(
-                "u1",
-                state("u"),
-                5,
-                b"B" + struct.pack("<I", len(inner)) + inner + b"0",
-                b"ccopyreg\n__newobj__\nc" + MEMBER.encode() + b"\x85R",
-            ),
-            "for pickle": lambda: array_of_joblib("u1", state("u"), len(inner), inner),
-        }[kind]()
-    )
-    load = pickle.loads if kind == "for pickle" else lambda data: joblib.load(io.BytesIO(data))
-    assert ran(mark, lambda: load(path.read_bytes()))
-    safety = scan_file(path)
-    assert safety.rank != KNOWN
-    assert any(NOT_JUDGED in error for error in safety.errors)
-    joblib.dump([np.ones(3), np.array(["a", None], dtype=object)], path, compress=3)
-    assert scan_file(path).rank == UNKNOWN
 
 
 @pytest.mark.parametrize("place", ["./__0_0.distcp", "sub/a.bin", "notes.txt", "../a.bin"])

@@ -110,21 +110,6 @@ def test_the_graph_is_that_of_the_package(tmp_path: Path) -> None:
     assert model.custom_operators == ("mine:Twice",)
 
 
-@pytest.mark.parametrize(("name", "module"), [
-    ("/layer1/layer1.0/conv1/Conv", "layer1.0.conv1"),
-    ("/features/features.0/features.0.1/Relu", "features.0.1"),
-    ("/encoder/layers/layers.3/attn/MatMul", "encoder.layers.3.attn"),
-    ("resnet/conv1/Conv2D", "resnet.conv1"),
-    ("Conv_0", ""),
-    ("", ""),
-])  # fmt: skip
-def test_modules_in_the_names_of_older_exporters(tmp_path: Path, name: str, module: str) -> None:
-    node = helper.make_node("Identity", ["x"], ["y"], name=name)
-    (read,) = read_onnx(saved(tmp_path / "a.onnx", nodes=(node,))).nodes
-    assert read.module == module
-    assert read.name
-
-
 def test_external_data_is_read_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "values").mkdir()
     np.arange(6, dtype="f4").tofile(tmp_path / "values" / "w.bin")

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -106,10 +105,6 @@ class Items(list):
     """Stands for fastcore's `L`: a class of the program, around a list."""
 
 
-class Config(dict):
-    """Stands for the dicts with attributes of many programs."""
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -141,22 +136,6 @@ def fastai(folder: Path, chance: random.Random) -> Written:
     return torch_file(folder, chance, lambda found: {"model": found, "opt": optimizer})
 
 
-def numpy_scalars(folder: Path, chance: random.Random) -> Written:
-    values = {
-        "best": np.float64(0.75),
-        "steps": np.int64(3),
-        "seen": np.bool_(True),
-        "rng": np.random.RandomState(0).get_state(),
-    }
-    return torch_file(folder, chance, lambda found: {"state_dict": found, **values})
-
-
-def of_a_class(folder: Path, chance: random.Random) -> Written:
-    return torch_file(
-        folder, chance, lambda found: Config(state_dict=Config(found), cfg=SimpleNamespace(a=1))
-    )
-
-
 def protocols(folder: Path, chance: random.Random) -> Written:
     return torch_file(
         folder,
@@ -171,12 +150,6 @@ def whole_module(folder: Path, chance: random.Random) -> Written:
     path = folder / "module.pt"
     torch.save(module, path, pickle_protocol=chance.choice((2, 4)))
     return Written(path, module.state_dict())
-
-
-def gan(folder: Path, chance: random.Random) -> Written:
-    generator = state(chance)
-    written = torch_file(folder, chance, lambda found: {"generator": generator, "discriminator": found})
-    return Written(written.path, written.state, "discriminator")
 
 
 def optimizer(folder: Path, chance: random.Random) -> Written:
@@ -309,7 +282,7 @@ def in_memory(folder: Path, chance: random.Random) -> Written:
 
 # Half of the kinds were looked at while the readers were written, and half only afterwards.
 KINDS: tuple[Callable[[Path, random.Random], Written], ...] = (
-    *(torch_file, timm, fastai, protocols, gan, bare_pickle, npz, safetensors, distributed, with_attributes),
-    *(numpy_scalars, of_a_class, whole_module, optimizer, detectron2, exported),
+    *(torch_file, timm, fastai, protocols, bare_pickle, npz, safetensors, distributed, with_attributes),
+    *(whole_module, optimizer, detectron2, exported),
     *(shards, in_memory),
 )

@@ -167,16 +167,6 @@ def test_without_a_preset_the_imagenet_defaults_are_used_and_stated(opened, make
     assert "ImageNet normalisation" in inputs.notes[-1]
 
 
-def test_a_gray_model_gets_gray_pictures(opened, make_picture):
-    path = make_picture(size=(64, 64))
-    inputs = opened(path, family="custom", module=nn.Conv2d(1, 4, 3), size="64")
-    batch = first_batch(inputs)
-    gray = F.pil_to_tensor(Image.open(path).convert("L"))
-    assert_close(batch.args[0][0] * 0.226 + 0.449, gray / 255)
-    assert torch.equal(batch.pictures[0], gray.expand(3, -1, -1))
-    assert "8-bit gray" in inputs.info.preprocessing
-
-
 @pytest.mark.parametrize(("family", "options", "quoted"), [
     ("detection", {"size": "320"}, "--size 320"),
     ("detection", {"mean": "0.5"}, "--mean 0.5"),

@@ -207,13 +207,6 @@ def test_shards_are_one_model(folder: Path, sharded: Path, image: Image.Image) -
         ]
 
 
-def test_a_shard_that_is_missing_is_named(sharded: Path) -> None:
-    shard = sorted(sharded.glob("*.safetensors"))[1]
-    shard.unlink()
-    with pytest.raises(CannotRunError, match=f"shard '{shard}' is missing"):
-        load_model(asked(f"hf:{sharded}"))
-
-
 def test_a_module_of_transformers_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
     module = transformers.AutoModelForImageClassification.from_pretrained(folder)
     record = ms.predict(module, [image])
@@ -296,49 +289,3 @@ def test_a_processor_of_tiles_is_refused_in_a_sentence(
     plan = plan_preprocessing(InputRequest(), "custom", preset, None)
     with pytest.raises(CannotRunError, match="of an image, not channels, height and width"):
         plan.apply(image, "x")
-
-
-def test_the_doctor_says_who_states_the_preparation(folder: Path, image: Image.Image) -> None:
-    record = ms.doctor(f"hf:{folder}", [image, image], device="cpu", mean=0.0)
-    assert record.stated_by == f"preprocessor_config.json of {folder}"
-    assert record.given == "--mean 0.0"
-    assert "prepared by ViTImageProcessor" in record.meant
-    assert record.left_out is None
-    assert {"centre crop 1", "letterbox", "nearest", "BGR", "as given"} <= {row.name for row in record}
-
-
-def test_a_model_of_text_and_images_takes_both_by_name(image: Image.Image, tmp_path: Path) -> None:
-    text = {**TINY, "vocab_size": 60, "max_position_embeddings": 20}
-    vision = {**TINY, "image_size": 32, "patch_size": 8}
-    torch.manual_seed(0)
-    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=12)
-    transformers.CLIPModel(config).save_pretrained(tmp_path)
-    size = {"shortest_edge": 32}
-    transformers.CLIPImageProcessor(size=size, crop_size=32).save_pretrained(tmp_path)
-    clip = transformers.CLIPModel.from_pretrained(tmp_path).eval()
-    ids = torch.randint(3, 60, (4, 16))
-    prepare = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
-    pixels = prepare(image, return_tensors="pt")["pixel_values"]
-    means: list[float] = []
-    look = clip.visual_projection.register_forward_hook(
-        lambda module, args, out: means.append(float(out.mean()))
-    )
-    with torch.no_grad():
-        clip(input_ids=ids, pixel_values=pixels)
-    look.remove()
-
-    named = {"pixel_values": image, "input_ids": ids}
-    record = ms.stats(f"hf:{tmp_path}", named, layer=["visual_projection", "text_projection"])
-    assert record.run.input.names == ("pixel_values", "input_ids")
-    assert record["visual_projection"].shape == (1, 12)
-    assert record["text_projection"].shape == (4, 12)
-    assert record["visual_projection"].mean == pytest.approx(means[0], abs=1e-5)
-
-    alone = ms.summary(clip).run.input  # noise of both where nobody says anything
-    assert (alone.names, alone.shape) == (("input_ids", "pixel_values"), ((1, 16), (1, 3, 32, 32)))
-    with pytest.raises(UsageError, match="takes integers as 'input_ids', not an image") as raised:
-        ms.stats(clip, pixels)
-    assert ms.stats(clip, image).run.input.names == ("input_ids", "pixel_values")
-    assert "input='input_ids=int64:1,16', input='pixel_values=1,3,32,32'" in raised.value.hint
-    with pytest.raises(UsageError, match="no argument 'pixel_value'"):
-        ms.stats(clip, {"pixel_value": pixels, "input_ids": ids})

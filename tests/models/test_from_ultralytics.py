@@ -11,7 +11,6 @@ REPLACED = Image.open, torch.save  # importing it replaces them
 pytest.importorskip("ultralytics")
 
 from ultralytics.nn import tasks  # noqa: E402
-from ultralytics.utils.nms import non_max_suppression  # noqa: E402
 
 Image.open, torch.save = REPLACED
 
@@ -91,20 +90,6 @@ def test_settings_that_name_anything_but_layers_are_refused(saved, key, value, w
         ms.load(str(path))
 
 
-def test_boxes_are_those_of_the_library(saved):
-    """Of the same output: `non_max_suppression` at the thresholds of its `predict`."""
-    net, _ = saved
-    images = torch.rand(3, 3, 64, 96, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        theirs = non_max_suppression(net(images), 0.25, 0.7, nc=3, max_time_img=60)
-    assert sum(map(len, theirs)) > 10
-    for prediction, rows in zip(ms.predict(net, images, top=400), theirs, strict=True):
-        ours = sorted((guess.index, *guess.box, guess.score) for guess in prediction.top)
-        rows[:, :4] = rows[:, :4].clamp_min(0).minimum(torch.tensor([96.0, 64.0, 96.0, 64.0]))
-        expected = sorted((int(row[5]), *row[:5].tolist()) for row in rows)
-        assert torch.allclose(torch.tensor(ours), torch.tensor(expected), atol=1e-3)
-
-
 def test_boxes_of_a_detector_without_suppression():
     """With two classes its rows are as wide as the columns of others are high."""
     torch.manual_seed(0)
@@ -121,33 +106,6 @@ def test_boxes_of_a_detector_without_suppression():
     assert torch.allclose(
         torch.tensor([guess.box for guess in guesses]), expected[:, :4].clamp(0, 64), atol=1e-3
     )
-
-
-def test_boxes_of_queries_are_those_of_the_library(tmp_path):
-    import numpy as np
-    from ultralytics.models.rtdetr.predict import RTDETRPredictor
-
-    torch.manual_seed(0)
-    convs = [[-1, 1, "Conv", [16, 3, 8]], [-1, 1, "Conv", [16, 3, 2]], [-1, 1, "Conv", [16, 3, 2]]]
-    head = [[[0, 1, 2], 1, "RTDETRDecoder", ["nc", 32, 20, 4, 4, 2]]]
-    cfg = {"nc": 3, "scales": {"n": [1, 1, 1024]}, "scale": "n", "backbone": convs, "head": head}
-    net = tasks.RTDETRDetectionModel(cfg, nc=3, verbose=False).eval()
-    net.names, net.args = NAMES, {"imgsz": 64}
-    with torch.no_grad():
-        for layer in net.model[-1].dec_score_head:
-            layer.weight.mul_(20)
-            layer.bias.fill_(0)
-    pixels = np.random.default_rng(0).integers(0, 255, (75, 131, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "image.png")
-    how = {"imgsz": 64, "conf": 0.25, "save": False, "verbose": False, "project": str(tmp_path)}
-    (theirs,) = RTDETRPredictor(overrides=how)(pixels[..., ::-1], model=net)
-    ours, rows = ms.predict(net, tmp_path / "image.png", top=400)[0].top, theirs.boxes
-    order = rows.conf.argsort(descending=True, stable=True)
-    assert len(ours) == len(rows) > 5
-    assert len(set(rows.cls.tolist())) > 1
-    assert [one.index for one in ours] == rows.cls[order].int().tolist()
-    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
-    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
 
 
 def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):

@@ -205,12 +205,3 @@ def test_without_onnxruntime_the_weights_are_listed_and_a_run_says_what_to_insta
     with pytest.raises(UsageError) as caught:
         ms.stats(str(file), torch.zeros(1, 3, 15, 15))
     assert "modelscope-cli[onnx]" in (caught.value.hint or "")
-
-
-def test_the_images_of_a_detector_are_one_tensor_in_its_export(tmp_path: Path) -> None:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4, 4])
-    net = load_onnx(Path(made(tmp_path / "list.onnx", helper.make_node("Relu", ["x"], ["y"]), inputs=[x])))
-    images = torch.randn(2, 3, 4, 4)
-    assert torch.equal(net.values_of((list(images),), ["y"])["y"], images.relu())
-    with pytest.raises(CannotRunError, match="others were given"):
-        net.values_of(([images[0], images[0, :, :2]],), ["y"])

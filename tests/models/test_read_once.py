@@ -71,9 +71,3 @@ def test_by_a_command(files, read, capsys, kind):
 def test_by_a_function(files, read, kind):
     assert ms.load(files[kind]).info.name == "squeezenet1_1"
     assert read == ONCE
-
-
-def test_both_sides_of_a_comparison(files, read):
-    found = ms.diff(files["safetensors"], files["torch"], input_shape=(1, 3, 64, 64))
-    assert found.run.model.name == "squeezenet1_1"
-    assert read == {"read_contents": 2, "identify": 2}

@@ -1,7 +1,5 @@
 """Which layer is found: against a table made by hand for torchvision, and timm's own features."""
 
-import math
-
 import pytest
 import torch
 from models_to_explain import Pooled, drawn, image, scored
@@ -113,40 +111,3 @@ def test_a_scripted_model_is_refused_in_words():
     model = torch.jit.script(drawn(Pooled()))
     with scored(model) as question, pytest.raises(UnfitError, match="compiled, scripted"):
         question.find(question, image())
-
-
-FAMILIES = {
-    # NCHW, NHWC, tokens without and with prefixes, class token, mean of patches: timm's features are what is found.
-    "resnet10t": "features",
-    "swin_tiny_patch4_window7_224": "features",
-    "mixer_s32_224": "features",
-    "deit_tiny_distilled_patch16_224": "blocks.11.norm1",
-    "vit_small_patch14_reg4_dinov2": "blocks.11.norm1",
-    "cait_xxs24_224": "blocks",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
-def test_timm_agrees(name):
-    timm = pytest.importorskip("timm")
-    torch.manual_seed(0)
-    how = {"img_size": 224} if "dinov2" in name else {}
-    model = timm.create_model(name, num_classes=5, **how).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        if not parameter.any():
-            nn.init.normal_(parameter, std=0.02)
-    given = image(side=model.pretrained_cfg["input_size"][-1] if not how else 224)
-    with scored(model) as question:
-        layer = question.find(question, given)
-        maps = layer.layout.maps(question.at(layer, given).activation)
-    if FAMILIES[name] != "features":
-        assert layer.name == FAMILIES[name]
-        return
-    features = model.forward_features(given)
-    if features.ndim == 3:
-        tokens = features[:, -math.prod(layer.layout.grid) :].transpose(1, 2)
-        features = tokens.unflatten(2, layer.layout.grid)
-    elif features.shape != maps.shape:
-        features = features.permute(0, 3, 1, 2)
-    assert torch.allclose(maps, features, atol=1e-4)
