@@ -259,26 +259,6 @@ def test_tokens_of_an_unknown_operator_go_by_their_number_and_say_so():
     assert exhibit.record.problem == "11 x 2 values without positions in the image"
 
 
-def test_tokens_of_a_video_show_its_frames_in_rows():
-    class Video(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.patches, self.look = nn.Conv3d(3, 1, PATCH, PATCH, bias=False), nn.Identity()
-            nn.init.constant_(self.patches.weight, 1 / (3 * PATCH**3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.look(self.patches(x).flatten(2).transpose(1, 2))
-
-    numbers = torch.arange(24.0).view(2, 3, 4)
-    x = numbers.expand(1, 3, 2, 3, 4)
-    for dim in (2, 3, 4):
-        x = x.repeat_interleave(PATCH, dim)
-    (exhibit,) = maps_of(Video(), x, "look")
-    assert_close(exhibit.maps, torch.cat([numbers[:1], numbers[1:]], 2))
-    assert_close(exhibit.frames, numbers[None])
-    assert exhibit.record.note == "2 frames, in rows"
-
-
 SMALL = {
     "convolutions": torchvision.models.mobilenet_v3_small,
     "tokens": lambda: torchvision.models.VisionTransformer(64, 16, 1, 2, 16, 32),

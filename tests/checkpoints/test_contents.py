@@ -88,13 +88,6 @@ def test_a_pickled_module_and_a_training_state(tmp_path: Path, zip_format: bool)
     assert contents.note == "took 'net', not read: epoch, optimizer, args, x"
 
 
-def test_tensors_without_a_state_dict(tmp_path: Path) -> None:
-    torch.save([torch.ones(2), {"a": torch.zeros(3)}], tmp_path / "list.pt")
-    assert_describes(read_contents(tmp_path / "list.pt"), {"0": torch.ones(2), "1.a": torch.zeros(3)})
-    torch.save(torch.ones(2), tmp_path / "one.pt")
-    assert_describes(read_contents(tmp_path / "one.pt"), {"tensor": torch.ones(2)})
-
-
 def sharded(folder: Path, file: str = "a.safetensors") -> Path:
     save_file({"x": torch.ones(2)}, folder / "a.safetensors")
     torch.save({"y": torch.zeros(3)}, folder / "b.bin")

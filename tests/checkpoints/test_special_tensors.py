@@ -98,15 +98,6 @@ def test_packed_parameters_are_not_left_behind(tmp_path: Path) -> None:
     check_convertible(contents, contents.tensors, is_whole=False)  # asked for by name
 
 
-@pytest.mark.parametrize(
-    "content", [{"a": torch.ones(1), 3: torch.ones(2)}, {"a": torch.ones(1), "b": [torch.ones(2)]}]
-)
-def test_tensors_without_names_are_not_left_behind(tmp_path: Path, content: Any) -> None:
-    contents = read_contents(saved(tmp_path, content))
-    with pytest.raises(CannotRunError, match="holds unnamed tensors"):
-        check_convertible(contents, contents.tensors, is_whole=True)
-
-
 def test_keys_that_are_written_alike(tmp_path: Path) -> None:
     content = {1: [torch.zeros(1)], "1": [torch.ones(1)], "1.0": [torch.ones(2)]}
     found = values_of(saved(tmp_path, content))

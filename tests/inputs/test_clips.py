@@ -8,11 +8,10 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from tolerance import assert_close
 from torch import Tensor, nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import from_sheet, to_sheet
 from modelscope_cli.inputs.tensor_files import read_tensors
 
@@ -106,44 +105,6 @@ def test_frames_on_a_sheet_and_back() -> None:
     first = to_sheet(frames.movedim(1, 0), 0)
     assert torch.equal(first, sheet)
     assert torch.equal(from_sheet(first, 6, 0), frames.movedim(1, 0))
-
-
-class Order(nn.Module):
-    """Weighs every value of a clip by its place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(3, 1, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        places = torch.linspace(-1, 1, x[0, 0].numel()).view(x.shape[2:])
-        score = (self.conv(x)[:, 0] * places).flatten(1).sum(1)
-        return torch.stack([score, -score], 1)
-
-
-def test_a_clip_is_explained_frame_by_frame(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = Order(), torch.rand(1, 3, 6, 5, 7)
-    file, out = tmp_path / "maps.safetensors", tmp_path / "out"
-    names = "input-x-gradient,saliency"
-    record = ms.explain(model, x, method=names, target=0, receipt="none", save_tensors=file, out=out)
-    maps = load_file(file)
-    weights = model.conv.weight.detach()[0, :, 0, 0, 0]
-    places = torch.linspace(-1, 1, 6 * 5 * 7).view(6, 5, 7)
-    assert_close(maps["input-x-gradient"], torch.einsum("c,cthw->thw", weights, x[0]) * places)
-    assert_close(maps["saliency"], places.abs() * weights.abs().max())
-    assert "explanation.png" in record.files
-    with pytest.raises(UsageError, match="explains layers of single images"):
-        ms.explain(model, x, method="gradcam", receipt="none")
-
-
-def test_the_predicted_volume_has_the_size_of_the_input(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Conv3d(1, 3, 1)), torch.rand(1, 1, 6, 8, 8)
-    record = ms.predict(model, x, out=tmp_path / "out", output_kind="segmentation")
-    assert record.files[:2] == ("maps.png", "maps.safetensors")
-    (classes,) = load_file(tmp_path / "out/maps.safetensors").values()
-    assert torch.equal(classes, model(x)[0].argmax(0).int())
 
 
 def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:

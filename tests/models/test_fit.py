@@ -163,13 +163,6 @@ def test_missing_batch_counters_are_not_a_difference(tmp_path: Path) -> None:
     assert codes(loaded) == []
 
 
-def test_half_precision_is_loaded_into_float32(tmp_path: Path, state: State) -> None:
-    halves = {key: value.half() for key, value in state.items()}
-    loaded = load(saved(tmp_path, halves))
-    assert_holds(loaded, {key: value.float() for key, value in halves.items()})
-    assert "checkpoint: holds float16, loaded into float32" in loaded.notes
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nonfinite_weights_load_with_a_warning(tmp_path: Path, state: State, value: float) -> None:
     for key in list(state)[:4]:

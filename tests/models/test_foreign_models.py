@@ -132,16 +132,6 @@ def test_timm_built_for_other_channels_and_sizes_is_recognised(tmp_path: Path) -
         assert loaded.module.num_classes == 3
 
 
-class Whole(Small):
-    """Saved whole, which names its class."""
-
-
-def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
-    torch.save({"model": Whole(), "epoch": 2}, tmp_path / "whole.pt")
-    with pytest.raises(CannotRunError, match=r"a model of the class '.*Whole', saved whole"):
-        ms.load(tmp_path / "whole.pt")
-
-
 @pytest.mark.parametrize(("typed", "said"), [
     ("yolov8n", "yolov8n.yaml"),
     ("yolov8n.pt", "yolov8n.yaml"),

@@ -242,7 +242,6 @@ PROCESSORS = {
     "EfficientNet of an offset": {"rescale_offset": True, "include_top": False},
     "Segformer": {"size": {"height": 64, "width": 96}},
     "ViT as it is": {"do_rescale": False, "do_normalize": False},
-    "VideoMAE": {},
     "LlavaNext": {},
     "GotOcr2": {"crop_to_patches": True, "min_patches": 2, "size": {"height": 64, "width": 64}},
     "Detr": {"size": {"shortest_edge": 80, "longest_edge": 100}},
@@ -265,7 +264,7 @@ def processor_in(tmp_path: Path) -> Callable[[str], Any]:
     return make
 
 
-@pytest.mark.parametrize("name", [name for name in PROCESSORS if name not in ("VideoMAE", *TILES)])
+@pytest.mark.parametrize("name", [name for name in PROCESSORS if name not in TILES])
 def test_images_are_prepared_as_the_processor_does(
     name: str, processor_in: Callable[[str], Any], image: Image.Image
 ) -> None:

@@ -170,16 +170,6 @@ def test_what_cannot_be_built_without_values_is_built_with_them(file: Path, attr
     assert skeleton.info.weights.resolved == "own"
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    error = rejected(CannotRunError, f"{tmp_path / 'no.py'}:Net")
-    assert f"no file '{tmp_path / 'no.py'}'" in error.message
-    assert error.hint == f"ls {tmp_path}"
-    (tmp_path / "on.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
-    assert f"--model {tmp_path / 'on.py'}:Net " in str(
-        rejected(CannotRunError, f"{tmp_path / 'no.py'}:Net").hint
-    )
-
-
 @pytest.mark.parametrize(
     ("attribute", "near"), [("net", "Net"), ("Zoo.Iner", "Inner"), ("", ""), ("Net.", "")]
 )

@@ -73,15 +73,6 @@ def test_a_script_is_one_layer_and_that_is_said(make: Any) -> None:
         ms.stats(model, X, layer="conv")
 
 
-def test_a_script_among_layers_is_seen_from_outside() -> None:
-    model = Around(scripted()).eval()
-    assert [row.name for row in ms.stats(model, X).layers] == ["body", "head"]
-    assert {row.layer for row in ms.check(model, X, select="MS401").findings} == set()
-    rows = {row.name: row for row in ms.summary(model, X).layers}
-    assert rows["body"].macs == 2 * MACS
-    assert len(torch.nn.modules.module._global_forward_hooks) == 0
-
-
 @cache
 def program() -> Any:
     return torch.export.export(small(), (X,))
