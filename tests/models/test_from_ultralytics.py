@@ -90,6 +90,11 @@ def test_settings_that_name_anything_but_layers_are_refused(saved, key, value, w
         ms.load(str(path))
 
 
+def test_rotated_boxes_are_not_read():
+    with pytest.raises(CannotRunError, match="rotated boxes"):
+        ms.predict(small("OBBModel", "yolo11n-obb.yaml"), torch.rand(1, 3, 64, 64))
+
+
 def test_boxes_of_a_detector_without_suppression():
     """With two classes its rows are as wide as the columns of others are high."""
     torch.manual_seed(0)
@@ -127,7 +132,6 @@ def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
     [
         ("DetectionModel", "detect", "yolo11n.yaml"),
         ("SegmentationModel", "segment", "yolo11n-seg.yaml"),
-        ("OBBModel", "obb", "yolo11n-obb.yaml"),
     ],
 )
 def test_boxes_are_in_pixels_of_the_file(kind, task, cfg, tmp_path):
@@ -145,12 +149,9 @@ def test_boxes_are_in_pixels_of_the_file(kind, task, cfg, tmp_path):
     rows = theirs.boxes
     order = rows.conf.argsort(descending=True, stable=True)
     assert len(ours) == len(rows) > 5
-    if kind == "OBBModel":
-        corners = torch.tensor([one.corners for one in ours])
-        gaps = (corners[:, :, None] - rows.xyxyxyxy[order][:, None]).norm(dim=3)
-        assert float(gaps.amin(2).max()) < 1e-3
-    else:
-        assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
+    assert [one.index for one in ours] == rows.cls[order].int().tolist()
+    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
+    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
 
 
 def test_importing_the_library_replaces_nothing(saved):
