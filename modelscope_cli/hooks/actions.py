@@ -17,7 +17,6 @@ class TensorPlace:
     """Context of a tensor for an action."""
 
     channel_dim: int | None  # its channel dimension; None without channels
-    has_images: bool  # whether its first dimension is the batch, unlike a parameter's
     seed: int  # of random actions, different for every call
 
 
@@ -104,7 +103,7 @@ def _shuffle(x: Tensor, place: TensorPlace) -> Tensor:
 
 def _positions(x: Tensor, place: TensorPlace) -> tuple[int, ...]:
     """Return the dimensions other than batch and channels; if none, all but the batch."""
-    images = {0} if place.has_images and x.ndim > 1 else set()
+    images = {0} if x.ndim > 1 else set()
     every = set(range(x.ndim)) - images
     return tuple(sorted(every - {place.channel_dim} or every))
 

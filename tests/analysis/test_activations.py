@@ -107,12 +107,9 @@ class Gives(nn.Module):
     (torch.full((2, 2), torch.nan), "no finite value"),
     (torch.empty(0, 2), "no elements"),
 ])  # fmt: skip
-@pytest.mark.parametrize("with_correlation", [False, True])
-def test_an_output_without_statistics_is_a_row_that_says_so(
-    output: Tensor, problem: str, with_correlation: bool
-) -> None:
+def test_an_output_without_statistics_is_a_row_that_says_so(output: Tensor, problem: str) -> None:
     model = nn.Sequential(nn.Identity(), Gives(output))
-    good, bad = rows(model, images(1), images(1), with_correlation=with_correlation)
+    good, bad = rows(model, images(1), images(1))
     assert (bad.problem, bad.mean, bad.mad, bad.histogram) == (problem, None, None, None)
     assert good.problem is None
     assert good.mean is not None
@@ -131,24 +128,11 @@ def test_every_tensor_of_an_output_is_a_row() -> None:
     assert [(row.output, row.mean) for row in found] == [("out", 1.0), ("more.0", 0.0)]
 
 
-def test_redundancy_is_the_mean_off_the_diagonal(net: nn.Module) -> None:
-    x = images(6)
-    with torch.no_grad():
-        conv = net.eval()[0][0](x).double().movedim(1, 0).flatten(1).numpy()
-    expected = np.abs(np.corrcoef(conv)[~np.eye(6, dtype=bool)]).mean()
-    row = rows(net, *x.split(4), with_correlation=True)[0]
-    assert row.correlation is not None
-    assert row.correlation.channels == 6
-    assert row.correlation.mean_abs == close(expected)
-    assert rows(net, x)[0].correlation is None
-
-
-@pytest.mark.parametrize("with_correlation", [False, True])
-def test_channels_that_change_from_batch_to_batch_do_not_stop_it(with_correlation: bool) -> None:
+def test_channels_that_change_from_batch_to_batch_do_not_stop_it() -> None:
     x = images(1)
-    (row,) = rows(nn.ReLU(), x, x[:, :2], with_correlation=with_correlation)
+    (row,) = rows(nn.ReLU(), x, x[:, :2])
     assert row.numel == 192 + 128
-    assert (row.channels, row.dead_channels, row.correlation) == (None, None, None)
+    assert (row.channels, row.dead_channels) == (None, None)
 
 
 def test_noise_in_the_model_is_the_same_in_both_passes() -> None:

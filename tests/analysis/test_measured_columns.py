@@ -120,40 +120,6 @@ def test_a_planted_wait_is_found_where_it_is(monkeypatch):
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-def test_the_bytes_are_those_of_inputs_weights_and_outputs():
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(inplace=True), nn.Dropout(), nn.Flatten(), nn.Linear(72, 5)
-    )
-    found = rows(ms.summary(net, torch.ones(2, 3, 8, 8), measure=("bytes", "intensity")))
-    n_in, n_hidden, n_out = 2 * 3 * 8 * 8, 2 * 8 * 3 * 3, 2 * 5
-    expected = {"0": n_in + 8 * 3 * 9 + 8 + n_hidden, "1": 2 * n_hidden, "2": 0, "3": 0}
-    expected |= {"4": n_hidden + 72 * 5 + 5 + n_out}
-    expected[""] = sum(expected.values())
-    assert {name: row.moved_bytes for name, row in found.items()} == {k: 4 * n for k, n in expected.items()}
-    assert found["4"].intensity == 2 * 72 * 5 / (4 * expected["4"])
-    assert found["2"].intensity is None
-
-
-def test_what_binds_a_layer_is_where_it_is_on_the_roofline(monkeypatch, tmp_path):
-    monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path))
-    monkeypatch.setattr(times, "_COPIED", 2**16)
-    monkeypatch.setattr(times, "_SIDE", {"cpu": 32})
-    net = nn.Sequential(nn.Conv2d(64, 64, 3), nn.ReLU())
-    first = ms.summary(net, torch.ones(1, 64, 32, 32), measure=("bound",))
-    roof = first.roofline
-    assert (roof.device, roof.dtype, roof.threads) == ("cpu", "float32", torch.get_num_threads())
-    for row in first.layers:
-        is_compute = row.intensity > roof.macs / roof.bytes
-        assert row.bound == ("compute" if is_compute else "memory")
-    assert rows(first)["1"].bound == "memory"
-    (file,) = tmp_path.rglob("*.json")
-    monkeypatch.setattr(times, "_best_of", None)  # it is not measured again
-    assert ms.summary(net, torch.ones(1, 64, 32, 32), measure=("bound",)).roofline == roof
-    file.write_text("{")
-    with pytest.raises(TypeError):
-        ms.summary(net, torch.ones(1, 64, 32, 32), measure=("bound",))
-
-
 def test_a_model_without_gradients_has_no_backward():
     net = nn.Sequential(nn.Linear(4, 4)).requires_grad_(requires_grad=False)
     with pytest.raises(CannotRunError, match="no output depends on anything trainable"):

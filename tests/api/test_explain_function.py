@@ -50,14 +50,11 @@ def test_the_model_is_left_as_it_was(unchanged):
     next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
     next(model.parameters()).requires_grad_(False)
     check = unchanged(model)
-    record = ms.explain(model, STAR, method="all", receipt="full", **QUICK)
+    record = ms.explain(model, STAR, method="all", **QUICK)
     check()
     assert {row.method for row in record.rows} >= {"hirescam", "lrp", "occlusion", "integrated-gradients"}
     assert [why.partition(":")[0] for why in record.unfit] == ["rollout"]
-    planted = {row.method: row.receipt.planted for row in record.rows}
-    assert planted["hirescam"] == pytest.approx(1.0, abs=1e-5)
-    assert all(row.receipt.insertion_chance is not None for row in record.rows)
-    assert all(len(row.receipt.tests) >= 7 for row in record.rows)
+    assert all(len(row.receipt.tests) >= 4 for row in record.rows)
     assert str(record)
 
 
@@ -127,13 +124,10 @@ def test_a_model_with_one_logit_can_be_explained():
     ({"method": "gradcm"}, "did you mean gradcam"),
     ({"method": ","}, "is not a method"),
     ({"target": 77}, "out of range"),
-    ({"against": 1}, "--against 1' is only for finercam"),
-    ({"method": "finercam", "target": 1, "against": 1}, "the class that is explained"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
-    ({"require": "insertion"}, "FIELD>VALUE"),
-    ({"require": "road>0", "receipt": False}, "about the receipt"),
-    ({"require": "road>0"}, "needs the full receipt"),
-    ({"receipt": "ful"}, "did you mean full"),
+    ({"require": "covering"}, "FIELD>VALUE"),
+    ({"require": "covering>0", "receipt": False}, "about the receipt"),
+    ({"receipt": "quik"}, "did you mean quick"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused(how, message):
     with pytest.raises(UsageError, match=message):

@@ -157,7 +157,6 @@ def test_several_machines_need_a_folder(place):
     (("--input-shape", "2,3,32,32"), "noise is not a list of image files"),
     (("images", "--size", "32", "--mode", "train"), "train mode"),
     (("images", "--size", "32", "--hook", "zero@conv"), "--hook"),
-    (("images", "--size", "32", "--correlation", "-l", "conv"), "correlation"),
 ])  # fmt: skip
 def test_what_cannot_be_shared_is_refused(place, argv, why):
     _, err = run(2, "stats", *argv, *TINY, cwd=place, code=2)

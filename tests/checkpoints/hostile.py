@@ -7,7 +7,6 @@ import io
 import marshal
 import pickle
 import struct
-import tarfile
 import zipfile
 from collections.abc import Callable
 
@@ -278,17 +277,6 @@ def archive(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
     return packed.getvalue()
 
 
-def in_tar(evil: bytes) -> bytes:
-    packed = io.BytesIO()
-    none = pickle.dumps(0, 2)
-    with tarfile.open(fileobj=packed, mode="w") as target:
-        for entry, content in (("storages", none + pickle.dumps([], 2)), ("tensors", none), ("pickle", evil)):
-            info = tarfile.TarInfo(entry)
-            info.size = len(content)
-            target.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
-
-
 PLAIN = pickle.dumps({}, 2)
 SYSTEM = pickle.dumps({"little_endian": True, "protocol_version": 1001, "type_sizes": {}}, 2)
 OLD = [MAGIC, pickle.dumps(1001, 2), SYSTEM, PLAIN, pickle.dumps([], 2)]
@@ -302,7 +290,6 @@ CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
     "not the first": lambda evil: archive(
         {"a/xdata.pkl": PLAIN, "a/xdata/0": b"\0" * 16, "a/version": b"3\n", "a/data.pkl": evil}
     ),
-    "tar": in_tar,
     "old content": lambda evil: b"".join([*OLD[:3], evil, OLD[4]]),
     "old system": lambda evil: b"".join([*OLD[:2], evil, *OLD[3:]]),
     "old protocol": lambda evil: b"".join([OLD[0], evil, *OLD[2:]]),

@@ -1,7 +1,6 @@
 """Checkpoints as programs write them, with what is in them: every kind a function of a folder and a seed."""
 
 import argparse
-import collections
 import io
 import json
 import pickle
@@ -15,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -166,17 +164,6 @@ def optimizer(folder: Path, chance: random.Random) -> Written:
     return Written(path, expected, "optim")
 
 
-def bare_pickle(folder: Path, chance: random.Random) -> Written:
-    found = {
-        name: value for name, value in state(chance).items() if not value.is_conj() and not value.is_neg()
-    }
-    path = folder / "a.pkl"
-    path.write_bytes(
-        pickle.dumps({"model": collections.OrderedDict(found), "epoch": 1}, chance.choice((2, 3, 4, 5)))
-    )
-    return Written(path, found)
-
-
 def numpy_state(chance: random.Random) -> dict[str, np.ndarray]:
     found = {}
     for at in range(12):
@@ -244,21 +231,6 @@ def shards(folder: Path, chance: random.Random) -> Written:
     return Written(folder, {**first, **second})
 
 
-def distributed(folder: Path, chance: random.Random) -> Written:
-    model, optim = plain(state(chance)), plain(state(chance))
-    path = folder / "step_1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dcp.save(
-            {"model": model, "optim": {"state": optim, "lr": 0.1}, "step": 3},
-            checkpoint_id=path,
-            no_dist=True,
-        )
-    if chance.random() < 0.5:
-        return Written(path, optim, chance.choice(("optim.state",)))
-    return Written(path, model)
-
-
 def with_attributes(folder: Path, chance: random.Random) -> Written:
     odd = nn.Parameter(torch.ones(2, 3) * chance.random())
     odd.color = "red"  # type: ignore[attr-defined]
@@ -282,7 +254,7 @@ def in_memory(folder: Path, chance: random.Random) -> Written:
 
 # Half of the kinds were looked at while the readers were written, and half only afterwards.
 KINDS: tuple[Callable[[Path, random.Random], Written], ...] = (
-    *(torch_file, timm, fastai, protocols, bare_pickle, npz, safetensors, distributed, with_attributes),
+    *(torch_file, timm, fastai, protocols, npz, safetensors, with_attributes),
     *(whole_module, optimizer, detectron2, exported),
     *(shards, in_memory),
 )

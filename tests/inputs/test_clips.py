@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.batch import from_sheet, to_sheet
+from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.inputs.tensor_files import read_tensors
 
 SEEN: list[Tensor] = []  # not in the model, whose attributes are put back
@@ -96,15 +96,13 @@ def test_volumes_of_arrays(tmp_path: Path, suffix: str, shape: tuple[int, ...]) 
     assert torch.equal(SEEN[-1], torch.from_numpy(values.reshape(1, 1, 5, 6, 7)))
 
 
-def test_frames_on_a_sheet_and_back() -> None:
+def test_frames_on_a_sheet() -> None:
     frames = torch.arange(2 * 6 * 3 * 4.0).view(2, 6, 3, 4)
     sheet = to_sheet(frames, 1)
     assert sheet.shape == (2, 6, 12)  # two rows of three
     assert torch.equal(sheet[:, 3:, 4:8], frames[:, 4])
-    assert torch.equal(from_sheet(sheet, 6, 1), frames)
     first = to_sheet(frames.movedim(1, 0), 0)
     assert torch.equal(first, sheet)
-    assert torch.equal(from_sheet(first, 6, 0), frames.movedim(1, 0))
 
 
 def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
@@ -114,6 +112,12 @@ def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
     (row,) = ms.featuremaps(model, x, save_tensors=file).maps
     assert row.note == "16 of 20 frames, in rows"
     assert torch.equal(load_file(file)["0"], model(x)[0])
+
+
+@pytest.mark.parametrize(("model", "shape"), [(nn.Conv1d(3, 2, 3), (16,)), (nn.Conv3d(3, 2, 3), (5, 6, 7))])
+def test_a_signal_or_a_clip_is_not_an_image(model: nn.Module, shape: tuple[int, ...]) -> None:
+    with pytest.raises(CannotRunError, match="explain needs a model of single images"):
+        ms.explain(nn.Sequential(model, nn.Flatten()), torch.rand(1, 3, *shape), receipt="none")
 
 
 @pytest.mark.parametrize("command", [ms.predict, ms.featuremaps, ms.explain, ms.grads, ms.ablate, ms.check])

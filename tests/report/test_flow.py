@@ -184,17 +184,3 @@ def test_every_layer_of_a_deep_network_is_named(drawn):
 def test_where_nothing_arrived_it_says_so(drawn):
     upper, lower, _ = drawn(record([], [activation(0, None)]))
     assert {text.get_text() for axes in (upper, lower) for text in axes.texts} == {"no gradient arrived"}
-
-
-def test_the_page_names_the_troubled_first(tmp_path):
-    rows = [parameter(0, 1.0), parameter(1, 0.0, mark="zero"), parameter(2, None, mark="frozen")]
-    save_report(record(rows, []), tmp_path)
-    page = (tmp_path / "report.md").read_text()
-    troubled = page[page.index("Troubled parameters") : page.index("## Parameters")]
-    assert "layer1.weight" in troubled
-    assert "layer0.weight" not in troubled
-    assert "layer2.weight" not in troubled
-    assert page.index("gradient_flow.png") < page.index("Troubled parameters")
-    assert "    modelscope grads -m net.py:Net\n" in page
-    save_report(full(), tmp_path)
-    assert "No parameter is marked." in (tmp_path / "report.md").read_text()

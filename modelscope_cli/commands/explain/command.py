@@ -35,7 +35,7 @@ def explain(call: CommandCall) -> int:
     where = call.begin(is_shared=True)
     model, inputs = call.subject()
     where.view.check(explain_columns())
-    choose_methods(call["method"], call["against"])
+    choose_methods(call["method"])
     kind = receipt_kind(call["receipt"])
     receipt = NONE if call["no_receipt"] else kind
     if call["require"] and receipt == NONE:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.commands.explain.table import explain_sheet, likelihood
-from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
+from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Whereabouts
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, to_png
+from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, to_png
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 # In inches; at 130 dots the widest image has less than 2,000 pixels.
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 0.15, 0.12, 0.45, 0.3, 0.17
-_CELL_OF_ONE, _CELL, _CURVES = 4.4, 1.75, 2.0
-_KEY, _TICKS = 0.45, 0.3  # the axis under curves, and to their left
+_CELL_OF_ONE, _CELL = 4.4, 1.75
 _NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
 _COLUMNS = 5
 _COLOURS = "RdBu_r"
@@ -87,11 +86,7 @@ class _FigurePage:
         )
         title = f"{mark} {method}: {answer}" if answer else method
         axes.set_title(title, loc="left", fontsize=9, color=colour, pad=3)
-        figures = {
-            **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
-            "ROAD": receipt.road,
-        }
-        results = [f"{name} {value:.2f}" for name, value in figures.items() if value is not None]
+        results = [f"covering {receipt.covering:.2f}"] if receipt.covering is not None else []
         lines = ["  ".join([*results, f"range ±{limit:.2g} {outcome.units}".rstrip()])]
         failed = [one.test for one in receipt.tests if one.answer == FAILED]
         lines += [f"fails {', '.join(failed)}"] if failed else []
@@ -102,7 +97,7 @@ class _FigurePage:
 
 
 def draw_explanations(explained: "Sequence[ImageResult]", title: str = "") -> "Figure":
-    """Draw one image with the winner's map, its curves and the other maps; or several images, one per row."""
+    """Draw one image with the winner's map and the other maps; or several images, one per row."""
     return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
 
 
@@ -113,14 +108,12 @@ def _room_below(one: "ImageResult") -> float:
 
 
 def _draw_one(one: "ImageResult", title: str) -> "Figure":
-    """Draw the image and every map in one size, each map with its curves below."""
+    """Draw the image and every map in one size."""
     methods = list(one.outcomes)[:_MOST_METHODS]
     n_columns = min(len(methods) + 1, _COLUMNS)
     cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL_OF_ONE)
     size = _fit(_image(one), cell - _GAP, 1.5 * cell)
-    curves = _CURVES if any(outcome.receipt.curves for outcome in one.outcomes.values()) else 0.0
-    notes = _room_below(one)
-    row = _CAPTION + size[1] + notes + (curves + _KEY if curves else 0)
+    row = _CAPTION + size[1] + _room_below(one)
     n_rows = -(-(len(methods) + 1) // n_columns)
     page = _FigurePage(2 * _MARGIN + n_columns * cell, _HEAD + n_rows * row + _LINE, title)
     page.image(one, _MARGIN, _HEAD + _CAPTION, size, f"{shortened(Path(one.name).name)}: {_answer(one)}")
@@ -128,10 +121,6 @@ def _draw_one(one: "ImageResult", title: str) -> "Figure":
         down, across = divmod(place, n_columns)
         left, top = _MARGIN + across * cell, _HEAD + down * row + _CAPTION
         page.map(one, method, left, top, size)
-        if one.outcomes[method].receipt.curves:
-            below = top + size[1] + notes
-            axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
-            _draw_curves(axes, one.outcomes[method].receipt, has_key=place == 1)
     page.explain_colours(one)
     return page.figure
 
@@ -187,32 +176,6 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> float:
     colours[..., 3] = 0.75 * (scores.abs() / limit).clamp(max=1).sqrt().numpy()
     _show(axes, colours, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
     return limit
-
-
-def _draw_curves(axes: Any, receipt: Receipt, *, has_key: bool) -> None:
-    """Draw the insertion and deletion curves in the order of the map, one line per baseline.
-
-    Dotted is the mean height of the curves of random orders, which is the area below them.
-    """
-    for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
-        ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
-        for values, colour, way in ways:
-            if values:
-                axes.plot(curve.shares, values, style, color=colour, lw=1.4, label=f"{way}, {curve.baseline}")
-    chances = ((receipt.insertion_chance, LINE, "insertion"), (receipt.deletion_chance, ACCENT, "deletion"))
-    for chance, colour, way in chances:
-        if chance is not None:
-            axes.axhline(chance, ls=":", color=colour, lw=1.2, label=f"{way} by chance, mean")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_xlabel("share of the pixels, strongest first", fontsize=7, labelpad=2)
-    axes.tick_params(labelsize=7)
-    axes.grid(lw=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    if axes.lines and has_key:
-        axes.set_ylabel("score: 0 blank, 1 image", fontsize=7, labelpad=2)
-        below = {"loc": "upper right", "bbox_to_anchor": (-0.22, 1.0)}  # under the image
-        axes.legend(**below, frameon=False, fontsize=7, borderaxespad=0.0)
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":

@@ -1,19 +1,14 @@
 """The figure of `grads` and its output folder."""
 
 import math
-import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.grads.table import grads_sheet
-from modelscope_cli.output_files import write_text
-from modelscope_cli.plain_text import markdown, plain
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE
-from modelscope_cli.report.formats import render_markdown
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
@@ -105,26 +100,10 @@ FIGURES = {"flow": draw_gradient_flow}
 
 
 FIGURE = "gradient_flow.png"
-FILES = (*RESULT_FILES, "report.md", FIGURE, "parameters.csv", "activations.csv")
+FILES = (*RESULT_FILES, FIGURE, "parameters.csv", "activations.csv")
 
 
 def save_report(record: GradsRecord, stage: Path) -> None:
     """Write `FILES` into a folder."""
-    parameters = grads_sheet(record, "parameters")
-    troubled = replace(parameters, title="Troubled parameters", facts=())
-    troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))
-    parts = [
-        f"# Gradients of {markdown(Path(record.run.model.name).name)}",
-        f"    modelscope {plain(shlex.join(record.run.argv))}" if record.run.argv else "",
-        f"![Gradient flow]({FIGURE})",
-        render_markdown(troubled) if troubled.rows else "No parameter is marked.",
-        "## Parameters",
-        render_markdown(parameters),
-        "## Activations",
-        render_markdown(replace(grads_sheet(record, "activations"), facts=())),
-    ]
-    if record.batch_norm:
-        parts += ["## Batch norm", render_markdown(grads_sheet(record, "batch-norm"))]
-    write_text(stage / "report.md", ("\n\n".join(part.strip("\n") for part in parts if part) + "\n"))
     tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
     results.save_report(record, stage, {FIGURE: draw_gradient_flow(record)}, tables)

@@ -46,8 +46,6 @@ _KINDS = {
     "(none)": "the output of a layer",
     "pre:": "the input of a layer",
     "grad:": "the gradient that arrives at its output",
-    "param-grad:": "the gradients of its parameters; dimension 0 is the channel",
-    "full-backward:": "the gradient that it passes on to its inputs",
 }
 _ACTIONS = {
     "zero, scale=2, add=10": "multiply by 0 or 2, add 10",
@@ -73,7 +71,6 @@ _ABOUT_HOOKS = (
 _CHANNELS = {
     "'zero[3,7]@conv1'": "only these channels",
     "'zero[0..15]@conv1'": "only the first sixteen",
-    "'pre:add=2(0)@fuse'": "only the first of several inputs",
 }
 TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
     "model": [("Models", _ABOUT_MODEL, _MODEL)],
