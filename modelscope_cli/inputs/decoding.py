@@ -344,6 +344,6 @@ class BlockSource:
 def _received(workers: Any) -> Iterator[tuple[int, Packed | None]]:
     try:
         yield from workers
-    except RuntimeError as error:
+    except (RuntimeError, ConnectionError, EOFError) as error:  # the latter where it ends amid what it sends
         message = f"a process that decodes images ended too early: {error}"
         raise CannotRunError(message, "--workers 0") from error

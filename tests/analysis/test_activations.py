@@ -122,23 +122,10 @@ def test_every_part_of_a_nested_tensor_is_a_row() -> None:
     assert [(row.output, row.shape, row.mean) for row in found] == [("0", (2,), 1.0), ("1", (3,), 0.0)]
 
 
-def test_integers_have_statistics() -> None:
-    (row,) = rows(Gives(torch.arange(-3, 5).reshape(2, 4)), images(1))
-    assert (row.dtype, row.mean, row.min, row.max) == ("int64", 0.5, -3, 4)
-    assert row.zero_fraction == 1 / 8
-
-
 def test_every_tensor_of_an_output_is_a_row() -> None:
     output = {"out": torch.ones(1, 2), "more": [torch.zeros(1, 3), "text"]}
     found = rows(Gives(output), images(1))
     assert [(row.output, row.mean) for row in found] == [("out", 1.0), ("more.0", 0.0)]
-
-
-def test_dead_channels_are_dead_over_all_images() -> None:
-    first, second = torch.zeros(1, 3, 2, 2), torch.zeros(1, 3, 2, 2)
-    first[0, 0], second[0, 1] = 1, 1
-    (row,) = rows(nn.ReLU(), first, second)
-    assert (row.channels, row.dead_channels) == (3, 1)
 
 
 def test_channels_that_change_from_batch_to_batch_do_not_stop_it() -> None:

@@ -94,30 +94,6 @@ def test_nothing_ever_leaves_the_ball_or_0_to_1(seed, method, norm, levels, n):
         assert length <= 255 * epsilon * (1 + 1e-9) + 1e-6
 
 
-@pytest.mark.parametrize("method", ["fgsm", "ifgsm", "pgd"])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_epsilon_0_leaves_the_picture_bit_identical(method, norm):
-    pixels, scores_of = random_pixels(3), layered(3)
-    found = search(scores_of, pixels, goals(scores_of, pixels)[0], asked(method, norm, "0"))
-    assert torch.equal(found.pixels, pixels)
-    assert torch.equal(found.levels, (pixels * 255).round().to(torch.uint8))
-    assert not found.is_success
-
-
-@given(
-    seed=SEEDS, norm=NORMS, low=st.just(0.0) | st.floats(1e-9, 0.4), more=st.just(0.0) | st.floats(1e-9, 0.4)
-)
-@settings(max_examples=60, deadline=None)
-def test_a_larger_epsilon_never_lowers_the_best_loss_of_a_linear_model(seed, norm, low, more):
-    _, scores_of = linear(seed)
-    pixels = random_pixels(seed)
-    goal = goals(scores_of, pixels)[0]
-    small, large = (
-        search(scores_of, pixels, goal, asked("fgsm", norm, repr(epsilon))) for epsilon in (low, low + more)
-    )
-    assert max(large.losses[0]) >= max(small.losses[0]) - 1e-4
-
-
 @given(seed=SEEDS, norm=NORMS, levels=st.floats(0.1, 30))
 @settings(max_examples=60, deadline=None)
 def test_rounding_is_the_nearest_where_that_is_inside_and_within_a_level_elsewhere(seed, norm, levels):
@@ -236,13 +212,9 @@ def test_what_is_left_out_is_filled_in():
 
 @pytest.mark.parametrize(("options", "said", "hint"), [
     ({"epsilon": "8"}, "'--epsilon 8' is above 1", "--epsilon 8/255"),
-    ({"epsilon": "256/255"}, "'--epsilon 256/255' is above 1", "--epsilon 1.00392/255"),
-    ({"epsilon": "400"}, "'--epsilon 400' is above 1", "--epsilon 8/255"),
     ({"epsilon": "-8/255"}, "'--epsilon -8/255' is negative", "--epsilon 8/255"),
-    ({"epsilon": "8/-255"}, "'--epsilon 8/-255' is negative", "--epsilon 8/255"),
     ({"epsilon": "8/0"}, "'--epsilon 8/0' is neither", "--epsilon 8/255"),
     ({"epsilon": "eight"}, "'--epsilon eight' is neither", "--epsilon 8/255"),
-    ({"epsilon": "8/255/2"}, "'--epsilon 8/255/2' is neither", "--epsilon 8/255"),
     ({"epsilon": "nan"}, "'--epsilon nan' is neither", "--epsilon 8/255"),
     ({"epsilon": "1e6", "norm": "l2"}, "'--epsilon 1e6' is above the largest possible change", "--epsilon 3"),
     ({"method": "fgsm", "steps": 5}, "'--steps 5' does not apply", "--method ifgsm"),

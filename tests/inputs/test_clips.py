@@ -79,13 +79,6 @@ def test_frames_come_first_for_transformers() -> None:
     assert ms.stats(model, images).run.input.shape == ((1, 4, 3, 16, 16),)
 
 
-def test_models_of_torchvision_in_a_factory_take_clips(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(
-        "from torchvision.models.video import mc3_18\ndef net(): return mc3_18(num_classes=3)\n"
-    )
-    assert ms.load(f"{tmp_path / 'net.py'}:net").family == "video"
-
-
 @pytest.mark.parametrize(("suffix", "shape"), [
     *(("npy", shape) for shape in ((5, 6, 7), (1, 5, 6, 7), (1, 1, 5, 6, 7))),
     ("npz", (1, 5, 6, 7)),
@@ -112,15 +105,6 @@ def test_frames_on_a_sheet() -> None:
     assert torch.equal(first, sheet)
 
 
-def test_the_predicted_volume_has_the_size_of_the_input(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Conv3d(1, 3, 1)), torch.rand(1, 1, 6, 8, 8)
-    record = ms.predict(model, x, out=tmp_path / "out", output_kind="segmentation")
-    assert record.files[:2] == ("maps.png", "maps.safetensors")
-    (classes,) = load_file(tmp_path / "out/maps.safetensors").values()
-    assert torch.equal(classes, model(x)[0].argmax(0).int())
-
-
 def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Conv3d(1, 3, 1)), torch.rand(1, 1, 20, 8, 8)
@@ -141,21 +125,3 @@ def test_other_commands_run_on_tensors(command: Any, animation: Path) -> None:
     with pytest.raises(CannotRunError, match="runs it on noise or a tensor file, not on images") as caught:
         command(Seen(), animation)
     assert caught.value.hint == f"leave out {animation}"
-
-
-class OfOneFrame(nn.Module):
-    """Makes a clip of one frame of an image."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(3, 2, (1, 3, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        SEEN.append(x)
-        return self.conv(x[:, :, None] if x.ndim == 4 else x).mean((2, 3, 4))
-
-
-def test_a_model_of_images_that_begins_with_a_3d_convolution(tmp_path: Path) -> None:
-    gray(100).save(tmp_path / "a.png")
-    ms.predict(OfOneFrame(), tmp_path / "a.png", size=24)
-    assert SEEN[-1].shape == (1, 3, 24, 24)

@@ -21,7 +21,6 @@ from modelscope_cli.analysis.explaining.receipt.verdict import (
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.explain import (
     FAILED,
-    MOST_HEAD,
     NONE,
     NOT_MADE,
     NOT_TESTED,
@@ -59,26 +58,6 @@ def test_a_map_of_the_model_falls_with_its_head_and_that_of_the_image_does_not(n
     words = "the map does not change with a random head"
     assert words in judged(Receipt(head_randomisation=blind)).failed
     assert words not in judged(Receipt(head_randomisation=found)).failed
-
-
-def guided_backprop(net, image, target=0):
-    """Springenberg et al. 2015: only what is positive goes back through a ReLU."""
-    relus = [layer for layer in net if isinstance(layer, nn.ReLU)]
-    handles = [
-        relu.register_full_backward_hook(lambda relu, given, taken: (given[0].clamp(min=0),))
-        for relu in relus
-    ]
-    image = image.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(net(image)[0, target], image)
-    for handle in handles:
-        handle.remove()
-    return gradient.sum(1)[0]
-
-
-def test_guided_backprop_outlives_a_random_head_and_the_gradient_does_not(net):
-    image = torch.randn(1, 3, 24, 24)
-    assert with_random_head(net, lambda: guided_backprop(net, image)) > MOST_HEAD
-    assert abs(with_random_head(net, lambda: input_x_gradient(net, image))) < 0.1
 
 
 def test_the_head_alone_is_shuffled(net):
