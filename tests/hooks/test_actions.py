@@ -59,10 +59,6 @@ def test_keep_within_given_channels_leaves_the_others() -> None:
     assert sorted((result[:, :2].abs().sum((0, 2, 3)) > 0).tolist()) == [False, True]
 
 
-def test_the_mean_without_positions_is_that_of_the_channels() -> None:
-    assert_close(act("mean", FLAT), FLAT.mean(1, keepdim=True).expand(2, 4))
-
-
 def test_noise_is_gaussian_and_seeded_and_leaves_the_global_state_alone() -> None:
     state = torch.get_rng_state()
     x = torch.zeros(1, 4, 100, 100)
