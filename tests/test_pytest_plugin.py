@@ -13,7 +13,6 @@ from torch import nn
 import modelscope_cli as ms
 from modelscope_cli import pytest_plugin
 from modelscope_cli.hooks import module_watch  # noqa: F401  (the same)
-from modelscope_cli.pytest_plugin import conclude
 
 pytest_plugins = ["pytester"]
 
@@ -107,16 +106,6 @@ def test_a_suite_without_torch_does_not_import_it(run):
     result = run(body, "--modelscope", head="", process=True)
     result.assert_outcomes(passed=1)
     assert findings(result) == ([], "0 tests ran a module")
-
-
-def test_a_test_that_imports_torch_first_is_said_not_to_be_looked_at(run, pytester):
-    pytester.makepyfile(torch="")  # the real one takes seconds
-    body = """
-    def test_late():
-        import torch
-    """
-    result = run(body, "--modelscope", head="", process=True)
-    assert findings(result)[1].endswith("not checked: test_suite.py::test_late, which imported torch first")
 
 
 def test_without_the_option_nothing_is_looked_at(run):
@@ -420,15 +409,3 @@ def test_the_option_of_syrupy_updates_too(run, pytester):
     """)
     run("", "--snapshot-update", head=SNAPSHOT).assert_outcomes(passed=2)
     run("", head=SNAPSHOT).assert_outcomes(passed=2)
-
-
-def test_what_holds_in_all_tests():
-    facts = {
-        "called": {"heads.0", "stem"},
-        "backward": {"t2", "t3"},
-        "asked": {"stem.weight", "stem.bias", "unused.weight", "scale"},
-        "got": {"stem.weight"},
-    }
-    rows = [("a.Net", kind, name) for kind, names in facts.items() for name in names]
-    assert conclude(rows) == [("t2", "Net: no gradient in 2 tests with a backward pass: scale, stem.bias")]
-    assert conclude([]) == []

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -18,9 +19,10 @@ from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.hooks.spec import HookSpec, function_hook, parse_hook
 from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import SILENT, Progress, tell
-from modelscope_cli.records.run import Arguments, HookReport, Notice
+from modelscope_cli.records.run import Arguments, HookReport, Notice, invocation
 
 GivenHook = tuple[str, str, Callable[..., Any]]  # kind, pattern, function
 ReadHook = tuple[HookSpec, Callable[..., Any] | None]  # the function of a `call`
@@ -32,11 +34,21 @@ def read_hooks(
 ) -> list[ReadHook]:
     """Parse every `--hook`, in order, and import the functions; those handed over in Python stay as they are."""
     hooks: list[ReadHook] = []
+    files: set[Path] = set()
     for text in requests or ():
         spec, function = (parse_hook(text), None) if isinstance(text, str) else _parse_function_hook(text)
         if spec.is_backward and not has_backward:
             hint = f"modelscope grads ... --hook {shlex.quote(str(text))}"
             raise UsageError(f"--hook '{text}': {command} runs no backward pass", hint)
+        if spec.action == "save":
+            file = Path(str(spec.arguments[0]))
+            if file.resolve() in files:
+                raise UsageError(
+                    f"--hook '{spec}': another hook saves to '{file}', too",
+                    f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
+                )
+            check_file(file, invocation().is_forced)
+            files.add(file.resolve())
         hooks.append((spec, _import(spec) if spec.action == "call" and function is None else function))
     return hooks
 
@@ -124,7 +136,12 @@ def bind(
 
 
 def conclude(bound: BoundHooks, progress: Progress) -> HookFindings:
-    """Print the warnings, and return reports and warnings."""
+    """Write the saved tensors, print the warnings, and return reports and warnings."""
+    for file, tensors in bound.saved().items():
+        from modelscope_cli.report.tensor_file import write_tensors
+
+        write_tensors(Path(file), tensors)
+        progress.note(f"wrote {file} ({len(tensors)} tensors)")
     reports = bound.reports()
     warnings = tuple(warning for report in reports for warning in _warnings(report))
     tell(progress, (), warnings)
@@ -191,11 +208,12 @@ def hook(
         say: is given the lines of `print`; they go to stderr otherwise.
 
     The model keeps its mode, and what your function or your optimizer writes to its parameters stays. What a hook
-    raises during a forward leaves the block; an `except` inside of it does not see it.
+    raises during a forward leaves the block; an `except` inside of it does not see it. `save=FILE` writes when the
+    block ends without an exception.
 
     Raises:
         UsageError: a hook or a pattern that means nothing, or a position without `args`.
-        CannotRunError: a function of yours returned something else than a tensor of the same shape and dtype.
+        CannotRunError: a file cannot be written; `raise-on-nan` found one.
     """
     try:
         module = model if isinstance(model, nn.Module) else model.module

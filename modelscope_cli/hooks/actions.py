@@ -110,4 +110,5 @@ _ACTIONS: dict[str, Callable[..., Any]] = {
     "noise": _noise,
     "mean": _mean,
     "keep": _keep,
+    "nan-to-num": lambda x, place: torch.nan_to_num(x),
 }

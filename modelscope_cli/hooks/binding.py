@@ -151,6 +151,12 @@ class BoundHooks:
         """Return the effects of each hook, in the order typed."""
         return tuple(_report(hook) for hook in self.hooks)
 
+    def saved(self) -> dict[str, dict[str, Tensor]]:
+        """Return the tensors collected by `save`: by file, then by label."""
+        return {
+            str(hook.spec.arguments[0]): hook.tally.saved for hook in self.hooks if hook.spec.action == "save"
+        }
+
 
 def bind_hooks(
     typed: Sequence[tuple[HookSpec, Callable[..., Any] | None]],
@@ -213,4 +219,5 @@ def _report(hook: HookBase) -> HookReport:
         max_abs_difference=tally.max_abs_difference,
         left_alone=tally.left_alone,
         moved=tuple(tally.moved),
+        file=str(spec.arguments[0]) if spec.action == "save" else None,
     )

@@ -37,6 +37,7 @@ class HookCounts:
     left_alone: str | None = None  # why tensors were passed on unchanged
     # The parameters that the user's function wrote to, each once, in order
     moved: dict[str, None] = field(default_factory=dict)
+    saved: dict[str, Tensor] = field(default_factory=dict)  # copies by label, still on their device
     _changed: dict[torch.device, Tensor] = field(default_factory=dict)
     _largest: dict[torch.device, Tensor] = field(default_factory=dict)
 
@@ -152,6 +153,14 @@ def describe(tensor: Tensor) -> str:
     )
 
 
+def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
+    n_nan = int(tensor.isnan().sum())
+    if n_nan:
+        message = f"--hook '{spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {where}"
+        cure = str(spec).replace("raise-on-nan", "nan-to-num", 1)
+        raise CannotRunError(message, f"--hook '{cure}'   continues with zeros in their place")
+
+
 class HookPass(Intervention):
     """First intervention, which changes nothing and holds the state of the pass for the hooks.
 
@@ -204,7 +213,7 @@ class HookSpot:
 
     @property
     def key(self) -> str:
-        """Its name in a line of `print`."""
+        """Its name in a file of tensors."""
         return f"{self.label}.{self.path}" if self.path else self.label
 
 
@@ -271,8 +280,17 @@ class HookBase(Intervention):
         return changed
 
     def _look(self, tensor: Tensor, spot: HookSpot) -> None:
-        if self.counted is self.tally:  # printed in the first session
+        if self.spec.action == "raise-on-nan":
+            refuse_nan(self.spec, tensor, str(spot))
+        elif self.counted is not self.tally:
+            return  # printed and saved in the first session
+        elif self.spec.action == "print":
             self.target.say(f"{self.spec.head} {spot.key}: {describe(tensor)}")
+        else:
+            again = f"/{self.current.number}" if self.current.number > 1 else ""
+            self.counted.saved[spot.key + again] = tensor.detach().clone(
+                memory_format=torch.contiguous_format
+            )
 
     def call_function(self, arguments: tuple[Any, ...], given: Any, spot: HookSpot) -> Any:
         """Return the user's function applied to `given`, one of its `arguments`."""

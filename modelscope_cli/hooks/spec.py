@@ -46,6 +46,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _safetensors(text: str) -> str:
+    if not text.lower().endswith(".safetensors"):
+        raise ValueError("not a file that ends in .safetensors")
+    return text
+
+
 def _function(text: str) -> str:
     where, _, name = text.rpartition(":")
     if not (where and name):
@@ -71,8 +77,12 @@ ACTIONS = {
     "mean": Action("mean"),
     "keep": Action("keep=5", (_count,)),
     "print": Action("print"),
+    "save": Action("save=FILE.safetensors", (_safetensors,)),
+    "nan-to-num": Action("nan-to-num"),
+    "raise-on-nan": Action("raise-on-nan"),
     "call": Action("call=path/to/hooks.py:fn", (_function,)),
 }
+READ_ONLY = frozenset({"print", "save", "raise-on-nan"})  # these change nothing
 
 
 Range = tuple[int, int]  # first and last, both included
@@ -126,6 +136,11 @@ class HookSpec:
     @property
     def is_backward(self) -> bool:
         return self.kind == "grad"
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether its action changes nothing."""
+        return self.action in READ_ONLY
 
 
 def _as_text(argument: Argument) -> str:
@@ -234,7 +249,7 @@ class _Parser:
     def _arguments(self, action: str, head: str, start: int, end: int) -> tuple[Argument, ...]:
         parts = _split(head, start + 1, end) if start < end else []
         read = ACTIONS[action].reads
-        if action == "call":  # a path may contain commas
+        if action in ("call", "save"):  # a path may contain commas
             parts = [(head[start + 1 : end], start + 1)] if start < end else []
         if len(parts) != len(read):
             takes = f"{len(read) or 'no'} argument" + ("s" if len(read) != 1 else "")

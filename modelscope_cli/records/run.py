@@ -27,6 +27,7 @@ class HookReport:
             for an action that only observes.
         left_alone: why some tensors were passed on unchanged; None if none was.
         moved: the parameters that the function of the user wrote to; they are put back.
+        file: the file that `save` wrote.
     """
 
     spec: str
@@ -40,6 +41,7 @@ class HookReport:
     max_abs_difference: float | None = None
     left_alone: str | None = None
     moved: tuple[str, ...] = ()
+    file: str | None = None
 
 
 Shape = tuple[int, ...]

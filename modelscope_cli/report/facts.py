@@ -78,6 +78,8 @@ def _what_it_did(report: HookReport) -> str:
     if report.changed_fraction is not None:
         gap = numbers.number(report.max_abs_difference)
         parts.append(f"{numbers.percent(report.changed_fraction)} of the values changed, by at most {gap}")
+    if report.file:
+        parts.append(f"wrote {report.file}")
     if report.moved:
         parts.append("in place (see the warning)")
     return ", ".join(parts)

@@ -176,7 +176,22 @@ def test_lines_of_print_go_where_they_should(model, capsys):
     assert lines[0].startswith("print conv1: ")
 
 
+def test_save_writes_when_the_block_ends_well(model, tmp_path):
+    from safetensors.torch import load_file
+
+    file = tmp_path / "maps.safetensors"
+    with pytest.raises(RuntimeError), ms.hook(model, f"save={file}@conv1"):
+        model(X[:, :, :3])  # the head takes no such thing
+    assert not file.exists()
+    with ms.hook(model, f"save={file}@conv1") as h:
+        model(X)
+    torch.testing.assert_close(load_file(file)["conv1"], model.conv1(X).detach())
+    assert h.reports[0].file == str(file)
+
+
 def test_what_a_hook_finds_leaves_the_block_as_itself(model):
+    with pytest.raises(CannotRunError, match="conv1"), ms.hook(model, "raise-on-nan@conv1"):
+        model(X * torch.nan)
     with pytest.raises(ZeroDivisionError), ms.hook(model, ("forward", "conv1", lambda m, a, o: 1 / 0)):
         model(X)
 

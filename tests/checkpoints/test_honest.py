@@ -6,23 +6,19 @@ import collections
 import contextlib
 import datetime
 import decimal
-import fractions
 import functools
 import http
 import importlib
 import inspect
 import io
 import ipaddress
-import logging
 import operator
-import os
 import pickle
 import platform
 import random
 import re
 import sys
 import types
-import typing
 import uuid
 import zoneinfo
 from pathlib import Path
@@ -36,8 +32,8 @@ import torchvision
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence as packed
 from torchvision.transforms import InterpolationMode
+from writers import BY_NAME
 
-from modelscope_cli.checkpoints.safety.containers import NOT_JUDGED
 from modelscope_cli.checkpoints.safety.known_names import WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint, scan_file
 from modelscope_cli.records.weights import CALL, DANGEROUS, KNOWN, UNKNOWN
@@ -47,29 +43,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 # What Lightning, timm, transformers, accelerate, fastai and others put into their files, and whether it is a class.
 STAND_INS = {
     "pytorch_lightning.utilities.parsing": "AttributeDict",
-    "lightning.pytorch.callbacks.model_checkpoint": "ModelCheckpoint",
-    "pytorch_lightning.callbacks.early_stopping": "EarlyStopping",
     "omegaconf.dictconfig": "DictConfig",
-    "omegaconf.nodes": "AnyNode",
-    "omegaconf.base": "ContainerMetadata",
     "transformers.training_args": "TrainingArguments",
-    "transformers.trainer_utils": "IntervalStrategy",
-    "transformers.trainer_pt_utils": "AcceleratorConfig",
-    "transformers.models.bert.modeling_bert": "BertModel",
     "accelerate.state": "PartialState",
-    "accelerate.utils.dataclasses": "DistributedType",
     "deepspeed.runtime.fp16.loss_scaler": "LossScaler",
     "timm.models.vision_transformer": "VisionTransformer",
-    "timm.layers.activations": "GELUTanh",
     "fastai.vision.augment": "Flip",
-    "fastai.learner": "Learner",
     "fastcore.foundation": "L",
-    "fastcore.transform": "Pipeline",
-    "fastai.data.transforms": "Categorize",
     "ultralytics.nn.tasks": "DetectionModel",
-    "ultralytics.utils": "IterableSimpleNamespace",
     "models.yolo": "Model",
-    "models.common": "Conv",
     "mmengine.logging.history_buffer": "HistoryBuffer",
     "sklearn.tree._classes": "DecisionTreeClassifier",
 }
@@ -131,12 +113,10 @@ CONTENTS = {
     "module": module,
     "training": training_state,
     "resnet": lambda: torchvision.models.resnet18(num_classes=2),
-    "vit": lambda: torchvision.models.VisionTransformer(32, 16, 1, 1, 8, 8),
     "transforms": lambda: torchvision.transforms.Compose(
         [torchvision.transforms.Resize(3), torchvision.transforms.ToTensor()]
     ),
     "transformer": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1),
-    "optimizer": lambda: torch.optim.SGD(module().parameters(), 0.1),
     "parameter": with_attributes,
     "sparse": lambda: {"a": torch.eye(3).to_sparse(), "b": torch.eye(3).to_sparse_csr()},
     "nested": lambda: torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=torch.jagged),
@@ -144,8 +124,6 @@ CONTENTS = {
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
     "meta": lambda: torch.empty(2, device="meta"),
     "partial": lambda: {"w": torch.ones(1), "norm": functools.partial(nn.LayerNorm, eps=1e-6)},
-    "weight norm": lambda: nn.utils.weight_norm(nn.Linear(2, 2)),
-    "distribution": lambda: torch.distributions.Normal(0.0, 1.0),
     "defaults": lambda: collections.defaultdict(list, a=[torch.ones(1)]),
 }
 WAYS = {
@@ -174,9 +152,8 @@ def assert_is_torchs_verdict(path: Path) -> None:
     with allowed, outcome:
         torch.load(path, weights_only=True)
     if verdict.loads == "with names":
-        registered = (
-            torch.serialization.get_safe_globals()
-        )  # torch adds its own when it makes a nested tensor
+        # torch registers names of its own when it makes a nested tensor
+        registered = torch.serialization.get_safe_globals()
         torch.serialization.clear_safe_globals()
         try:
             with pytest.raises(pickle.UnpicklingError):
@@ -220,36 +197,18 @@ def test_files_of_other_writers(tmp_path, stand_ins, protocol):
         assert_is_torchs_verdict(path)
 
 
-def test_bound_methods_and_joined_types_are_not_dangerous(tmp_path):
-    torch.save(
-        {"a": module().forward, "b": int | str, "c": torch.Size([2]), "d": Path("a")}, tmp_path / "a.pt"
-    )
-    safety = scan_file(tmp_path / "a.pt")
-    assert safety.rank == "unknown"
-    assert {"builtins.getattr", "functools.reduce"} <= {suspect.name for suspect in safety.suspects}
-
-
 VALUES = {
     **({"zone": lambda: zoneinfo.ZoneInfo("UTC")} if zoneinfo.available_timezones() else {}),
     "status": lambda: http.HTTPStatus.OK,
     "address": lambda: ipaddress.ip_address("::1"),
-    "network": lambda: ipaddress.ip_network("10.0.0.0/8"),
-    "stat": lambda: os.stat("."),
     "uname": platform.uname,
-    "times": os.times,
     "getter": lambda: operator.itemgetter("a", 1),
     "hint": lambda: list[int],
-    "typing": lambda: typing.Literal["a"],
-    "zoned": lambda: datetime.datetime.now(datetime.UTC),
     "context": decimal.getcontext,
     "pattern": lambda: re.compile("a", re.I),
-    "fraction": lambda: fractions.Fraction(1, 3),
     "id": uuid.uuid4,
-    "error": lambda: FileNotFoundError(2, "a", "b"),
     "iterator": lambda: iter([1]),
-    "zip": lambda: zip([1], [2], strict=True),
     "array": lambda: array.array("f", [1.0]),
-    "logger": lambda: logging.getLogger("a"),
     "random": random.Random,
     "partial": lambda: functools.partial(nn.LayerNorm, eps=1e-6),
     "signature": lambda: inspect.signature(len),
@@ -258,10 +217,7 @@ VALUES = {
     "end": lambda: KeyError("a"),
     "masked": lambda: np.ma.array([1, 2], mask=[0, 1]),
     "record": lambda: np.rec.array([(1, 2.0)], dtype="i4,f8"),
-    "fields": lambda: np.zeros(2, dtype=[("a", "f4")]),
-    "date": lambda: np.datetime64("2020-01-01"),
     "generator": torch.Generator,
-    "best": lambda: torch.ones(2).max(0),
     "packed": lambda: packed([torch.ones(2)]),
     "storage": lambda: torch.ones(2).untyped_storage(),
     "mode": lambda: InterpolationMode.BICUBIC,
@@ -279,18 +235,9 @@ def test_values_beside_weights_are_known(tmp_path, value):
 
 
 def test_a_whole_model_is_an_object_and_no_call(tmp_path):
-    for build in (
-        "mobilenet_v3_small",
-        "convnext_tiny",
-        "swin_t",
-        "maxvit_t",
-        "shufflenet_v2_x0_5",
-        "googlenet",
-    ):
+    for build in ("mobilenet_v3_small", "swin_t"):
         with torch.device("meta"):
-            model = torchvision.models.get_model(
-                build, **{"init_weights": False} if build == "googlenet" else {}
-            )
+            model = torchvision.models.get_model(build)
         torch.save(model, tmp_path / "a.pt")
         safety = scan_file(tmp_path / "a.pt")
         assert (safety.rank, safety.calls, safety.fails(CALL)) == (UNKNOWN, (), False), safety.suspects
@@ -311,8 +258,9 @@ def test_plain_pickles_and_numpy(tmp_path):
 def test_a_distributed_checkpoint(tmp_path):
     dcp.save({"w": torch.ones(2), "epoch": 3, "lr": [0.1]}, checkpoint_id=tmp_path, no_dist=True)
     safety = scan_checkpoint(tmp_path)
-    assert safety.rank == UNKNOWN
-    assert any(NOT_JUDGED in error for error in safety.errors)
+    assert (safety.rank, safety.errors) == (UNKNOWN if BY_NAME else KNOWN, ())
+    assert set(safety.foreign) == {"pathlib.PosixPath", *BY_NAME}
+    assert any("epoch" in pickle for pickle in safety.pickles)
 
 
 def test_torchscript_is_named(tmp_path):
@@ -321,19 +269,6 @@ def test_torchscript_is_named(tmp_path):
     assert safety.rank != DANGEROUS
     assert "TorchScript" in safety.weights_only.reason
     assert_is_torchs_verdict(tmp_path / "a.pt")
-
-
-def test_text_and_other_formats_are_not_pickles(tmp_path):
-    (tmp_path / "a.py").write_text("class A:\n    x = 1\n")
-    (tmp_path / "README.md").write_text("compare\nthis\nwith that\n")
-    for path in (
-        tmp_path / "a.py",
-        tmp_path / "README.md",
-        SAMPLES / "star.png",
-        SAMPLES / "sick.safetensors",
-    ):
-        safety = scan_file(path)
-        assert (safety.rank, safety.pickles, safety.errors) == (KNOWN, (), ())
 
 
 def test_the_list_of_names_is_torchs_own():

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,10 +103,6 @@ class Items(list):
     """Stands for fastcore's `L`: a class of the program, around a list."""
 
 
-class Config(dict):
-    """Stands for the dicts with attributes of many programs."""
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -134,33 +129,9 @@ def timm(folder: Path, chance: random.Random) -> Written:
     )
 
 
-def timm_ema(folder: Path, chance: random.Random) -> Written:
-    ema = state(chance)
-    written = torch_file(
-        folder, chance, lambda found: {"args": _arguments(chance), "state_dict": found, "state_dict_ema": ema}
-    )
-    return Written(written.path, ema, "state_dict_ema")
-
-
 def fastai(folder: Path, chance: random.Random) -> Written:
     optimizer = {"state": [{"mom": torch.ones(2)}], "hypers": Items([{"lr": 1e-3}])}
     return torch_file(folder, chance, lambda found: {"model": found, "opt": optimizer})
-
-
-def numpy_scalars(folder: Path, chance: random.Random) -> Written:
-    values = {
-        "best": np.float64(0.75),
-        "steps": np.int64(3),
-        "seen": np.bool_(True),
-        "rng": np.random.RandomState(0).get_state(),
-    }
-    return torch_file(folder, chance, lambda found: {"state_dict": found, **values})
-
-
-def of_a_class(folder: Path, chance: random.Random) -> Written:
-    return torch_file(
-        folder, chance, lambda found: Config(state_dict=Config(found), cfg=SimpleNamespace(a=1))
-    )
 
 
 def protocols(folder: Path, chance: random.Random) -> Written:
@@ -177,22 +148,6 @@ def whole_module(folder: Path, chance: random.Random) -> Written:
     path = folder / "module.pt"
     torch.save(module, path, pickle_protocol=chance.choice((2, 4)))
     return Written(path, module.state_dict())
-
-
-def gan(folder: Path, chance: random.Random) -> Written:
-    generator = state(chance)
-    written = torch_file(folder, chance, lambda found: {"generator": generator, "discriminator": found})
-    return Written(written.path, written.state, "discriminator")
-
-
-def lightning_gan(folder: Path, chance: random.Random) -> Written:
-    other, found = state(chance), state(chance)
-    both = {f"generator.{key}": value for key, value in other.items()} | {
-        f"disc.net.{key}": value for key, value in found.items()
-    }
-    path = folder / "last.ckpt"
-    torch.save({"epoch": 1, "state_dict": both, "hyper_parameters": Config(lr=0.1), "callbacks": {}}, path)
-    return Written(path, found, chance.choice(("disc.net", "state_dict.disc.net")))
 
 
 def optimizer(folder: Path, chance: random.Random) -> Written:
@@ -265,18 +220,6 @@ def safetensors(folder: Path, chance: random.Random) -> Written:
     return Written(folder if chance.random() < 0.5 else path, found)
 
 
-def long_names(folder: Path, chance: random.Random) -> Written:
-    found = {
-        f"{chance.choice('aé😀')}" * chance.randrange(500, 3000) + f".{at}": noise(chance, torch.int8, (3,))
-        for at in range(4)
-    }
-    if chance.random() < 0.5:
-        save_file(found, folder / "a.safetensors")
-        return Written(folder / "a.safetensors", found)
-    torch.save({"model": found, "args": _arguments(chance)}, folder / "a.pt")
-    return Written(folder / "a.pt", found)
-
-
 def shards(folder: Path, chance: random.Random) -> Written:
     first, second = plain(state(chance)), plain(state(chance))
     second = {f"second.{name}": value for name, value in second.items()}
@@ -311,7 +254,7 @@ def in_memory(folder: Path, chance: random.Random) -> Written:
 
 # Half of the kinds were looked at while the readers were written, and half only afterwards.
 KINDS: tuple[Callable[[Path, random.Random], Written], ...] = (
-    *(torch_file, timm, fastai, protocols, gan, npz, safetensors, with_attributes),
-    *(timm_ema, numpy_scalars, of_a_class, whole_module, lightning_gan, optimizer, detectron2, exported),
-    *(long_names, shards, in_memory),
+    *(torch_file, timm, fastai, protocols, npz, safetensors, with_attributes),
+    *(whole_module, optimizer, detectron2, exported),
+    *(shards, in_memory),
 )

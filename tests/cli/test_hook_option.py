@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from tolerance import close
 from typer.main import get_command
@@ -77,9 +78,17 @@ def test_stats_show_what_follows(run):
 def test_the_second_pass_of_stats_sees_the_same_and_counts_nothing_twice(run):
     line = "stats {star} {harbour} {healthy} --batch {n} -l head --hook noise=1@head --hook print@head --json"
     one, two = (run(line.replace("{n}", n)) for n in "21")
+    (row,) = two.json["layers"]
     assert [report["fired"] for report in two.json["hooks"]] == [2, 2]
     assert two.err.count("print head: 1x10 float32") == 2
     assert one.err.count("print head: 2x10 float32") == 1
+    run(
+        "stats {star} {harbour} {healthy} --batch 1 -l head --hook noise=1@head --hook save=x.safetensors@head"
+    )
+    values = torch.cat(list(load_file("x.safetensors").values())).double()
+    assert len(values) == 2
+    assert row["mean"] == close(values.mean().item())
+    assert row["mad"] == close((values - values.mean()).abs().mean().item())
 
 
 def test_featuremaps_are_drawn_of_what_was_changed(run, cwd):
@@ -124,6 +133,7 @@ WRONG = [
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "--hook grad:zero@conv"),
     ("stats", "zero[99]@conv", 2, "no channel 99 at the output of conv, only 0..15", "--hook 'zero[0..15]@conv'"),
     ("grads", "grad:zero[16]@conv", 2, "no channel 16 at the gradient at the output of conv", "[0..15]@conv'"),
+    ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
     ("stats", "call=missing.py:fn@conv", 4, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "did you mean hooks.py:double"),
     ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
@@ -152,6 +162,23 @@ def test_bad_hooks(run, cwd, command, hook, code, said, hint):
     assert hint in advice
     assert "\n" not in error
     assert sorted(path.name for path in cwd.iterdir() if path.name != "__pycache__") == before
+
+
+def test_raise_on_nan_ends_the_command(run):
+    line = "stats {star} {healthy} --hook scale=inf@conv --hook scale=0@conv"
+    outcome = run(f"{line} --hook raise-on-nan@type:ReLU", expect=4)
+    assert "values are NaN: the output of relu\n" in outcome.err
+    assert (
+        run(f"{line} --hook nan-to-num@conv --hook raise-on-nan@type:ReLU --json").json["hooks"][2]["fired"]
+        == 1
+    )
+
+
+def test_two_hooks_cannot_save_to_one_file(run, cwd):
+    hooks = "--hook save=x.safetensors@conv --hook save=./x.safetensors@bn"
+    outcome = run(f"stats {{star}} {{healthy}} {hooks}", expect=2)
+    assert "another hook saves to 'x.safetensors', too" in outcome.err
+    assert not (cwd / "x.safetensors").exists()
 
 
 def test_every_command_that_takes_hooks_says_where_they_are_explained():

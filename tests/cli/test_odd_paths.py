@@ -41,6 +41,7 @@ WRITERS = [
     *("rules -o pipe.json", "weights {samples}/sick.safetensors --convert pipe.safetensors"),
     *("stats {star} {tiny} -l head --plot pipe.png", "prune {star} {tiny} --save-weights pipe.safetensors"),
     *("featuremaps {star} {tiny} --save-tensors pipe.safetensors", "grads {star} {tiny} --out pipe.json"),
+    "stats {star} {tiny} --hook save=pipe.safetensors@head",
 ]
 
 
@@ -77,7 +78,7 @@ def test_a_named_pipe_is_refused_at_once(run, pipes, line):
     *("stats {star} -m {TINY} -c {long}.pt", "rules -o {long}.csv", "grads {star} {tiny} --out {long}"),
     *("train {TINY} {long}", "check {TINY} --baseline {long}", "watch --report {long}"),
     *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
-    "stats {star} {tiny} --plot {long}.png",
+    *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
 ])  # fmt: skip
 @pytest.mark.parametrize("long", ["x" * 5000, "x/" * 2500 + "x", "x" * 300])
 def test_a_name_longer_than_any(run, cwd, line, long):

@@ -21,6 +21,7 @@ FILES = [
     (f"weights {SICK} --convert old.safetensors", "old.safetensors"),
     ("check {TINY} --select MS1 -o old.xml", "old.xml"),
     ("stats {star} {tiny} -l head --plot old.png", "old.png"),
+    ("stats {star} {tiny} -l head --hook save=old.safetensors@head", "old.safetensors"),
     ("featuremaps {star} {tiny} -l head --save-tensors old.safetensors", "old.safetensors"),
     ("prune {star} {tiny} -l head --sweep 0.5 --save-weights old.safetensors", "old.safetensors"),
     ("grads {star} {tiny} -l head --no-save -o old.csv", "old.csv"),

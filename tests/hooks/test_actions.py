@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tolerance import assert_close
 from torch import Tensor
 
 from modelscope_cli.hooks.actions import LeftAloneError, TensorPlace, change, part_of
@@ -13,7 +12,6 @@ from modelscope_cli.hooks.spec import parse_hook
 
 X = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))
 TOKENS = X.flatten(2).transpose(1, 2)  # (2, 15, 4)
-FLAT = X.mean((2, 3))  # (2, 4)
 
 
 def act(text: str, x: Tensor, channel_dim: int | None = 1, seed: int = 0) -> Tensor:
@@ -30,6 +28,7 @@ def act(text: str, x: Tensor, channel_dim: int | None = 1, seed: int = 0) -> Ten
     ("add=10", lambda x: x + 10),
     ("clamp=-0.5,1", lambda x: np.clip(x, -0.5, 1)),
     ("mean", lambda x: x.mean((2, 3), keepdims=True) + 0 * x),
+    ("nan-to-num", lambda x: x),
 ])  # fmt: skip
 def test_arithmetic_is_numpys(text: str, truth) -> None:
     np.testing.assert_allclose(act(text, X).numpy(), truth(X.numpy()), rtol=1e-6, atol=1e-6)
@@ -79,6 +78,7 @@ def test_noise_is_gaussian_and_seeded_and_leaves_the_global_state_alone() -> Non
 def test_zero_is_zero_of_anything() -> None:
     strange = torch.tensor([[torch.nan, torch.inf, -torch.inf, 1.0]])
     assert act("zero", strange).tolist() == [[0, 0, 0, 0]]
+    assert torch.equal(act("nan-to-num", strange), torch.nan_to_num(strange))
     assert act("zero", torch.arange(4)[None]).tolist() == [[0, 0, 0, 0]]
     assert act("zero", torch.ones(2, 3, dtype=torch.bool)).any().item() is False
 

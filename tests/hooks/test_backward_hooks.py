@@ -61,22 +61,6 @@ def test_it_does_what_the_same_hook_by_hand_does(
     assert report.max_abs_difference > 0
 
 
-@pytest.mark.parametrize(
-    ("place", "fired"), [("relu", ("relu", 2)), ("relu#1", ("relu#1", 1)), ("relu@1", ("relu", 1))]
-)
-def test_calls_are_distinguished(place: str, fired: tuple[str, int]) -> None:
-    module = model()
-    bound, said = bind(module, f"grad:print@{place}")
-    with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
-        session.run((X,)).square().sum().backward()
-    module.zero_grad()
-    (report,) = bound.reports()
-    assert (report.layers, report.fired) == ((fired[0],), fired[1])
-    assert [line.split()[1] for line in said] == {
-        "relu": ["relu#1:", "relu:"], "relu#1": ["relu#1:"], "relu@1": ["relu:"]
-    }[place]  # fmt: skip
-
-
 def test_a_function_is_called_as_pytorch_calls_it() -> None:
     seen: list[Any] = []
 
@@ -114,7 +98,7 @@ def test_the_gradient_at_a_layer_that_hands_on_its_input_is_its_own() -> None:
     assert same(found, by_hand(attach))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5"])
 def test_models_that_work_in_place_take_every_hook(name: str) -> None:
     torch.manual_seed(0)
     module = get_model(name, weights=None).eval()
@@ -128,45 +112,6 @@ def test_models_that_work_in_place_take_every_hook(name: str) -> None:
 
     every = [f"{kind}:{act}@re:." for kind in ("forward", "grad") for act in ("scale=1", "call=f.py:fn")]
     assert same(found(*every), found())
-
-
-def test_a_second_backward_pass_through_the_same_graph_is_like_the_first() -> None:
-    module = model()
-    bound, said = bind(module, "grad:noise=1@conv?", "grad:print@type:ReLU", "grad:print@conv?")
-    with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
-        loss = session.run((X,)).square().sum()
-        loss.backward(retain_graph=True)
-        first, lines = gradients(module), list(said)
-        module.zero_grad()
-        loss.backward()
-        assert same(gradients(module), first)
-    assert said == lines * 2
-
-
-def test_order_of_hooks_on_one_gradient() -> None:
-    one, _ = run(model(), "grad:add=1@conv2", "grad:scale=0@conv2", backward=True)
-    other, _ = run(model(), "grad:scale=0@conv2", "grad:add=1@conv2", backward=True)
-    assert not one["conv2.bias"].any()
-    assert_close(other["conv2.bias"], torch.full((4,), 72.0))
-
-
-def test_zeroed_outputs_have_gradients_of_zero_and_the_backward_pass_goes_on() -> None:
-    found, _ = run(model(), "zero@conv2", backward=True)
-    assert found.keys() == plain().keys()
-    assert not found["conv2.weight"].any()
-    assert not found["conv1.weight"].any()
-    assert found["stem.weight"].any()
-
-
-def test_what_no_gradient_reaches_is_reported() -> None:
-    module = model()
-    module.stem.requires_grad_(False)
-    bound, _ = bind(module, "grad:zero@stem", "grad:zero@unused")
-    with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
-        session.run((X,)).sum().backward()
-    assert [(report.fired, report.never_fired) for report in bound.reports()] == [
-        (0, ("stem",)), (0, ("unused",))
-    ]  # fmt: skip
 
 
 def test_nothing_is_left_on_tensors_parameters_and_operations() -> None:

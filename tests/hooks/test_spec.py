@@ -17,6 +17,10 @@ MEANINGS = {
     "call=package.module:Class.method@re:a@b:c": HookSpec(
         "forward", "call", ("package.module:Class.method",), (), "re:a@b:c"
     ),
+    "save=maps(1),x[2].safetensors[3]@conv": HookSpec(
+        "forward", "save", ("maps(1),x[2].safetensors",), ((3, 3),), "conv"
+    ),
+    "forward:nan-to-num@conv@1..4": HookSpec("forward", "nan-to-num", (), (), "conv@1..4"),
 }
 
 
@@ -36,6 +40,7 @@ def test_every_kind_takes_every_action(kind: str, example: str) -> None:
 
 number = st.floats(allow_nan=False)
 size = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
+name = st.text("abcXYZ/_-.()[]=:,#é 0123", min_size=1, max_size=12)
 ranges = st.tuples(st.integers(0, 999), st.integers(0, 999)).map(lambda pair: (min(pair), max(pair)))
 pattern = st.sampled_from(["conv", "layer1.0.relu#1", "conv@-1", "re:a@b", "type:*Norm@1..4", "*.bn?", "2"])
 
@@ -49,6 +54,7 @@ def specs(draw: st.DrawFn) -> HookSpec:
         "clamp": st.tuples(number, number).map(lambda pair: tuple(sorted(pair))),
         "noise": st.tuples(size),
         "keep": st.tuples(st.integers(1, 999_999_999)),
+        "save": st.tuples(name.map(lambda file: f"{file}.safetensors")),
         "call": st.tuples(st.sampled_from(["hooks.py:fn", "a/b(1)/c,d.py:A.b", "p.q:r"])),
     }.get(action, st.just(()))
     is_call = action == "call"
@@ -78,40 +84,28 @@ def test_any_text_is_a_hook_or_a_usage_error(text: str) -> None:
 # What is typed; the rest of the message behind what was typed; the hint.
 WRONG = [
     ("", ": no '@LAYER' at the end", "--hook 'zero@LAYER'"),
-    ("zero", ": no '@LAYER' at the end", "--hook 'zero@LAYER'"),
     ("zero@", ": no layer after '@' at the end", "--hook 'zero@LAYER'"),
     ("@conv", ": unknown action '' at character 1: there are zero, scale", "--hook 'zero@conv'"),
     ("zreo@conv1", ": unknown action 'zreo' at character 1: did you mean zero", "--hook 'zero@conv1'"),
-    ("Zero@c", ": unknown action 'Zero' at character 1: did you mean zero", "--hook 'zero@c'"),
     ("grad:scal=2@c", ": unknown action 'scal' at character 6: did you mean scale", "--hook 'grad:scale=2@c'"),
-    ("wibble=3@c", ": unknown action 'wibble' at character 1: there are zero", "--hook 'zero@c'"),
     ("prr:zero@c", ": unknown kind 'prr' at character 1: did you mean pre", "--hook 'pre:zero@c'"),
-    (":zero@c", ": unknown kind '' at character 1: there are forward, pre", "--hook 'zero@c'"),
     ("scale@c", ": scale takes 1 argument, not 0, at character 6", "--hook 'scale=2@c'"),
-    ("zero=3@c", ": zero takes no arguments, not 1, at character 6", "--hook 'zero@c'"),
-    ("clamp=1@c", ": clamp takes 2 arguments, not 1, at character 6", "--hook 'clamp=-1,1@c'"),
     ("clamp=1,2,3@c", ": clamp takes 2 arguments, not 3, at character 11", "--hook 'clamp=-1,1@c'"),
     ("scale=two@c", ": 'two' is not a number at character 7", "--hook 'scale=2@c'"),
-    ("scale=@c", ": '' is not a number at character 7", "--hook 'scale=2@c'"),
     ("clamp=0,nan@c", ": 'nan' is not a number at character 9", "--hook 'clamp=-1,1@c'"),
     ("clamp=2,1@c", ": 2 is above 1 at character 7", "--hook 'clamp=1,2@c'"),
     ("noise=-1@c", ": '-1' is not a number from 0 up at character 7", "--hook 'noise=0.1@c'"),
-    ("noise=inf@c", ": 'inf' is not a number from 0 up at character 7", "--hook 'noise=0.1@c'"),
     ("keep=0@c", ": '0' is not a whole number from 1 at character 6", "--hook 'keep=5@c'"),
-    ("keep=1.5@c", ": '1.5' is not a whole number from 1 at character 6", "--hook 'keep=5@c'"),
+    ("save=x.pt@c", ": 'x.pt' is not a file that ends in .safetensors at character 6", "--hook 'save=FILE."),
     ("call=fn@c", ": 'fn' is not of the form path/to/file.py:function at character 6", "--hook 'call=path"),
-    ("call=:fn@c", ": ':fn' is not of the form", "--hook 'call=path/to/hooks.py:fn@c'"),
     ("call=a.py:f[3]@c", ": call does not take '[3]': its function receives the whole tensor at", "--hook 'call="),
     ("zero[3@c", ": '[' is not closed at character 5", "--hook 'zero@c'"),
-    ("zero[3]x@c", ": 'x' follows the channels at character 8", "--hook 'zero[3]@c'"),
     ("scale[3]=2@c", ": the argument of scale comes before '[3]' at character 9", "--hook 'scale=2[3]@c'"),
     ("zero[]@c", ": '' is not a channel such as 3 or 0..15 at character 6", "--hook 'zero[0]@c'"),
-    ("zero[1,-3]@c", ": '-3' is not a channel such as 3 or 0..15 at character 8", "--hook 'zero[1,0]@c'"),
     ("zero[5..3]@c", ": '5..3' counts backwards at character 6", "--hook 'zero[3..5]@c'"),
     ("zero[1][2]@c", ": '[2]' follows the channels at character 8", "--hook 'zero[1]@c'"),
     ("zero(0)@c", ": unknown action 'zero(0)' at character 1: did you mean zero", "--hook 'zero@c'"),
     ("zero@conv@0", " at character 6: layer pattern 'conv@0': positions", "try conv@1"),
-    ("pre:zero@re:[", " at character 10: layer pattern 're:[' is not a regular", "try 're:"),
     ("zero[1]@conv@x", " at character 9: layer pattern 'conv@x': what follows '@'", "try conv@1"),
 ]  # fmt: skip
 

@@ -210,4 +210,4 @@ def save_watch_report(
                     save_figure(draw(record), stage / f"{name}.png")
     with attempt("report.json or report.html was not written"):
         # On one line: one number per line would make long series many times larger.
-        save_result(record, stage, is_indented=False)
+        save_result(record, stage, is_indented=False, is_drawing=has_figures)

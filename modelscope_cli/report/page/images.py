@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,15 @@ _WIDE = 700  # pixels from which a small screen scrolls an image, so that its te
 
 
 class EmbeddedImages:
-    """The images in the folder of a result; none without a folder."""
+    """The images in the folder of a result; none without a folder.
 
-    def __init__(self, folder: Path | None, without_folder: Mapping[str, bytes] | None = None) -> None:
+    Args:
+        is_drawing: whether figures that are not in the folder are drawn for the page, which takes a second.
+    """
+
+    def __init__(self, folder: Path | None, *, is_drawing: bool = True) -> None:
         self._folder = folder
-        self.without_folder = without_folder or {}  # encoded figures by file name
+        self.is_drawing = is_drawing
         self._n_shown = 0
 
     def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:
@@ -43,7 +46,6 @@ class EmbeddedImages:
         alt: str,
         caption: str = "",
         *,
-        class_: str | None = None,
         least: int = 0,
         is_exact: bool = False,
         is_chart: bool = False,
@@ -70,7 +72,7 @@ class EmbeddedImages:
             height=factor * height,
             loading="lazy" if is_lazy else None,
             decoding="async" if is_lazy else None,
-            class_="sharp" if factor > 1 else class_,
+            class_="sharp" if factor > 1 else None,
         )
         return element(
             "figure",

@@ -32,12 +32,12 @@ _AGAIN_S = 5  # before the browser loads the page of a run that goes on again
 _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the command itself
 
 
-def page_of(record: Shown, folder: Path | None = None, drawn: Mapping[str, bytes] | None = None) -> str:
+def page_of(record: Shown, folder: Path | None = None, *, is_drawing: bool = True) -> str:
     """Return a result as one self-contained HTML file.
 
     Args:
         folder: the folder of its images; None for the one that the result names.
-        drawn: encoded figures by file name, shown if the result has no folder.
+        is_drawing: whether to draw the figures that the folder lacks.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
@@ -45,7 +45,7 @@ def page_of(record: Shown, folder: Path | None = None, drawn: Mapping[str, bytes
     document = strict(record.to_dict())
     record = restore(document)
     page_module = views.page_of(record.command)
-    embedded = EmbeddedImages(folder or named_folder(record), drawn)
+    embedded = EmbeddedImages(folder or named_folder(record), is_drawing=is_drawing)
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     sections += rules_section(record.rules) if isinstance(record, RuleList) else []
     title = views.sheet_of(record).title
@@ -65,17 +65,18 @@ def sheet_sections(record: Shown, embedded: EmbeddedImages) -> list[Section]:
     return [*images_section(record, embedded), table_section(sheet, anchors(sheet))]
 
 
-def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> None:
+def save_result(record: Shown, folder: Path, *, is_indented: bool = True, is_drawing: bool = True) -> None:
     """Write the document of a result and its page into the folder of its images.
 
     In place of a page that would be too large, a file refers to `modelscope report`.
 
     Args:
         is_indented: of the document; see `render_json`.
+        is_drawing: whether the page gets figures that are not in the folder.
     """
     write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     n = len(views.whole_sheet_of(record).rows)
-    page = page_of(record, folder) if n <= _MOST_ROWS else None
+    page = page_of(record, folder, is_drawing=is_drawing) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
         notice = f"The page would take {size}. To make it anyway: modelscope report FOLDER --force"
