@@ -61,9 +61,13 @@ def file(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def is_leaf(net: nn.Module, name: str) -> bool:
+    return not [*net.get_submodule(name).children()]
+
+
 def test_layers_have_torchs_names_and_values(net: Net, file: Path) -> None:
     x = torch.randn(1, 3, 15, 15, generator=torch.Generator().manual_seed(1))
-    expected = outputs_of(net, x)
+    expected = {key: one for key, one in outputs_of(net, x).items() if not key[0] or is_leaf(net, key[0])}
     ours = load_onnx(file)
     seen: dict[tuple[str, int], Tensor] = {}
     for name, module in ours.named_modules():
