@@ -118,7 +118,7 @@ def test_parameters_and_operations_are_those_of_the_module(net: Net, file: Path)
     for row in theirs.layers:
         same = rows[row.name, row.call]
         assert (same.params, same.macs) == (row.params, row.macs), row.name
-        assert same.output_shapes == row.output_shapes
+        assert same.output_shapes in ((), row.output_shapes)  # a part with several nodes is not called
 
 
 def test_values_of_commands_are_those_of_the_runtime(file: Path) -> None:
