@@ -183,4 +183,5 @@ def test_every_layer_of_a_deep_network_is_named(drawn):
 
 def test_where_nothing_arrived_it_says_so(drawn):
     upper, lower, _ = drawn(record([], [activation(0, None)]))
-    assert {text.get_text() for axes in (upper, lower) for text in axes.texts} == {"no gradient arrived"}
+    for axes in (upper, lower):
+        assert "no gradient arrived" in [text.get_text() for text in axes.texts]
