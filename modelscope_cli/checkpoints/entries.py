@@ -65,9 +65,6 @@ class TensorEntry:
     stride: Shape | None = None
     # Kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`
     special: str | None = None
-    # is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers
-    is_conj: bool = False
-    is_neg: bool = False
     held: int | None = None  # bytes of the parts of a special tensor
 
     @property
@@ -83,7 +80,7 @@ class TensorEntry:
         """Key that is equal for two names of the same tensor."""
         if self.storage is None:
             return None
-        return (self.storage, self.offset, self.shape, self.stride, self.is_conj, self.is_neg)
+        return (self.storage, self.offset, self.shape, self.stride, self.special)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,6 @@ class TensorRef:
     offset: int = 0
     stride: Shape | None = None
     special: str | None = None
-    is_conj: bool = False
-    is_neg: bool = False
     held: int | None = None
 
     @property
@@ -182,9 +180,8 @@ def _typed(
 
 
 def _with_bits(ref: TensorRef, bits: Any = None) -> TensorRef:
-    if not isinstance(bits, dict) or not bits:
-        return ref
-    return replace(ref, is_conj=bits.get("conj") is True, is_neg=bits.get("neg") is True)
+    is_view = isinstance(bits, dict) and any(bits.get(name) is True for name in ("conj", "neg"))
+    return replace(ref, special="a conjugate or negative view") if is_view else ref
 
 
 def _first(value: Any, *_: Any) -> Any:

@@ -122,9 +122,7 @@ def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
     last = sum((n - 1) * step for n, step in zip(entry.shape, stride, strict=True))
     n_element = BITS[entry.dtype] // 8
     data = _bytes(file, storage, entry.offset * n_element, (last + 1) * n_element)
-    values = torch.frombuffer(data, dtype=torch.uint8).view(dtype).as_strided(entry.shape, stride)
-    values = values.conj().resolve_conj() if entry.is_conj else values
-    return values.neg() if entry.is_neg else values
+    return torch.frombuffer(data, dtype=torch.uint8).view(dtype).as_strided(entry.shape, stride)
 
 
 def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytearray:

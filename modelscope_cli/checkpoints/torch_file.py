@@ -255,12 +255,7 @@ def entries_of(path: Path, locate: Locate) -> ToEntry:
         if value.storage is not None:
             storage = located.get(value.storage) or locate(value.storage)
             located[value.storage] = storage
-        same = {
-            "special": value.special,
-            "is_conj": value.is_conj,
-            "is_neg": value.is_neg,
-            "held": value.held,
-        }
+        same = {"special": value.special, "held": value.held}
         return TensorEntry(name, value.shape, value.dtype, storage, value.offset, value.stride, **same)
 
     return to_entry

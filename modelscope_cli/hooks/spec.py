@@ -76,7 +76,6 @@ ACTIONS = {
     "noise": Action("noise=0.1", (_non_negative,)),
     "mean": Action("mean"),
     "keep": Action("keep=5", (_count,)),
-    "shuffle": Action("shuffle"),
     "print": Action("print"),
     "save": Action("save=FILE.safetensors", (_safetensors,)),
     "nan-to-num": Action("nan-to-num"),

@@ -53,7 +53,6 @@ class Receipt:
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
             shuffled and negated: 0 for a map that rests on what the last layer weighs.
         agreement: mean rank correlation with the maps of the other methods.
-        border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
         failed: the tests that it failed, in words; a test that could not be run is only in `tests`.
         tests: the result of each; `verdict`: of all, `passed` only if nothing failed, and `repeat`, `covering`
             and `head` passed.
@@ -65,7 +64,6 @@ class Receipt:
     other_image: Annotated[float | None, signed("half image", rank=5)] = None
     head_randomisation: Annotated[float | None, signed("random head", rank=2)] = None
     agreement: Annotated[float | None, signed(rank=5)] = None
-    border: Annotated[float | None, share(rank=6)] = None
     failed: tuple[str, ...] = ()
     tests: tuple[TestJudgement, ...] = ()
     verdict: TestJudgement | None = None
@@ -95,47 +93,6 @@ class RequirementMet:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlier:
-    """An image with much of its evidence at the border.
-
-    Attributes:
-        share: of the positive evidence that is at the border.
-    """
-
-    image: str
-    label: str
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClassEvidence:
-    """The location of the evidence for one class, over its images.
-
-    Attributes:
-        label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
-        border: mean share of the evidence in the outer 10 % of each side; 0.36 of an even map.
-    """
-
-    label: str
-    images: int
-    silent: int
-    border: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """The location of the evidence over a folder.
-
-    Attributes:
-        classes: one a class, the one with the most evidence at the border first.
-        outliers: the ten images with the most evidence at the border; the worst first.
-    """
-
-    classes: tuple[ClassEvidence, ...]
-    outliers: tuple[Outlier, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation(Row):
     """One method: what its map is, and how far it can be trusted. Over several images figures are means.
 
@@ -148,7 +105,7 @@ class Explanation(Row):
             that change; the median over several images.
         steps: number of passes over an image, for methods that choose it themselves.
         seconds: for one map, without the receipt.
-        receipt: the test results; with `receipt="none"` only the location of the evidence.
+        receipt: the test results; empty with `receipt="none"`.
     """
 
     method: Annotated[str, words(rank=0)]
@@ -175,8 +132,6 @@ class ExplainRecord(Record):
         unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
         requirements: the result of each `require`, for the winner.
         passed: whether all were met.
-        whereabouts: location of the evidence over several images; None for one. `whereabouts_method`: the method
-            of its maps, the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.
         receipt_kind: `quick` or `none`.
@@ -194,8 +149,6 @@ class ExplainRecord(Record):
     unfit: tuple[str, ...] = ()
     requirements: tuple[RequirementMet, ...] = ()
     passed: bool = True
-    whereabouts: Whereabouts | None = None
-    whereabouts_method: str | None = None
     tensors: str | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()

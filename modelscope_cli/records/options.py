@@ -165,7 +165,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
             help="Change values inside the model (repeatable); see `modelscope help hooks`: zero@layer3, "
             "pre:add=10@fc. Syntax [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', "
             "grad:clamp=-1,1@conv, call=hooks.py:fn@relu. Actions: zero, scale, add, clamp, noise, "
-            "mean, keep, shuffle, print, save, nan-to-num, raise-on-nan, call. Kinds: forward, pre, grad.",
+            "mean, keep, print, save, nan-to-num, raise-on-nan, call. Kinds: forward, pre, grad.",
             completes="hooks",
         ),
     },

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from modelscope_cli.checkpoints.reading import read_contents
-from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
 
 
@@ -27,22 +26,6 @@ def test_what_the_library_refuses_is_refused_in_a_sentence(tmp_path: Path, heade
     put(tmp_path / "a.safetensors", header, 3)
     with pytest.raises(CannotRunError, match="safetensors"):
         read_contents(tmp_path / "a.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "shape", "n"), [("F6_E2M3", [4], 3), ("F6_E3M2", [2, 4], 6), ("F4", [2, 3], 3)]
-)
-def test_dtypes_that_torch_does_not_have(tmp_path: Path, dtype: str, shape: list[int], n: int) -> None:
-    put(
-        tmp_path / "a.safetensors",
-        json.dumps({"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, n]}}),
-        n,
-    )
-    (entry,) = read_contents(tmp_path / "a.safetensors").tensors
-    assert (entry.shape, entry.nbytes) == (tuple(shape), n)
-    assert entry.special == "of a dtype that torch does not have"
-    with pytest.raises(TypeError):
-        read_values(entry)
 
 
 @pytest.mark.parametrize("dtype", ["F99", "I4"])

@@ -85,7 +85,7 @@ LINES = {
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
     "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
-    "--require border>0 --no-save --target star -l block3 #jt",
+    "--require covering>0 --no-save --target star -l block3 #jt",
     "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",

@@ -7,15 +7,13 @@ import torch
 from PIL import Image
 
 from modelscope_cli.analysis.explaining.one_image import ImageResult, MethodResult
-from modelscope_cli.commands.explain.figures import draw_class_maps, draw_explanations
+from modelscope_cli.commands.explain.figures import draw_explanations
 from modelscope_cli.records import explain
 from modelscope_cli.records.explain import (
     FAILED,
     NOT_TESTED,
     PASSED,
-    ClassEvidence,
     Receipt,
-    Whereabouts,
 )
 from modelscope_cli.report.canvas import save_figure
 
@@ -37,7 +35,7 @@ def explained(n_methods=3, size=(30, 40), name="a.png", scores=None):
         method: MethodResult(None, shown, 0.1, "" if i else "logits", BAD if i else GOOD)
         for i, (method, shown) in enumerate(maps.items())
     }
-    return ImageResult(name, "star", 0, 3.0, 0.95, outcomes, {}, {}, image)
+    return ImageResult(name, "star", 0, 3.0, 0.95, outcomes, {}, image)
 
 
 def with_receipts(one, receipts):
@@ -110,15 +108,3 @@ def test_a_method_that_one_of_the_images_lacks_leaves_its_place_empty(tmp_path):
     figure = draw_explanations([explained(3), explained(2)])
     assert len(figure.axes) == 4 + 3
     save_figure(figure, tmp_path / "picture.png")
-
-
-@pytest.mark.parametrize("n_classes", [0, 1, 7, 40])
-def test_class_maps_share_one_scale(tmp_path, n_classes):
-    classes = tuple(ClassEvidence(f"class {i}", i + 1, 0, 0.3) for i in range(n_classes))
-    maps = {one.label: torch.full((32, 32), 1 / 1024) for one in classes}
-    figure = draw_class_maps(Whereabouts(classes, ()), maps, "where")
-    save_figure(figure, tmp_path / "where.png")
-    shown = [axes.images[0] for axes in figure.axes if axes.images]
-    assert len(shown) == min(n_classes, 24)
-    assert all((image.norm.vmin, image.norm.vmax) == (0, 1.0) for image in shown)
-    assert not n_classes or "class 0, 1 image\nborder 30.0 %" in words(figure)

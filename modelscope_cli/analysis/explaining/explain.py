@@ -19,7 +19,6 @@ from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
 from modelscope_cli.analysis.explaining.methods import METHODS  # noqa: F401, of the docstring
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
-from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import find_head
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
@@ -67,10 +66,8 @@ class Totals:
     # words, index: the target; None once two images have different targets
     words: str | None = None
     index: int | None = None
-    winner: str = ""  # the best method of the first image, whose maps are summed in `evidence`
     unfit: dict[str, str] = field(default_factory=dict)
     kept: list[ImageResult] = field(default_factory=list)
-    evidence: EvidenceOfFolder = field(default_factory=EvidenceOfFolder)
     _first: dict[str, MethodResult] = field(default_factory=dict)
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
     _judged: dict[str, list[Receipt]] = field(default_factory=dict)
@@ -86,7 +83,6 @@ class Totals:
         self.passes += result.passes
         self.unfit = {**result.unfit, **self.unfit}
         ranked = winner_first({method: outcome.receipt for method, outcome in result.outcomes.items()})
-        self.winner = self.winner or ranked[0]
         for method, outcome in result.outcomes.items():
             self._first.setdefault(method, outcome)
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
@@ -98,8 +94,6 @@ class Totals:
                     values.append(value)
             answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
             self._judged.setdefault(method, []).append(answers)
-        if self.winner in result.lies:
-            self.evidence.take(result.name, result.words, result.lies[self.winner])
         if len(self.kept) < self.most_kept:
             self.kept.append(replace(result, outcomes={method: result.outcomes[method] for method in ranked}))
 
@@ -163,8 +157,7 @@ def explain(
 ) -> ExplainRecord:
     """Return which parts of an image are evidence for a class, by several methods, and how reliable each map is.
 
-    The layer is chosen by following one run back from the score. Over several images all numbers are means, and
-    `whereabouts` has the mean evidence for each class.
+    The layer is chosen by following one run back from the score. Over several images all numbers are means.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -250,8 +243,6 @@ def explain(
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
         requirements=met,
         passed=all(one.passed for one in met),
-        whereabouts=totals.evidence.whereabouts() if totals.images > 1 else None,
-        whereabouts_method=totals.winner if totals.images > 1 else None,
         tensors=fspath(save_tensors) if save_tensors is not None else None,
         out_dir=blocks.out,
         hooks=hooks,
@@ -266,7 +257,7 @@ def explain(
         if stage is not None:
             folder = figures_of("explain")
             record = replace(record, files=folder.files_for(record, totals.kept))
-            folder.save_report(record, stage, totals.kept, totals.evidence.mean_maps())
+            folder.save_report(record, stage, totals.kept)
     if stage is None and not record.run.argv and any(one.picture is not None for one in totals.kept[:1]):
         record.keep_drawing(partial(figures_of("explain").drawing_of, record, totals.kept[:1]))
     return record

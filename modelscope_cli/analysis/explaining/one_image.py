@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.explaining.layer import Map, no_gradient, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
-from modelscope_cli.analysis.explaining.receipt.folder import EvidencePosition, border_share, lies_of
 from modelscope_cli.analysis.explaining.receipt.randomisation import Maps, head_randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
@@ -53,7 +52,6 @@ class ImageResult:
     logit: float
     probability: float | None
     outcomes: dict[str, MethodResult]  # by method; maps are stored for the first images of a run only
-    lies: dict[str, EvidencePosition]  # the position of the evidence by method
     unfit: dict[str, str]  # why methods do not fit, by method
     picture: Tensor | None = None  # the image before normalisation, `(3, H, W)` uint8; None if not shown
     passes: int = 0  # number of images that went through the model
@@ -113,7 +111,6 @@ def explain_image(
         logit=question.logit,
         probability=question.probability if question.target.has_probability else None,
         outcomes=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
-        lies={method: lies_of(outcome.shown) for method, outcome in outcomes.items()},
         unfit=unfit,
         picture=question.picture if has_maps else None,
         passes=question.run.images,
@@ -147,8 +144,7 @@ def _outcomes(
         seconds = time.perf_counter() - started
         full_size = explanation.on(size)
         units = METHODS[name].units and question.target.score_name.replace("logit", "logits")
-        receipt = Receipt(border=border_share(full_size))
-        outcomes[name] = MethodResult(explanation, full_size, seconds, units, receipt)
+        outcomes[name] = MethodResult(explanation, full_size, seconds, units, Receipt())
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))

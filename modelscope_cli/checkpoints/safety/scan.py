@@ -28,7 +28,7 @@ from modelscope_cli.checkpoints.safety.containers import (
     suspects_of,
     window,
 )
-from modelscope_cli.checkpoints.safety.known_names import TORCHS_OWN, WEIGHTS_ONLY
+from modelscope_cli.checkpoints.safety.known_names import WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickles import LEGACY_MAGIC, N_LEGACY, WeightsOnlyRules, read_pickles
 from modelscope_cli.checkpoints.zip_directory import (
     appended_archive,
@@ -83,7 +83,7 @@ class Scanner:
         suspects = sorted(self._suspects.values(), key=lambda suspect: suspect.badness, reverse=True)
         rank = worst([suspect.rank for suspect in suspects] + [UNKNOWN] * bool(self._errors))
         named = [suspect.name for suspect in suspects]
-        others = [name for name in map(plain, self._names) if name not in TORCHS_OWN and name not in named]
+        others = [name for name in map(plain, self._names) if name not in WEIGHTS_ONLY and name not in named]
         return Safety(
             file=file,
             rank=rank,

@@ -7,7 +7,7 @@ from typing import Any
 from modelscope_cli.commands.ablate.table import ablate_sheet, answer_of, picture_title
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
@@ -23,16 +23,16 @@ def draw_ablation(record: AblateRecord) -> Any:
         return _draw_channels(record)
     rows = sorted(record.rows, key=lambda row: row.order)
     names = layer_names(map(label_of, rows))
-    figure, (upper, lower) = layer_panels(picture_title(record), [names], [3, 2], 7.2, least_down=5)
+    figure, (changes, after) = layer_panels(picture_title(record), [names], [3, 2])
     places = range(len(rows))
-    _bars(upper, places, rows, [row.target_logit_change for row in rows])
-    upper.say(f"change of the target's {record.score_name}")
-    _explain(upper, record)
+    _bars(changes, places, rows, [row.target_logit_change for row in rows])
+    changes.say(f"change of the target's {record.score_name}")
+    changes.legend(handles=_patches(record, changes.axes))
     if record.baseline.target_probability is None:
-        _bars(lower, places, rows, [row.output_l2 for row in rows])
-        lower.say("distance of the outputs (L2)")
+        _bars(after, places, rows, [row.output_l2 for row in rows])
+        after.say("distance of the outputs (L2)")
     else:
-        _draw_probabilities(lower, rows, record.baseline.target_probability)
+        _draw_probabilities(after, rows, record.baseline.target_probability)
     return figure
 
 
@@ -40,9 +40,9 @@ def _draw_probabilities(panel: Panel, rows: Sequence[Ablation], whole: float) ->
     _bars(panel, range(len(rows)), rows, [row.target_probability for row in rows])
     panel.level(whole, color=INK, lw=0.8, ls="--", label="whole model")
     highest = max([whole, *(row.target_probability or 0.0 for row in rows)])
-    panel.limits(0, max(1.1 * highest, 1e-3))
+    panel.axes.set_xlim(0, max(1.1 * highest, 1e-3))
     panel.say("its probability")
-    panel.legend(ncols=3)
+    panel.legend()
 
 
 def _draw_channels(record: AblateRecord) -> Any:
@@ -51,10 +51,20 @@ def _draw_channels(record: AblateRecord) -> Any:
         by_call.setdefault((row.order, label_of(row)), []).append(row)
     calls = sorted(list(by_call)[:_MOST_PANELS])  # those with the largest effects
     figure = new_figure(11.0, 1.4 + 2.3 * len(calls), picture_title(record))
-    panels = [Panel(axes, is_down=False) for axes in figure.subplots(len(calls), 1, squeeze=False)[:, 0]]
-    for panel, key in zip(panels, calls, strict=True):
-        rows, axes = by_call[key], panel.axes
-        _bars(panel, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
+    panels = figure.subplots(len(calls), 1, squeeze=False)[:, 0]
+    for axes, key in zip(panels, calls, strict=True):
+        rows = by_call[key]
+        changes = [row.target_logit_change for row in rows]
+        colours = [_mixed(row.changed_fraction) for row in rows]
+        axes.bar(
+            [row.channel or 0 for row in rows], [one or 0.0 for one in changes], width=0.85, color=colours
+        )
+        missing = [row.channel or 0 for row, one in zip(rows, changes, strict=True) if one is None]
+        if missing:
+            axes.plot(missing, [0.0] * len(missing), "x", color=ACCENT, label="no number")
+        axes.axhline(0, color=INK, lw=0.6)
+        axes.grid(axis="y", lw=0.4, alpha=0.5)
+        axes.set_axisbelow(True)
         for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
             if row.target_logit_change:
                 text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
@@ -72,8 +82,8 @@ def _draw_channels(record: AblateRecord) -> Any:
         axes.margins(y=0.18)
         axes.set_xlim(-0.7, len(rows) - 0.3)
         axes.set_ylabel(shortened(key[1]), fontsize=8)
-    panels[-1].axes.set_xlabel(f"channel; the bar is the change of the target's {record.score_name}")
-    _explain(panels[0], record)
+    panels[-1].set_xlabel(f"channel; the bar is the change of the target's {record.score_name}")
+    panels[0].legend(handles=_patches(record, panels[0]), ncols=3, **ABOVE)
     return figure
 
 
@@ -82,7 +92,7 @@ def _bars(
 ) -> None:
     colours = [_mixed(row.changed_fraction) for row in rows]
     lengths = [height or 0.0 for height in heights]
-    panel.bars(places, lengths, width=0.85, color=colours, edgecolor=colours, lw=0.4)
+    panel.bars(places, lengths, height=0.85, color=colours, edgecolor=colours, lw=0.4)
     missing = [x for x, height in zip(places, heights, strict=True) if height is None]
     if missing:
         panel.plot(missing, [0.0] * len(missing), "x", color=ACCENT, label="no number")
@@ -101,7 +111,8 @@ def _mixed(fraction: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _explain(panel: Panel, record: AblateRecord) -> None:
+def _patches(record: AblateRecord, axes: Any) -> list[Any]:
+    """Return what a legend explains: the colours of the bars, and what else is on the axes."""
     from matplotlib.patches import Patch
 
     changed = (
@@ -110,7 +121,7 @@ def _explain(panel: Panel, record: AblateRecord) -> None:
     patches = [Patch(color=LINE, label="the same prediction")]
     if any(row.prediction_changed for row in record.rows):
         patches.append(Patch(color=ACCENT, label=changed))
-    panel.legend(handles=[*patches, *panel.axes.get_legend_handles_labels()[0]], ncols=3)
+    return [*patches, *axes.get_legend_handles_labels()[0]]
 
 
 # The figures of `record.plot()`; the first is the default.

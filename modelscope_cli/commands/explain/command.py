@@ -17,7 +17,7 @@ def explain(call: CommandCall) -> int:
     """Show which parts of an image are evidence for a class, and test how reliable each map is.
 
     The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
-    tests come first. Over a folder: the mean evidence for each class, and the images with most of it at the border.
+    tests come first. Over a folder all numbers are means.
 
     Examples:
 

@@ -1,7 +1,7 @@
 """The figures of `explain` and its output folder."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.commands.explain.table import explain_sheet, likelihood
-from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Whereabouts
-from modelscope_cli.report import numbers
+from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, to_png
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
@@ -28,7 +27,7 @@ _NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
 _COLUMNS = 5
 _COLOURS = "RdBu_r"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
-_MOST_METHODS, _MOST_CLASSES = 12, 24
+_MOST_METHODS = 12
 _MARKS = {PASSED: ("✓", "#2f7d4a", "passed"), FAILED: ("✗", ACCENT, "failed")}
 _UNTESTED = ("–", INK, "not tested")
 
@@ -178,57 +177,20 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> float:
     return limit
 
 
-def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":
-    """Draw the mean map of each class, the class with the most evidence at the border first.
-
-    All share one scale; 1 is uniform. The dotted line is the border, the outer tenth of each side.
-    """
-    classes = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
-    side = 1.9
-    row = side + 2 * _LINE + _CAPTION
-    height = _HEAD + row * max(-(-len(classes) // _COLUMNS), 1)
-    n_columns = min(max(len(classes), 3), _COLUMNS)  # three are as wide as the title
-    page = _FigurePage(2 * _MARGIN + n_columns * (side + _GAP) + 0.8, height, title)
-    spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in classes}
-    highest = max([1.0, *(cells.max().item() for cells in spread.values())])
-    image = None
-    for place, one in enumerate(classes):
-        down, across = divmod(place, _COLUMNS)
-        top = _HEAD + down * row + 2 * _LINE
-        axes = page.axes(_MARGIN + across * (side + _GAP), top, side, side)
-        how = {"cmap": "magma", "vmin": 0, "vmax": highest, "extent": (0, 1, 1, 0)}
-        image = _show(axes, spread[one.label].numpy(), **how)
-        axes.plot([0.1, 0.9, 0.9, 0.1, 0.1], [0.1, 0.1, 0.9, 0.9, 0.1], ":", color="white", lw=0.8)
-        heading = f"{shortened(one.label, 22)}, {numbers.count(one.images)} image{'s' * (one.images != 1)}"
-        said = f"{heading}\nborder {numbers.percent(one.border)}"
-        axes.set_title(said, loc="left", fontsize=8, color=INK, pad=3)
-    if image is not None:
-        after = _MARGIN + min(len(classes), _COLUMNS) * (side + _GAP)
-        bar_axes = page.axes(after, _HEAD + 2 * _LINE, 0.14, side)
-        page.figure.colorbar(image, cax=bar_axes).set_label("1 is an even spread", fontsize=8, color=INK)
-        bar_axes.tick_params(labelsize=8)
-    return page.figure
-
-
-EXPLANATION, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
+EXPLANATION, TABLE = "explanation.png", "explanation.csv"
 
 
 def files_for(record: ExplainRecord, kept: "Sequence[ImageResult]") -> tuple[str, ...]:
-    """Return the files that `save_report` writes; explanations need images, class maps several of them."""
+    """Return the files that `save_report` writes; the figure needs images."""
     figures = (EXPLANATION,) if any(one.picture is not None for one in kept) else ()
-    return (*figures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
+    return (*figures, TABLE, *RESULT_FILES)
 
 
-def save_report(
-    record: ExplainRecord, stage: Path, kept: "Sequence[ImageResult]", mean_maps: "Mapping[str, Tensor]"
-) -> None:
+def save_report(record: ExplainRecord, stage: Path, kept: "Sequence[ImageResult]") -> None:
     """Write `files_for(record, kept)`."""
-    heading = f"{record.run.model.heading}, why {record.target}"
     shown = [one for one in kept if one.picture is not None]
+    heading = f"{record.run.model.heading}, why {record.target}"
     figures = {EXPLANATION: draw_explanations(shown, heading)} if shown else {}
-    if record.whereabouts is not None:
-        title = f"{heading}: where the evidence is, by {record.whereabouts_method}"
-        figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
     results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
 
 

@@ -12,7 +12,6 @@ from modelscope_cli.records.explain import (
     Explanation,
     Receipt,
     RequirementMet,
-    Whereabouts,
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, report_facts
@@ -28,7 +27,6 @@ _MEANINGS = (
     "covered, and to the map of a model with a random head; completeness: the sum of the map as a share of "
     "logit - logit(baseline); agreement: mean rank correlation with the other maps"
 )
-_MOST_CLASSES = 3  # in the facts; the others are in the report
 
 
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
@@ -55,7 +53,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Explanation, "adds_up_to adds_up"),
         *of_receipt("covering", text=_covering),
         *of_receipt("repeatability other_image head_randomisation covering_chance"),
-        *of_receipt("agreement border"),
+        *of_receipt("agreement"),
         *field_columns(Explanation, "completeness steps"),
         *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
@@ -98,7 +96,6 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     if record.receipt_kind != NONE:
         facts += [("receipt", _counted(record)), ("columns", _MEANINGS), ("order", RULE)]
     facts += [(f"require {one.required}", _met(one)) for one in record.requirements]
-    facts += _where(record.whereabouts, record.whereabouts_method) if record.whereabouts is not None else []
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
     return facts + list(report_facts(record.out_dir, record.files))
@@ -184,12 +181,3 @@ def _counted(record: ExplainRecord) -> str:
     passed, failed, not_made = counts
     tested = f"{passed} tests passed, {failed} failed, {not_made} not run"
     return f"{tested}; {record.passes:,} passes through the model"
-
-
-def _where(where: Whereabouts, method: str | None) -> list[tuple[str, str]]:
-    facts = []
-    for one in where.classes[:_MOST_CLASSES]:
-        text = f"{one.images} images, {numbers.percent(one.border)} at the border, by {method}"
-        facts.append((one.label, text))
-    names = ", ".join(f"{one.image} {numbers.percent(one.share)}" for one in where.outliers)
-    return [*facts, ("most at the border", names)] if names else facts

@@ -53,7 +53,6 @@ _ACTIONS = {
     "noise=0.1": "add Gaussian noise with this standard deviation; --seed seeds it",
     "mean": "the mean over all positions, per image and channel",
     "keep=5": "keep the five channels with the largest mean |value|; 0 in the others",
-    "shuffle": "values at shuffled positions, in the same order in every channel",
     "nan-to-num": "replace NaN by 0, infinities by the largest number",
     "raise-on-nan": "stop with an error that names the call and counts the NaNs",
     "print": "change nothing; print a line on stderr for every call",

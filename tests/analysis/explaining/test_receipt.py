@@ -1,18 +1,12 @@
-"""A randomised head, where the evidence is, and the verdict."""
+"""A randomised head and the verdict."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.analysis.explaining.receipt.folder import (
-    EvidenceOfFolder,
-    border_share,
-    lies_of,
-)
 from modelscope_cli.analysis.explaining.receipt.randomisation import (
     find_head,
     head_randomisation,
@@ -127,37 +121,6 @@ def test_agreement_is_the_mean_of_the_pairs():
     assert agreement({"alone": a}) == {"alone": None}
 
 
-def test_the_share_at_the_border_counts_the_positive_part():
-    scores = torch.full((10, 10), -5.0)
-    scores[0, 2], scores[5, 5] = 3.0, 1.0
-    assert border_share(scores) == 0.75
-    assert border_share(-torch.ones(10, 10)) is None
-    assert border_share(torch.ones(10, 10)) == close(0.36)
-
-
-def test_a_folder_added_up_image_by_image_is_the_folder_at_once():
-    generator = torch.Generator().manual_seed(0)
-    maps = [torch.randn(64, 64, generator=generator) - (9 if i == 4 else 0) for i in range(30)]
-    labels = [("cat", "dog", "owl")[i % 3] for i in range(30)]
-    folder = EvidenceOfFolder()
-    for i, (scores, label) in enumerate(zip(maps, labels, strict=True)):
-        folder.take(f"{i}.png", label, lies_of(scores))
-    found = folder.whereabouts()
-    shares = {i: m.clamp_min(0) / m.clamp_min(0).sum() for i, m in enumerate(maps) if i != 4}
-    border = {i: 1 - share[6:58, 6:58].sum().item() for i, share in shares.items()}
-    worst = sorted(border, key=lambda i: -border[i])[:10]
-    assert [one.image for one in found.outliers] == [f"{i}.png" for i in worst]
-    assert [one.share for one in found.outliers] == [pytest.approx(border[i], rel=1e-4) for i in worst]
-    dog = next(one for one in found.classes if one.label == "dog")
-    own = [i for i in shares if labels[i] == "dog"]
-    assert (dog.images, dog.silent) == (9, 1)
-    assert dog.border == pytest.approx(sum(border[i] for i in own) / 9, rel=1e-4)
-    expected = torch.stack([F.avg_pool2d(shares[i][None], 2)[0] * 4 for i in own]).mean(0)
-    assert torch.allclose(folder.mean_maps()["dog"], expected, atol=1e-6)
-    order = [one.border for one in found.classes]
-    assert order == sorted(order, reverse=True)
-
-
 GOOD = Receipt(repeatability=1.0, other_image=0.5, covering=0.6, covering_chance=0.3, head_randomisation=0.0)
 
 
@@ -227,7 +190,7 @@ def test_the_winner_failed_least_and_then_covers_best():
     ("typed", "passes"),
     [
         ("covering>chance", True), ("covering < chance", False), ("covering<=1e0", True), ("covering>=0.6", True),
-        ("covering>0.6", False), ("head_randomisation>0.1", False), ("border>0.5", False),
+        ("covering>0.6", False), ("head_randomisation>0.1", False), ("agreement>0.5", False),
     ],
 )  # fmt: skip
 def test_requirements_are_held_against_the_receipt(typed, passes):
@@ -238,8 +201,8 @@ def test_requirements_are_held_against_the_receipt(typed, passes):
 
 @pytest.mark.parametrize(
     "typed",
-    ["", "covering", "covering=chance", "coverings>0.5", "tests>1", "failed>0", "agreement>chance", "border>best",
-     "covering>nan", "covering>chance,border>0"],
+    ["", "covering", "covering=chance", "coverings>0.5", "tests>1", "failed>0", "agreement>chance",
+     "agreement>best", "covering>nan", "covering>chance,agreement>0"],
 )  # fmt: skip
 def test_a_requirement_that_means_nothing_is_refused_with_one_that_does(typed):
     with pytest.raises(UsageError) as raised:
