@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tolerance import assert_close
 from torch import Tensor
 
 from modelscope_cli.hooks.actions import LeftAloneError, TensorPlace, change, part_of
