@@ -8,7 +8,6 @@ import torch
 import warm
 from samples_of_results import SAMPLES
 
-from modelscope_cli.lean import lean_imports, without_dynamo
 from modelscope_cli.models.architecture import on_meta, skip_random_fills
 
 PREAMBLE = """
@@ -119,11 +118,6 @@ def test_values_that_constructors_read_stay_on_the_cpu() -> None:
         assert torch.linspace(0, 1, 3).tolist() == [0, 0.5, 1]
         assert torch.arange(2, device="meta").is_meta
         assert torch.nn.Conv2d(3, 4, 3).weight.is_meta
-
-
-def test_without_dynamo_nests() -> None:
-    with lean_imports(), without_dynamo(), without_dynamo():
-        pass
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from torch import nn
 import modelscope_cli as ms
 from modelscope_cli import pytest_plugin
 from modelscope_cli.hooks import module_watch  # noqa: F401  (the same)
-from modelscope_cli.pytest_plugin import conclude
 
 pytest_plugins = ["pytester"]
 
@@ -107,24 +106,6 @@ def test_a_suite_without_torch_does_not_import_it(run):
     result = run(body, "--modelscope", head="", process=True)
     result.assert_outcomes(passed=1)
     assert findings(result) == ([], "0 tests ran a module")
-
-
-def test_a_test_that_imports_torch_first_is_said_not_to_be_looked_at(run, pytester):
-    pytester.makepyfile(torch="")  # the real one takes seconds
-    body = """
-    def test_late():
-        import torch
-    """
-    result = run(body, "--modelscope", head="", process=True)
-    assert findings(result)[1].endswith("not checked: test_suite.py::test_late, which imported torch first")
-
-
-def test_without_the_option_nothing_is_looked_at(run):
-    result = run("""
-    def test_one():
-        Net()(torch.ones(1, 4))
-    """)
-    assert not any("modelscope" in line for line in result.outlines if line.startswith("="))
 
 
 def test_sick_tests_are_marked(run):
@@ -360,22 +341,6 @@ def test_what_several_workers_saw_is_put_together():
     ]
 
 
-def test_a_session_removes_its_hooks(run):
-    result = run("""
-    NET = nn.Sequential(nn.Linear(2, 2))
-
-    def test_hooked(modelscope_session):
-        hooks = modelscope_session(NET, ("forward", "0", lambda module, args, output: output * 0))
-        assert not NET(torch.ones(1, 2)).any()
-        assert hooks.reports[0].fired == 1
-
-    def test_free():
-        assert NET(torch.ones(1, 2)).any()
-        assert not NET[0]._forward_hooks
-    """)
-    result.assert_outcomes(passed=2)
-
-
 SNAPSHOT = """
     import torch
     from torch import nn
@@ -411,24 +376,3 @@ def test_a_snapshot_is_written_once_and_compared(run, pytester):
     result = run("", head=sick)
     result.assert_outcomes(failed=2)
     assert "AssertionError" in result.stdout.str()
-
-
-def test_the_option_of_syrupy_updates_too(run, pytester):
-    pytester.makeconftest("""
-    def pytest_addoption(parser):
-        parser.addoption("--snapshot-update", action="store_true", dest="update_snapshots")
-    """)
-    run("", "--snapshot-update", head=SNAPSHOT).assert_outcomes(passed=2)
-    run("", head=SNAPSHOT).assert_outcomes(passed=2)
-
-
-def test_what_holds_in_all_tests():
-    facts = {
-        "called": {"heads.0", "stem"},
-        "backward": {"t2", "t3"},
-        "asked": {"stem.weight", "stem.bias", "unused.weight", "scale"},
-        "got": {"stem.weight"},
-    }
-    rows = [("a.Net", kind, name) for kind, names in facts.items() for name in names]
-    assert conclude(rows) == [("t2", "Net: no gradient in 2 tests with a backward pass: scale, stem.bias")]
-    assert conclude([]) == []

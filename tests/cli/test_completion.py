@@ -55,21 +55,6 @@ def test_every_loss_is_offered(complete):
     assert {"auto", "cross-entropy", "bce"} <= set(complete("modelscope grads --loss "))
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["summary <tiny>", "stats <tiny>", "grads <tiny>", "featuremaps <tiny>", "weights <weights>", "rules"],
-)
-def test_every_column_that_is_printed_is_offered(complete, run, samples, line):
-    words = {
-        "<tiny>": f"{samples}/tiny_resnet.py:TinyResNet",
-        "<weights>": f"{samples}/tiny_resnet.safetensors",
-    }
-    command, _, subject = line.partition(" ")
-    printed = run(f"{command} {words.get(subject, '')}").out.split("\n", 1)[0].split("\t")
-    assert len(printed) > 3
-    assert set(printed) <= set(complete(f"modelscope {command} --columns "))
-
-
 def test_layers_are_those_of_a_summary_that_was_kept(complete, run, tmp_path, monkeypatch):
     monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path))
     assert complete("modelscope stats resnet18 --layer layer1.0.c") == []

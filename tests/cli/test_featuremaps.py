@@ -2,53 +2,18 @@
 
 import pytest
 from collected import outputs_of
-from PIL import Image
 from safetensors.torch import load_file
 from tolerance import A_NETWORK, assert_close
-from torch import nn
 
 
 def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def size(path):
-    with Image.open(path) as image:
-        image.load()
-        return image.size
-
-
 @pytest.fixture(scope="module")
 def resnet34(loaded):
     """resnet34 as the command builds it, and the image as it prepares it."""
     return loaded("harbour.jpg", model="resnet34", weights="none")
-
-
-def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, resnet34, monkeypatch):
-    line = "featuremaps {harbour} --model resnet34 --weights none --cell 56 --max-channels 16"
-    whole = run(f"{line} --layer conv")
-    every = cwd / "runs" / "featuremaps-resnet34"
-    grids = [name for name in files(every) if name not in {"contact_sheet.png", "report.html", "report.json"}]
-    assert len(grids) == 36
-    assert len(files(every)) == 39
-    assert "wrote runs/featuremaps-resnet34 (36 grids)\n" in whole.err
-    assert whole.column("file") == grids
-
-    module, args = resnet34
-    called = [name for name, _ in outputs_of(module, *args)]
-    order = [name for name in called if isinstance(module.get_submodule(name), nn.Conv2d)]
-    assert [name.partition("_")[2].removesuffix(".png") for name in grids] == order
-    assert whole.column("name") == order
-    numbers = [int(name.partition("_")[0]) for name in grids]
-    assert numbers == sorted(set(numbers))
-
-    one = run(f"{line} --layer conv@16 --json").json
-    (row,) = one["maps"]
-    assert row["file"] == grids[15]
-    assert row["name"] == order[15]
-    second = cwd / "runs" / "featuremaps-resnet34-2"
-    assert files(second) == sorted([grids[15], "contact_sheet.png", "report.html", "report.json"])
-    assert (second / grids[15]).read_bytes() == (every / grids[15]).read_bytes()
 
 
 def shown(run, options):
@@ -100,20 +65,6 @@ def test_a_deep_network_gives_one_grid_a_stage_and_says_so(run, cwd):
     )
     asked = run("featuremaps {star} -m resnet18 -w none --size 64 -l conv --json").json
     assert len(asked["maps"]) == asked["outputs"] == 20
-
-
-def test_a_network_of_one_size_gives_a_dozen_of_its_blocks(run, cwd):
-    (cwd / "own.py").write_text(
-        "from torch import nn\n"
-        "def own():\n"
-        "    blocks = [nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()) for _ in range(30)]\n"
-        "    return nn.Sequential(*blocks)\n"
-    )
-    rows = run("featuremaps {star} -m own.py:own -w none --size 16 --out here --json").json["maps"]
-    names = [int(row["name"].partition(".")[0]) for row in rows]
-    assert len(names) == 12
-    assert (names[0], names[-1]) == (0, 29)
-    assert {row["type"] for row in rows} == {"ReLU"}
 
 
 def test_saved_tensors_are_the_layers_own_outputs(run, cwd, resnet34):

@@ -1,16 +1,9 @@
 """`--hook` on the commands: what changes, what the record says of it, and what is typed wrong."""
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file
 from tolerance import close
-from typer.main import get_command
-
-from modelscope_cli.shell.typer_app import make_app
-
-COMMANDS = get_command(make_app()).commands
 
 HOOKS = """
 import torch
@@ -89,24 +82,6 @@ def test_the_second_pass_of_stats_sees_the_same_and_counts_nothing_twice(run):
     assert len(values) == 2
     assert row["mean"] == close(values.mean().item())
     assert row["mad"] == close((values - values.mean()).abs().mean().item())
-
-
-def test_featuremaps_are_drawn_of_what_was_changed(run, cwd):
-    run("featuremaps {star} {healthy} -l relu --hook 'zero[0]@bn' --save-tensors y.safetensors --out here")
-    maps = load_file(cwd / "y.safetensors")["relu"]
-    assert not maps[0].any()
-    assert maps[1:].any()
-    report = json.loads((cwd / "here" / "report.json").read_text())
-    assert [hook["spec"] for hook in report["hooks"]] == ["zero[0]@bn"]
-
-
-def test_what_a_function_prints_goes_to_stderr(run):
-    plain, doubled = (
-        run(f"stats {{star}} {{healthy}} -l conv {hook} -q")
-        for hook in ("", "--hook call=hooks.py:double@conv")
-    )
-    assert doubled.err == "to stdout\n"
-    assert float(doubled.rows[0]["std"]) == close(2 * float(plain.rows[0]["std"]))
 
 
 @pytest.mark.parametrize(("line", "warning"), [
@@ -197,18 +172,3 @@ def test_raise_on_nan_ends_the_command(run):
         run(f"{line} --hook nan-to-num@conv --hook raise-on-nan@type:ReLU --json").json["hooks"][2]["fired"]
         == 1
     )
-
-
-def test_two_hooks_cannot_save_to_one_file(run, cwd):
-    hooks = "--hook save=x.safetensors@conv --hook save=./x.safetensors@bn"
-    outcome = run(f"stats {{star}} {{healthy}} {hooks}", expect=2)
-    assert "another hook saves to 'x.safetensors', too" in outcome.err
-    assert not (cwd / "x.safetensors").exists()
-
-
-def test_every_command_that_takes_hooks_says_where_they_are_explained():
-    takes_hooks = [command for command in COMMANDS.values() if any(p.name == "hook" for p in command.params)]
-    assert len(takes_hooks) > 5
-    for command in takes_hooks:
-        (text,) = (option.help for option in command.params if option.name == "hook")
-        assert "`modelscope help hooks`" in text

@@ -6,8 +6,6 @@ import pytest
 import torch
 from PIL import Image
 
-from modelscope_cli.checkpoints.file_type import MODEL_SUFFIXES
-
 HEADS = {
     "model.onnx": b"\x08\x07\x12\x07pytorch\x1a\x032.0",
     "no_suffix": b"\x08\x08\x12\x07pytorch\x1a\x032.0",
@@ -65,9 +63,3 @@ def test_beside_a_model_it_is_not_an_image_either(files, refused, word):
 def test_an_image_by_any_name_is_an_image(files, run, suffix):
     Path("cat.jpg").rename(f"cat{suffix}")
     assert run(f"stats cat{suffix} {{tiny}} --size 32").rows
-
-
-@pytest.mark.parametrize("suffix", sorted(MODEL_SUFFIXES))
-def test_a_file_that_is_not_there_is_said_to_be_missing(files, refused, suffix):
-    kind = "ONNX" if suffix == ".onnx" else "checkpoint"
-    assert f"no {kind} file 'missing" in refused(f"predict missing{suffix} cat.jpg", 4)[0]

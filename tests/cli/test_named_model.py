@@ -2,10 +2,8 @@
 
 import pytest
 from PIL import Image
-from typer.main import get_command
 
 from modelscope_cli.shell.named_model import names_learner, names_model
-from modelscope_cli.shell.typer_app import make_app
 
 _TRAINED = "--size 8 --pictures 20 --steps 4 --batch 4"
 # What is typed beside the model; everything else is noise.
@@ -24,15 +22,6 @@ REST = {
     "check": "-w none --select MS1 {star}",
     "diff": "-w none --b-seed 3",
 }
-
-
-def test_every_command_that_takes_a_model_is_tried():
-    takes = {
-        name
-        for name, command in get_command(make_app()).commands.items()
-        if any("--model" in parameter.opts for parameter in command.params)
-    }
-    assert takes == set(REST)
 
 
 @pytest.mark.parametrize("command", REST)
@@ -64,18 +53,6 @@ def test_a_mistyped_model_is_recognised(refused, command):
     message, hint = refused(f"{command} resnt34", 2)
     assert message.startswith("error: 'resnt34' is neither a file nor a model: did you mean resnet34")
     assert hint == "hint: modelscope models resnet"
-
-
-def test_diff_runs_a_checkpoint_in_the_model_and_the_model_itself_without_one(run, samples):
-    files = f"{samples}/sick.safetensors {samples}/tiny_resnet.safetensors"
-    shown = run(f"diff {files} {{star}} --model {{TINY}} --json", expect=1).json
-    assert shown["layers"]  # as a run of both has them, and a comparison of tensors has not
-    assert shown["model"]["class"] == shown["b"]["model"]["class"] == "TinyResNet"
-    by_option, by_position = (
-        run(f"diff {model} {{star}} -w none --b-dtype bfloat16", expect=None).out
-        for model in ("-m {TINY}", "{TINY}")
-    )
-    assert by_option == by_position
 
 
 def test_what_names_a_model(cwd):

@@ -16,23 +16,6 @@ def family(name):
 SMALL = "--input-shape 1,3,96,96 --model-arg min_size=96"
 FEW = "--model-arg rpn_post_nms_top_n_test=20"
 
-NESTED = """
-from torch import nn
-
-class Twice(nn.Module):
-    \"\"\"One ReLU used twice, and a layer the forward does not use.\"\"\"
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 6), nn.Linear(6, 8)
-        self.relu, self.idle = nn.ReLU(), nn.Linear(3, 3)
-    def forward(self, x):
-        return self.relu(self.second(self.relu(self.first(x))))
-"""
-
-
-def is_below(name, ancestor):
-    return name.startswith(f"{ancestor}.") or (not ancestor and name != "")
-
 
 @pytest.fixture
 def document(run):
@@ -66,27 +49,6 @@ def test_every_kind_of_torchvision_model(document, name):
         assert totals["params"] == published
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "swin_t", "googlenet", "vit_b_16"])
-def test_parameters_of_the_layers_add_up(document, name):
-    layers = document(name)["layers"]
-    params = {row["name"]: row["params"] for row in layers if row["call"] == 0}
-    own = {
-        ancestor: total - sum(n for child, n in params.items() if is_child(child, ancestor, params))
-        for ancestor, total in params.items()
-    }
-    assert min(own.values()) >= 0
-    assert sum(own.values()) == params[""]
-    if name == "resnet18":
-        assert sum(row["params"] for row in layers if row["is_leaf"] and row["call"] == 0) == params[""]
-
-
-def is_child(name, parent, names):
-    if not is_below(name, parent):
-        return False
-    between = (other for other in names if is_below(name, other) and is_below(other, parent))
-    return next(between, None) is None
-
-
 def test_the_columns_add_up_to_the_printed_totals(run, document):
     totals, table = document("{TINY}")["totals"], run("summary {TINY} --format table").out
     root, *rows = run("summary {TINY}").rows
@@ -110,16 +72,6 @@ def test_published_multiply_adds(document):
         assert document(name)["totals"]["macs"] / 1e9 == pytest.approx(published, abs=0.001)
 
 
-def test_batch_scales_work_and_memory_and_nothing_else(document):
-    one, three = (document(f"resnet18 --batch {n}") for n in (1, 3))
-    for key in ["macs", "flops", "activation_bytes"]:
-        assert three["totals"][key] == 3 * one["totals"][key]
-    for key in ["params", "param_bytes", "buffer_bytes", "layers", "calls"]:
-        assert three["totals"][key] == one["totals"][key]
-    assert three["input"]["shape"] == [[3, 3, 224, 224]]
-    assert three["layers"][1]["output_shapes"] == [[3, 64, 112, 112]]
-
-
 def test_depth_layer_and_exclude_choose_rows_and_leave_the_totals(document):
     whole = document("resnet18")
     for options, kept in [
@@ -134,41 +86,6 @@ def test_depth_layer_and_exclude_choose_rows_and_leave_the_totals(document):
         found = document(f"resnet18 {options}")
         assert found["layers"] == [row for row in whole["layers"] if kept(row)]
         assert found["totals"] == whole["totals"]
-
-
-def test_names_are_whole_where_what_a_layer_is_in_is_not_shown(run):
-    found = run(
-        "summary resnet18 -l 'layer1.0' -l 'layer1.0.conv?' -l layer2.0.conv1 --columns name --format table"
-    )
-    table = found.out.split("\n\n")[1]
-    names = [line.rstrip() for line in table.splitlines()[1:]]
-    assert names == ["layer1.0", "  conv1", "  conv2", "layer2.0.conv1"]
-
-
-def test_freeze(document):
-    found = document("resnet18 --freeze layer1 --freeze conv1")
-    frozen = {"conv1", "layer1"}
-    trainable = {row["name"]: row["trainable_params"] for row in found["layers"]}
-    params = {row["name"]: row["params"] for row in found["layers"]}
-    for name, n in params.items():
-        is_frozen = name in frozen or is_below(name, "layer1")
-        assert name == "" or trainable[name] == (0 if is_frozen else n)
-    assert found["totals"]["trainable_params"] == params[""] - params["conv1"] - params["layer1"]
-
-
-def test_reused_and_uncalled_layers(run, cwd):
-    (cwd / "nested.py").write_text(NESTED)
-    line = "summary nested.py:Twice --input-shape 1,8"
-    layers = {(row["name"], row["call"]): row for row in run(f"{line} --json").json["layers"]}
-    assert [name for name, call in layers if call] == ["relu"]
-    assert layers["relu", 1]["calls"] == 2
-    assert (layers["idle", 0]["executed"], layers["idle", 0]["order"]) == (False, None)
-    assert layers["", 0]["params"] == 8 * 6 + 6 + 6 * 8 + 8 + 3 * 3 + 3
-    assert run(line).column("name") == ["Twice", "first", "relu", "second", "relu#1", "idle"]
-    lines = run(f"{line} --format table").out.splitlines()
-    assert [line.split()[0] for line in lines if line.strip().startswith("relu")] == ["relu", "relu#1"]
-    assert any(line.startswith("#1 ") and "1 layer called more than once" in line for line in lines)
-    assert "not called     idle: not with this input" in lines
 
 
 def test_a_forward_that_needs_values_is_run_for_real_and_says_so(run, cwd):

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from rules.trainings import layer
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.commands.watch.figures import chosen
 from modelscope_cli.report.layer_axis import layer_names, layer_panels
 from modelscope_cli.report.views import figures_of
 
@@ -171,27 +169,3 @@ def test_the_numbers_above_a_tall_panel_are_whole():
     assert axis.get_offset_text().get_text() == ""
     for tick in axis.get_major_ticks():
         assert float(tick.label2.get_text()) == tick.get_loc()
-
-
-def test_of_many_layers_those_are_drawn_that_say_most():
-    names = [f"layer{n // 10}.conv{n % 10}" for n in range(300)]
-    rows = [layer(name, "Conv2d", n) for n, name in enumerate(names)]
-    sick = {"layer7.conv3": [None], "layer12.conv0": [None]}
-    drawn = [row.name for row in chosen(rows, lambda row: row.name, sick)]
-    assert len(drawn) == 48
-    assert drawn == sorted(drawn, key=names.index)
-    assert {*sick, names[0], names[-1]} <= {*drawn}
-    assert {f"layer{n}.conv9" for n in range(30)} <= {*drawn}
-    assert chosen(rows[:48], lambda row: row.name, {}) == rows[:48]
-    assert len(chosen(rows, lambda row: row.name, {name: [None] for name in names})) == 48
-
-
-def test_long_names_leave_the_panels_of_a_shallow_figure_their_height():
-    def panel_height(label: str) -> float:
-        names = layer_names(f"{label}{n}" for n in range(5))
-        figure, (panel, _) = layer_panels("title", [names, names], [1, 1], 7.0)
-        figure.draw_without_rendering()
-        return panel.axes.get_window_extent().height
-
-    assert panel_height("x" * 80) > 0.75 * panel_height("block1.conv")
-    assert layer_panels("title", [layer_names(["conv"])], [1, 1], 7.0)[0].get_figheight() == 7.0
