@@ -120,9 +120,7 @@ def test_values_that_constructors_read_stay_on_the_cpu() -> None:
         assert torch.nn.Conv2d(3, 4, 3).weight.is_meta
 
 
-@pytest.mark.parametrize(
-    "line", ["summary resnet18", "stats --input-shape 1,3,32,32 -m resnet18 -w none", "models resnet18"]
-)
+@pytest.mark.parametrize("line", ["summary resnet18", "stats --input-shape 1,3,32,32 -m resnet18 -w none"])
 def test_no_command_on_a_torchvision_model_imports_dynamo(line: str) -> None:
     code = "import sys; from modelscope_cli.shell.app import run; run(sys.argv[1:])"
     code += "; sys.exit('torch._dynamo' in sys.modules)"

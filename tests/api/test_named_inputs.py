@@ -68,9 +68,6 @@ COMMANDS = {
     "stats": {},
     "featuremaps": {"layer": "type:Conv2d"},
     "grads": {},
-    "predict": {"top": 2},
-    "ablate": {"layer": "conv"},
-    "prune": {"amount": 0.5},
     "check": {"mode": "eval"},
 }
 

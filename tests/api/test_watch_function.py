@@ -27,9 +27,6 @@ for i in range(int(sys.argv[1]) if sys.argv[1:] else 5):
     loss = model(torch.randn(16, 4)).square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
-BATCH_NORM = LOOP.replace("nn.ReLU()", "nn.BatchNorm1d(8), nn.ReLU()")
-RESUMED = LOOP.replace("optimizer =", "model.load_state_dict(torch.load('weights.pt'))\noptimizer =")
-SCRIPTS = {"a network": LOOP, "a network with batch norm": BATCH_NORM, "a checkpoint that goes on": RESUMED}
 
 
 @pytest.fixture(autouse=True)
@@ -78,16 +75,12 @@ def comparable(document):
 # Scripts
 
 
-@pytest.mark.parametrize("kind", SCRIPTS)
-def test_function_and_command_give_the_same_document(capsys, folder, kind):
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    torch.save(model.state_dict(), "weights.pt")
-    (folder / "loop.py").write_text(SCRIPTS[kind])
+def test_function_and_command_give_the_same_document(capsys, folder):
     assert run(["watch", "--out", "typed", "--json", "loop.py", "12"]) == 0
     document = json.loads(capsys.readouterr().out)
     in_memory = ms.watch("loop.py", arguments=["12"])
     assert capsys.readouterr() == ("", "")
-    assert sorted(file.name for file in folder.iterdir()) == ["loop.py", "typed", "weights.pt"]
+    assert sorted(file.name for file in folder.iterdir()) == ["loop.py", "typed"]
     written = ms.watch("loop.py", arguments=["12"], out="called")
     names = {file.name for file in (folder / "called").iterdir()}
     assert names == {file.name for file in (folder / "typed").iterdir()}
@@ -119,8 +112,8 @@ OLDER, NEWER = (
 
 @pytest.mark.parametrize(("version", "said", "hint"), [
     (None, "version 1", OLDER),  # from before there were versions
-    *((version, f"version {version}", OLDER) for version in range(VERSION)),
-    *((version, f"version {version}", NEWER) for version in (VERSION + 1, str(VERSION), 1.0, True, [1])),
+    (VERSION - 1, f"version {VERSION - 1}", OLDER),
+    *((version, f"version {version}", NEWER) for version in (VERSION + 1, str(VERSION), [1])),
 ])  # fmt: skip
 def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version, said, hint):
     changed_log(folder, version)

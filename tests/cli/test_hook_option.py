@@ -105,11 +105,6 @@ def test_the_second_pass_of_stats_sees_the_same_and_counts_nothing_twice(run):
         "--hook 'full-backward:zero@block1.conv1' skips some tensors, such as the gradient at the input "
         "of block1.conv1: its inputs do not take gradients",
     ),
-    (
-        "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
-        "--hook 'zero@re:layer_0.*out_proj' never ran at "
-        "encoder.layers.encoder_layer_0.self_attention.out_proj: not called",
-    ),
 ])  # fmt: skip
 def test_what_a_hook_did_not_do_or_did_besides_is_a_warning(run, line, warning):
     outcome = run(f"{line} --json -q")
@@ -120,33 +115,18 @@ def test_what_a_hook_did_not_do_or_did_besides_is_a_warning(run, line, warning):
 # The command; what is typed; the exit code; what the error says; the hint.
 WRONG = [
     ("stats", "zreo@conv", 2, "unknown action 'zreo' at character 1: did you mean zero", "--hook 'zero@conv'"),
-    ("grads", "prr:zero@conv", 2, "unknown kind 'prr' at character 1: did you mean pre", "--hook 'pre:zero@conv'"),
     ("stats", "clamp=1@conv", 2, "clamp takes 2 arguments, not 1, at character 6", "--hook 'clamp=-1,1@conv'"),
-    ("stats", "scale=x@conv", 2, "'x' is not a number at character 7", "--hook 'scale=2@conv'"),
     ("stats", "zero@nothing", 2, "layer pattern 'nothing' matches no layer", "types present"),
     ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call", "try type:Conv2d@3   counted among all Conv2d"),
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "--hook grad:zero@conv"),
-    ("predict", "param-grad:zero@conv", 2, "predict runs no backward", "--hook param-grad:zero@conv"),
-    ("featuremaps", "full-backward:zero@conv", 2, "featuremaps runs no", "--hook full-backward:zero@conv"),
     ("stats", "zero[99]@conv", 2, "no channel 99 at the output of conv, only 0..15", "--hook 'zero[0..15]@conv'"),
-    ("grads", "grad:zero[16]@conv", 2, "no channel 16 at the gradient at the output of conv", "[0..15]@conv'"),
-    ("stats", "zero(1)@conv", 2, "no (1) at the output of conv, only 0", "--hook 'zero(0)@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
     ("stats", "call=missing.py:fn@conv", 4, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "did you mean hooks.py:double"),
-    ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
     ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, not a function", "--hook 'call="),
-    ("stats", "call=broken.py:fn@conv", 4, "raised ZeroDivisionError: division by zero at", "broken.py"),
     ("stats", "call=hooks.py:raises@conv", 4, "raised ValueError: no luck at", "hooks.py"),
-    ("stats", "call=hooks.py:leaves@conv", 4, "raised SystemExit: 5 at", "hooks.py"),
-    ("featuremaps", "call=hooks.py:text@conv", 4, "returned a str, not a tensor of 1x16x112x112", "return None"),
     ("stats", "call=hooks.py:narrow@conv", 4, "returned a tensor of 1x1x112x112 float32, not", "return None"),
-    ("grads", "grad:call=hooks.py:text@conv", 2, "and is called with (grad)", "def text(grad)"),
-    ("grads", "full-backward:zero@block1.bn1", 4, "full backward hooks cannot be used here", "grad:"),
     ("grads", "call=hooks.py:in_place@block1.shortcut", 4, "backward raised RuntimeError", "return a new tensor"),
-    ("prune", "grad:zero@conv", 2, "prune runs no backward pass", "modelscope grads"),
-    ("ablate", "zero@nothing", 2, "'nothing' matches no layer", "types present"),
-    ("attack", "zreo@conv", 2, "unknown action 'zreo'", "zero@"),
 ]  # fmt: skip
 
 

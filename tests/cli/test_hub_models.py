@@ -7,7 +7,7 @@ import pytest
 from modelscope_cli.models import hubs
 
 
-@pytest.mark.parametrize("command", ["summary {}", "stats {}", "predict {harbour} --model {}", "check {}"])
+@pytest.mark.parametrize("command", ["summary {}", "predict {harbour} --model {}"])
 @pytest.mark.parametrize(
     ("typed", "package"), [("timm:resnet50d", "timm"), ("hf:google/vit-base-patch16-224", "transformers")]
 )

@@ -59,7 +59,7 @@ def test_beside_a_model_it_is_not_an_image_either(files, refused, word):
     )[0]
 
 
-@pytest.mark.parametrize("suffix", ["", ".onnx", ".pkl", ".engine", ".dat", ".weights"])
+@pytest.mark.parametrize("suffix", ["", ".onnx", ".weights"])
 def test_an_image_by_any_name_is_an_image(files, run, suffix):
     Path("cat.jpg").rename(f"cat{suffix}")
     assert run(f"stats cat{suffix} {{tiny}} --size 32").rows

@@ -80,7 +80,7 @@ def test_a_named_pipe_is_refused_at_once(run, pipes, line):
     *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
     *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
 ])  # fmt: skip
-@pytest.mark.parametrize("long", ["x" * 5000, "x/" * 2500 + "x", "x" * 300])
+@pytest.mark.parametrize("long", ["x/" * 2500 + "x", "x" * 300])
 def test_a_name_longer_than_any(run, cwd, line, long):
     outcome = run(line, expect=None, long=long)
     assert outcome.code in (2, 4), outcome.err[-500:]

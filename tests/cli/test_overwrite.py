@@ -11,11 +11,7 @@ from modelscope_cli.shell.call import CommandCall
 
 SICK, HEALTHY = "{samples}/sick.safetensors", "{samples}/tiny_resnet.safetensors"
 FILES = [
-    ("summary {TINY} -o old.csv", "old.csv"),
-    ("predict {star} {tiny} -o old.json", "old.json"),
     ("rules -o old.md", "old.md"),
-    ("models resnet18 -o old.txt", "old.txt"),
-    (f"diff {SICK} {SICK} -o old.tsv", "old.tsv"),
     (f"diff {SICK} {SICK} --plot old.svg", "old.svg"),
     (f"weights {SICK} --convert old.safetensors", "old.safetensors"),
     ("check {TINY} --select MS1 -o old.xml", "old.xml"),
@@ -23,8 +19,6 @@ FILES = [
     ("stats {star} {tiny} -l head --hook save=old.safetensors@head", "old.safetensors"),
     ("featuremaps {star} {tiny} -l head --save-tensors old.safetensors", "old.safetensors"),
     ("prune {star} {tiny} -l head --sweep 0.5 --save-weights old.safetensors", "old.safetensors"),
-    ("grads {star} {tiny} -l head --no-save -o old.csv", "old.csv"),
-    ("ablate {star} {tiny} -l head --no-save -o old.csv", "old.csv"),
 ]
 
 

@@ -39,11 +39,9 @@ def is_true(value, truth):
     return value == close(truth, scale=0.01)
 
 
-@pytest.mark.parametrize("state", ["healthy", "sick"])
-def test_every_number_is_numpys(run, outputs, samples, state):
-    checkpoint = "tiny_resnet.safetensors" if state == "healthy" else "sick.safetensors"
-    truth = outputs(samples / "star.png", checkpoint=checkpoint)
-    document = run(f"stats {{star}} {{{state}}} --near-zero 0.1 --json").json
+def test_every_number_is_numpys(run, outputs, samples):
+    truth = outputs(samples / "star.png", checkpoint="sick.safetensors")
+    document = run("stats {star} {sick} --near-zero 0.1 --json").json
     leaves = [row["name"] for row in document["layers"]]
     assert "block1" not in leaves
     assert [row["order"] for row in document["layers"]] == sorted(row["order"] for row in document["layers"])

@@ -33,23 +33,9 @@ def test_values_that_are_only_sorted_by_are_measured(run):
 
 @pytest.mark.parametrize("line", [
     "summary resnet18",
-    "stats {star} {tiny}",
-    "grads {star} {tiny} --no-save",
-    "predict {star} {tiny}",
-    "predict --doctor {star} {tiny}",
-    "ablate {star} {tiny} --no-save",
-    "check {TINY}",
     "weights {samples}/tiny_resnet.safetensors",
-    "weights --scan {samples}",
-    "diff {TINY} {TINY}",
-    "explain {star} {tiny} --no-save",
     "watch {samples}/train.py",
-    "featuremaps {star} {tiny}",
-    "prune {star} {tiny}",
-    "attack {star} {tiny}",
     "train {TINY}",
-    "lrfind {TINY}",
-    "models resnet",
     "rules",
 ])  # fmt: skip
 def test_a_column_that_is_not_there_is_refused(refused, line):

@@ -17,7 +17,7 @@ def grid(n, side=96):
     return image_tiles.to_image(image_tiles.mosaic(cells, band=image_tiles.BAND), "viridis")
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 26, 36, 155, 400, 900])
+@pytest.mark.parametrize("n", [1, 36, 900])
 @pytest.mark.parametrize("picture", [None, PICTURE])
 def test_a_contact_sheet_fits_on_a_screen(n, picture):
     colours = torch.full((9, 28, 28), 100, dtype=torch.uint8)
