@@ -68,19 +68,6 @@ assert counter.get_total_flops() == 16
 """)
 
 
-def test_asking_a_stand_in_for_more_gets_the_real_module() -> None:
-    run("""
-with without_dynamo():
-    import sympy
-    assert "sympy.core" not in sys.modules
-    assert sympy.Integer(2) + 2 == 4
-    from torch._dynamo.utils import counters
-    import torch._dynamo.config
-    assert sys.modules["sympy"].__file__ and sys.modules["torch._dynamo"].__file__
-    assert sys.modules["torch.fx.experimental.symbolic_shapes"].ShapeEnv
-""")
-
-
 def test_the_stubs_go_after_an_exception() -> None:
     run("""
 try:

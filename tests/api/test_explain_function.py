@@ -1,17 +1,13 @@
 """`explain` as a function and as a command: the same document, the model as it was, errors in words."""
 
-import json
-
 import pytest
 import torch
 from function_and_command import HEALTHY, STAR, TINY, plain, tiny_resnet, without
 from PIL import Image
 from safetensors.torch import load_file
-from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.report.views import sheet_of
+from modelscope_cli.errors import UsageError
 
 QUICK = {"size": 32, "batch": 64}
 
@@ -61,21 +57,6 @@ def test_the_model_is_left_as_it_was(unchanged):
     assert str(record)
 
 
-def test_a_folder_says_where_the_evidence_lies_and_keeps_pictures_of_it(cwd):
-    for n in range(3):
-        Image.open(STAR).rotate(90 * n).save(cwd / f"{n}.png")
-    record = ms.explain(
-        TINY, [f"{n}.png" for n in range(3)], checkpoint=HEALTHY, method="hirescam", receipt=False, size=32,
-        out="why",
-    )  # fmt: skip
-    assert record.images == 3
-    assert {one.image for one in record.whereabouts.outliers} == {"0.png", "1.png", "2.png"}
-    assert {*record.files, "blocks", "run.json"} == {file.name for file in (cwd / "why").iterdir()}
-    assert "classes.png" in record.files
-    assert json.loads((cwd / "why" / "report.json").read_text())["images"] == 3
-    assert any("at the border" in text for _, text in sheet_of(record).facts)
-
-
 def test_the_figures_of_several_images_are_means():
     Image.open(STAR).rotate(90).save("other.png")
     how = {"checkpoint": HEALTHY, "method": "hirescam", "size": 32, "batch": 64}
@@ -106,8 +87,3 @@ def test_the_figures_of_several_images_are_means():
 def test_what_means_nothing_is_refused(how, message):
     with pytest.raises(UsageError, match=message):
         ms.explain(TINY, STAR, checkpoint=HEALTHY, **QUICK, **{"method": "hirescam", **how})
-
-
-def test_a_model_that_takes_no_images_is_refused():
-    with pytest.raises(CannotRunError, match="single images"):
-        ms.explain(nn.Linear(8, 3), torch.randn(1, 8), method="saliency")

@@ -8,7 +8,6 @@ from function_and_command import HEALTHY, STAR, TINY
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.records.progress import Silent
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -135,19 +134,3 @@ def test_an_attack_differentiates_whatever_the_caller_has_switched_off(without):
     assert record.losses[0] == pytest.approx(
         ms.attack(module, STAR, epsilon="8/255", steps=2).losses[0], rel=1e-3
     )
-
-
-def test_steps_of_an_attack_are_counted_for_a_progress_listener():
-    class Counting(Silent):
-        seen = 0
-
-        def track(self, items, what, total):
-            self.what, self.total = what, total
-            for item in items:
-                yield item
-                self.seen += 1
-
-    progress = Counting()
-    record = ms.attack(handed_over(), STAR, epsilon="8/255", steps=3, progress=progress)
-    assert (progress.what, progress.total) == ("steps", 4)
-    assert progress.seen == sum(map(len, record.losses))

@@ -59,20 +59,6 @@ def test_loaders_of_the_callers_are_gone_through_alike_for_every_variant(unchang
     assert record.run.input.shape == ((16, 3, 32, 32),)
 
 
-def test_a_callback_may_be_a_class_or_an_object_of_ones_own(tiny):
-    class Counting:
-        n = 0
-
-        def after_step(self, run):
-            self.n += 1
-
-    counting = Counting()
-    ms.train(tiny, callback=counting, **SMALL)
-    assert counting.n == 3
-    ms.train(tiny, callback=[Counting, counting], **SMALL)
-    assert counting.n == 6
-
-
 def test_a_range_test_leaves_a_module_and_a_loader_as_they_were(unchanged, capsys, tiny):
     model = tiny.double()
     model(torch.randn(2, 3, 32, 32, dtype=torch.float64)).sum().backward()

@@ -21,14 +21,6 @@ def test_ways_to_name_two_sides(run, line, first):
         assert "are two different inputs" in outcome.err
 
 
-@pytest.mark.parametrize(
-    "line", ["{TINY} {TINY} {star} {harbour}", "{TINY} {TINY} --mode train --input-shape 2,3,48,48"]
-)
-def test_a_model_and_itself(run, line):
-    assert run(f"diff {line}").rows == []
-    assert len(run(f"diff {line} --all").rows) == 27
-
-
 def test_one_module_object_cannot_be_both(run, cwd, monkeypatch):
     (cwd / "held.py").write_text("from torch import nn\nnet = nn.Sequential(nn.Conv2d(3, 4, 3))\n")
     monkeypatch.syspath_prepend(cwd)

@@ -84,34 +84,6 @@ def test_the_second_pass_of_stats_sees_the_same_and_counts_nothing_twice(run):
     assert row["mad"] == close((values - values.mean()).abs().mean().item())
 
 
-@pytest.mark.parametrize(("line", "warning"), [
-    (
-        "stats {star} {healthy} -l head --hook call=hooks.py:in_place@block1.shortcut",
-        "--hook 'call=hooks.py:in_place@block1.shortcut' works in place: "
-        "the output of pool, the input of block1, the input of block1.conv1, the input of block1.shortcut "
-        "changed with it; return a new tensor instead",
-    ),
-    (
-        "grads {star} {healthy} --no-save --hook grad:call=hooks.py:zero@block1.bn2",
-        "--hook 'grad:call=hooks.py:zero@block1.bn2' works in place: the gradient at the output of "
-        "pool changed with it; return a new tensor instead",
-    ),
-    (
-        "grads {star} {healthy} --no-save --freeze conv --hook param-grad:zero@conv",
-        "--hook 'param-grad:zero@conv' never ran at conv: no parameters, or no gradient for them",
-    ),
-    (
-        "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
-        "--hook 'full-backward:zero@block1.conv1' skips some tensors, such as the gradient at the input "
-        "of block1.conv1: its inputs do not take gradients",
-    ),
-])  # fmt: skip
-def test_what_a_hook_did_not_do_or_did_besides_is_a_warning(run, line, warning):
-    outcome = run(f"{line} --json -q")
-    assert f"warning: {warning}\n" in outcome.err
-    assert warning in [notice["message"] for notice in outcome.json["warnings"]]
-
-
 # The command; what is typed; the exit code; what the error says; the hint.
 WRONG = [
     ("stats", "zreo@conv", 2, "unknown action 'zreo' at character 1: did you mean zero", "--hook 'zero@conv'"),

@@ -1,7 +1,6 @@
 """Ctrl-C, a reader that leaves early, a disk that fills up: a clean end and nothing half-written."""
 
 import contextlib
-import errno
 import os
 import signal
 import subprocess
@@ -9,8 +8,6 @@ import sys
 
 import pytest
 import warm
-
-from modelscope_cli.report import image_tiles
 
 resource = pytest.importorskip("resource", reason="limits of the file size are a thing of POSIX")
 
@@ -147,21 +144,3 @@ def test_a_disk_that_fills_up_while_writing(run, cwd, command):
     assert outcome.out == ""
     assert listing(cwd) == before
     assert {path.read_text() for path in cwd.rglob("*") if path.is_file()} == {"mine"}
-
-
-def test_no_space_for_the_third_picture(run, cwd, monkeypatch):
-    saved = []
-    save_png = image_tiles.save_png
-
-    def save(image, path):
-        if len(saved) == 2:
-            path.write_bytes(b"half")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        saved.append(path)
-        save_png(image, path)
-
-    monkeypatch.setattr(image_tiles, "save_png", save)
-    outcome = run("featuremaps {star} {tiny} -l type:Conv2d --out pictures", expect=4)
-    assert "error: cannot write to 'pictures': No space left on device\n\nhint: " in outcome.err
-    assert outcome.out == ""
-    assert listing(cwd) == []

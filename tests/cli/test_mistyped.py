@@ -5,8 +5,6 @@ import pytest
 import torch
 from PIL import Image
 
-from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
-
 NET = """
 from torch import nn
 
@@ -77,24 +75,6 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
 
 
 @pytest.mark.parametrize(("typed", "meant"), [
-    ("resnet-18", "resnet18"),
-    ("torchvision.models.resnet18", "resnet18"),
-    ("torchvision/resnet18", "resnet18"),
-    ("models.resnet18", "resnet18"),
-    ("'resnet18()'", "resnet18"),
-    ("net", "net.py:Net"),
-    ("net.Net", "net:Net"),
-    ("timm/resnet18.a1_in1k", "timm:resnet18.a1_in1k"),
-    ("microsoft/resnet-50", "hf:microsoft/resnet-50"),
-])  # fmt: skip
-def test_a_model_by_the_name_it_has_elsewhere(refused, typed, meant):
-    for command in ("summary", "stats"):
-        message, hint = refused(f"{command} {typed}", 2)
-        assert message.endswith(f": did you mean {meant}")
-        assert hint == f"hint: --model {meant}"
-
-
-@pytest.mark.parametrize(("typed", "meant"), [
     ("net.py::Net", "--model net.py:Net"),
     ("'net.py:Net()'", "--model net.py:Net"),
     ("'net.py:Net(classes=5)'", "--model net.py:Net --model-arg classes=5"),
@@ -133,16 +113,6 @@ def test_a_checkpoint_given_as_weights_is_loaded(run):
     )
     assert by_weights == by_name
     assert run("stats net.py:Net img.jpg -w last.pth --size 8 --columns max").column("max") == ["0.0", "0.0"]
-
-
-def test_methods_of_explanation_as_papers_and_captum_write_them(refused):
-    written = "IntegratedGradients,Grad-CAM,grad_cam++,GradCAM++,InputXGradient,SmoothGrad,LRP,Layer-CAM"
-    expected = "integrated-gradients gradcam gradcam++ input-x-gradient smoothgrad lrp layercam"
-    assert choose_methods(written) == tuple(expected.split())
-    assert choose_methods(",".join(METHODS)) == tuple(METHODS)
-    message, hint = refused("explain net.py:Net img.jpg --method GuidedGradCam", 2)
-    assert message.startswith("error: 'GuidedGradCam' is not a method: did you mean gradcam")
-    assert hint.startswith("hint: did you mean gradcam")
 
 
 @pytest.mark.parametrize(("line", "hint"), [

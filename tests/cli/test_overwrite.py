@@ -9,7 +9,7 @@ import pytest
 from modelscope_cli.errors import UsageError
 from modelscope_cli.shell.call import CommandCall
 
-SICK, HEALTHY = "{samples}/sick.safetensors", "{samples}/tiny_resnet.safetensors"
+SICK = "{samples}/sick.safetensors"
 FILES = [
     ("rules -o old.md", "old.md"),
     (f"diff {SICK} {SICK} --plot old.svg", "old.svg"),

@@ -153,15 +153,6 @@ def test_a_large_page_is_noted_and_a_larger_one_refused_without_force(watched, m
     assert typed("report runs/new --force") == 0
 
 
-@pytest.mark.parametrize(("what", "most"), [("REFUSED", 2000), ("_MOST_ROWS", 3)])
-def test_a_folder_whose_page_would_be_too_large_says_how_to_make_it(what, most, monkeypatch):
-    monkeypatch.setattr(results, what, most)
-    assert typed(f"grads {TINY} {STAR} --out it -q") == 0
-    assert "modelscope report FOLDER --force" in Path("it/report.html").read_text(encoding="utf-8")
-    assert typed("report it --force -q") == 0
-    assert "Activations" in Path("it/report.html").read_text(encoding="utf-8")
-
-
 def test_a_page_of_check_is_a_baseline(capsys):
     assert typed(f"check {TINY} {STAR} --html known.html --fail-on warning -q") == 1
     assert typed(f"check {TINY} {STAR} --baseline known.html --fail-on warning -q") == 0

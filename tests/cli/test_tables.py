@@ -18,12 +18,6 @@ def at_width(sheet, width, **traits):
     return console.file.getvalue()
 
 
-def test_sort_and_top_are_for_rows_and_json_has_all_in_order(run):
-    outcome = run("summary {TINY} --sort params --top 2 --json")
-    assert outcome.json["layers"] == run("summary {TINY} --json").json["layers"]
-    assert len(run("summary {TINY} --sort params --top 2").rows) == 2
-
-
 def test_values_that_are_only_sorted_by_are_measured(run):
     names = run("stats {star} {healthy} --columns name --sort mad").column("name")
     rows = run("stats {star} {healthy} --columns name,mad").rows

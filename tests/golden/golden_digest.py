@@ -116,7 +116,7 @@ class Skeleton(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.open.append(tag)
-        if tag in (
+        if tag in [
             "svg",
             "img",
             "details",
@@ -127,7 +127,7 @@ class Skeleton(HTMLParser):
             "style",
             "table",
             "section",
-        ):
+        ]:
             self.count[tag] = self.count.get(tag, 0) + 1
 
     def handle_endtag(self, tag: str) -> None:

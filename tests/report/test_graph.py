@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report.graph.drawing import arcs_of, places_of
 from modelscope_cli.report.graph.items import items_of
@@ -181,22 +181,6 @@ def test_hostile_names_stay_text(records, tmp_path):
     assert not any("\u202e" in text or "\x1b" in text for text in texts.values())
 
 
-def test_what_is_odd_is_said(records):
-    assert "Linear · result not used" in words_in(records["Hostile"].graph())
-
-    class ByNumPy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.b(torch.from_numpy(self.a(x).numpy()))
-
-    figure = summary(ByNumPy()).graph()
-    assert "Linear · input not followed" in words_in(figure)
-    assert any("by numpy" in text.get_text() for text in figure.texts)
-
-
 def test_blocks_that_repeat_the_one_before_are_folded(records):
     record = records["Repeated"]
     picture = items_of(record)
@@ -215,16 +199,3 @@ def test_a_forward_that_raises_is_drawn_up_to_there():
     words = words_in(record.graph())
     assert "Linear · raised an error" in words
     assert "output" not in words
-
-
-def test_what_cannot_be_drawn_is_refused(tmp_path):
-    record = ms.summary(nn.Linear(4, 4), torch.rand(1, 4))
-    with pytest.raises(UsageError, match="did not record"):
-        record.graph()
-    record = summary(nn.Linear(4, 4))
-    with pytest.raises(UsageError, match="'time' was not measured"):
-        record.graph(color="time")
-    with pytest.raises(UsageError, match="did you mean macs"):
-        record.graph(color="mac")
-    with pytest.raises(UsageError, match="does not end in one of"):
-        record.graph(tmp_path / "m.html")

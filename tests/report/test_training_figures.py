@@ -9,7 +9,6 @@ import pytest
 from rules.trainings import layer, training
 from tolerance import close
 
-from modelscope_cli.records.train import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.report import training_figures as curves
 from modelscope_cli.report.canvas import new_figure
@@ -76,18 +75,6 @@ def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     )
 
 
-def test_what_is_cut_off_is_said():
-    axes = new_figure(4, 3).subplots()
-    curves.cut_off(axes, [1.0] * 99 + [500.0, None, math.nan])
-    assert axes.get_ylim()[1] == 3
-    assert [text.get_text() for text in axes.texts] == ["cut off here: up to 500"]
-    calm = new_figure(4, 3).subplots()
-    calm.plot([1, 7])
-    curves.cut_off(calm, [1.0] * 99 + [7.0])
-    assert not calm.texts
-    assert calm.get_ylim()[1] > 7
-
-
 @pytest.mark.parametrize("steps", [[0], [0, 1, 2, 3], [55, 57, 59], list(range(0, 60, 2)), [0, 59]])
 def test_codes_over_steps_never_lie_on_each_other(steps):
     figure = new_figure(8, 3, is_laid_out=False)
@@ -101,39 +88,6 @@ def test_codes_over_steps_never_lie_on_each_other(steps):
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
     right = axes.get_window_extent().x1
     assert all(box.x1 <= right + 1 for box in boxes)
-
-
-def range_test(stopped: str, suggestion: Suggestion) -> LrfindRecord:
-    lr = tuple(10.0**-k for k in range(5, 0, -1))
-    return LrfindRecord(
-        run=training().run,
-        lr=lr,
-        loss=(2.0, 1.8, 1.0, 0.5, 90.0),
-        smoothed=(2.0, 1.9, 1.4, 0.9, 40.0),
-        suggestion=suggestion,
-        stopped=stopped,
-        restored=Restored(True, True, True, True),
-        hashes={},
-        optimizer="momentum",
-        sweep="exponential",
-        data="shapes",
-    )
-
-
-@pytest.mark.parametrize(("stopped", "said"), [
-    ("the end of the range", "the sweep ended at the end of the range"),
-    ("diverged: the smoothed loss is 4 times its lowest value", "the sweep ended because the loss diverged"),
-    ("the loss was not finite at step 9", "the sweep ended because the loss was not finite at step 9"),
-])  # fmt: skip
-def test_a_range_test_recommends_one_rate_in_a_sentence(stopped, said):
-    figure = figures_of("lrfind").draw_range_test(range_test(stopped, Suggestion(1e-3, 1e-4, 1e-5)))
-    title = " ".join(figure.get_suptitle().split())
-    assert title == f"a.py with momentum: try a learning rate of 0.0001; {said}"
-    recommended = [text for text in words(figure) if "recommended" in text]
-    assert recommended == ["valley: 0.0001, recommended"]
-    assert "cut off here: up to 90" in words(figure)  # the single losses; smoothed it is 40
-    colours = {line.get_markeredgecolor() for line in figure.axes[0].lines if line.get_marker() in "^os"}
-    assert len(colours) == 2  # one for the recommended, one for the others
 
 
 def test_the_smoothed_loss_goes_on_after_a_loss_that_is_not_finite():

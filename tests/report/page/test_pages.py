@@ -10,10 +10,8 @@ import pytest
 from made_trainings import HOSTILE, finding, watch_document
 from samples_of_results import LINES
 
-from modelscope_cli.analysis.comparison.results import pair_rows
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.documents import restore
-from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
@@ -105,15 +103,6 @@ def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, docume
     ] == []
 
 
-def test_rows_are_paired_by_label_and_those_of_b_alone_come_last(documents):
-    record = restore(documents["stats"])
-    rows = record.layers
-    sheets = [whole_sheet_of(replace(record, layers=some)) for some in ((*rows[:3], *rows[5:]), rows[1:])]
-    labels = [label_of(row) for row in (*rows[:3], *rows[5:], *rows[3:5])]
-    assert [pair.label for pair in pair_rows(*sheets)] == labels
-    assert [pair.a is None for pair in pair_rows(*sheets)][-3:] == [False, True, True]
-
-
 def test_every_code_of_a_rule_is_a_link_to_its_explanation(documents):
     for name in ("check", "rules", "train_study"):
         page = page_of(restore(documents[name]))
@@ -150,14 +139,6 @@ def test_the_same_result_gives_the_same_bytes_also_when_it_was_read_back(tmp_pat
     file.write_text(page, encoding="utf-8")
     assert page_of(read(file)) == page
     assert read(file).to_html() == page
-
-
-def test_a_page_of_a_deep_network_is_small():
-    """What is not data, of 344 calls of layers and 38 recorded steps, as those of resnet101 in 300 steps."""
-    names = [f"layer{n % 4}.{n // 4}.conv{n % 3}" for n in range(344)]
-    page = page_of(restore(watch_document(names, steps=38)))
-    data = len(re.search('<script type="application/json".*?</script>', page)[0])
-    assert len(page) - data < 450_000
 
 
 def test_a_verdict_comes_first_and_links_to_its_rows(undrawn):
