@@ -311,18 +311,6 @@ def test_compiled_modules_run_as_without_the_plug_in(run):
     assert findings(result) == ([], "2 tests ran a module; 0 findings")
 
 
-def test_what_a_worker_of_xdist_saw_is_reported(run, pytester):
-    pytest.importorskip("xdist")
-    pytester.makepyfile(torch="")
-    body = """
-    def test_late():
-        import torch
-    """
-    result = run(body, "-p", "xdist", "-n1", "--modelscope", head="", process=True)
-    result.assert_outcomes(passed=1)
-    assert findings(result)[1].endswith("not checked: test_suite.py::test_late, which imported torch first")
-
-
 def test_what_several_workers_saw_is_put_together():
     plugin = pytest_plugin._Watching(SimpleNamespace(getoption=lambda name: True))
     facts = {"n.Net": {"called": ["a", "b"], "backward": ["t1"], "asked": ["a.weight", "b.weight"]}}

@@ -225,22 +225,6 @@ def test_only_the_models_that_are_given_are_looked_at():
     assert first.record().loss == second.record().loss
 
 
-def test_several_models_and_optimizers():
-    (one, first), (two, second) = seeded(), seeded()
-    with ms.watch([one, two], [first, second], layer="relu") as watched:
-        for _ in range(2):
-            step(one, first)
-            step(two, second)
-    assert [(row.model, row.name) for row in watched.record().layers] == [("Net", "relu"), ("Net#2", "relu")]
-    assert [series.optimizer for series in watched.record().loss] == ["SGD", "SGD#2"]
-    with ms.watch([one, two], second) as watched:
-        step(one, first)
-        step(two, second)
-    stepped = {row.model for row in watched.record().parameters if row.optimizer}
-    assert stepped == {row.model for row in watched.record().parameters if row.series.step} == {"Net#2"}
-    assert len(watched.record().loss) == 1
-
-
 REFUSED = {
     "nothing": ((), {}, "no script"),
     "no such script": (("lop.py",), {}, "loop.py"),

@@ -45,20 +45,6 @@ def test_the_exit_code_follows_the_findings(run, options, code):
     assert outcome.json["passed"] is (code == 0)
 
 
-def test_github_gets_one_command_a_finding_and_the_verdict(run):
-    outcome = run(f"{QUICK} --fail-on warning --format github", expect=1)
-    first, *others, last = outcome.out.splitlines()
-    # The samples are not in the folder this runs in, so no line of theirs can stand beside the change.
-    assert first.startswith("::warning title=MS202 dead-channels::relu: 14 of 16 channels")
-    assert all(re.fullmatch(r"::(warning|error) title=[^:,]*::.+", line) for line in others)
-    assert last == "modelscope check: failed with 3 warnings"
-    told, verdict = run(f"{HEALTHY} {{star}} --format github").out.splitlines()
-    budgets = "MS501 MS502 MS503 MS504 MS505: no budget is set"
-    assert told == f"::notice title=not judged%3A 6 of 26 rules::{budgets}; MS601: 1 of the 8 images it needs"
-    codes = "MS501 MS502 MS503 MS504 MS505 MS601"
-    assert verdict == f"modelscope check: passed: nothing found; 6 of 26 rules were not judged: {codes}"
-
-
 NET = """import torch
 from torch import nn
 

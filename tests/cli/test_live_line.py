@@ -117,17 +117,6 @@ def test_a_log_gets_a_line_before_the_first_of_very_long_items_is_done():
     ]
 
 
-def test_work_that_slows_down_is_told_of_late():
-    clock = Clock()
-    pace = Slow("steps", 10, clock)
-    clock.now, pace.done = 103, 8
-    assert pace.line() is None
-    clock.now, pace.done = 130, 9
-    assert pace.line() is None
-    clock.now += 300
-    assert pace.line() == "steps: 9 of 10, about 37 s left"
-
-
 def test_lines_come_from_another_thread_while_one_item_takes_long():
     clock, written = Clock(), Queue()
     pace = Slow("passes", 4, clock)

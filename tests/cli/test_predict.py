@@ -4,11 +4,8 @@ import json
 
 import pytest
 import torch
-import warm
 from PIL import Image
 from tolerance import A_NETWORK, close
-
-from modelscope_cli import __main__
 
 CLASSES = ["circle", "square", "triangle", "star", "ring"]
 CLASSES += ["cross", "stripes", "checkerboard", "dots", "waves"]
@@ -90,16 +87,3 @@ def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):
         "predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --json --strict", expect=4
     )
     assert outcome.out == ""
-
-
-def test_a_reader_that_leaves_early_is_not_an_error(cwd, samples):
-    for i in range(6):
-        Image.new("RGB", (64, 64), (40 * i, 90, 30)).save(cwd / f"{i}.png")
-    model = ["-m", f"{samples}/tiny_resnet.py:TinyResNet", "--batch", "1"]
-    process = warm.start(__main__.__file__, "predict", ".", *model, cwd=cwd)
-    assert process.stdout.readline().startswith("image\t")
-    process.stdout.close()
-    err = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(60) == 0, err
-    assert "Error" not in err

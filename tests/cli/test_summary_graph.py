@@ -1,17 +1,11 @@
 """`summary --graph`, and the columns that are measured: what is typed, written and refused."""
 
-import json
 import os
 import re
 
 import pytest
 
 import modelscope_cli as ms
-
-
-def words(file):
-    """Return the texts of an SVG of matplotlib, which has them as comments beside their letters."""
-    return re.findall("<!-- (.*?) -->", file.read_text())
 
 
 def test_the_page_of_a_summary_has_the_graph_whenever_it_is_made(run, cwd):
@@ -47,19 +41,3 @@ def test_what_is_refused_costs_nothing(run, cwd, monkeypatch, options, code, sai
     assert said in outcome.err
     assert (cwd / "there.svg").read_text() == "kept"
     assert sorted(os.listdir(cwd)) == ["folder.svg", "there.svg"]
-
-
-@pytest.mark.drawn
-def test_what_is_kept_is_kept_for_a_graph_by_itself(run, cwd, tmp_path, monkeypatch):
-    monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path / "cache"))
-    run("summary squeezenet1_1")
-    run("summary squeezenet1_1 --graph net.svg")
-    first = words(cwd / "net.svg")
-    outcome = run("summary squeezenet1_1 --graph net.svg --force")
-    assert "cached result" in outcome.err
-    assert words(cwd / "net.svg") == first
-    for _ in range(2):
-        measured = run("summary squeezenet1_1 --input-shape 1,3,32,32 --columns name,time")
-        assert "cached" not in measured.err
-    kept = [json.loads(file.read_text()) for file in (tmp_path / "cache" / "summary").iterdir()]
-    assert sorted(one["document"]["flow"] is None for one in kept) == [False, True]

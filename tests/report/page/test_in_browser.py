@@ -171,20 +171,6 @@ def test_a_row_opens_into_its_series_and_closes_again(shown):
     assert texts(browser, ".detail") == []
 
 
-@pytest.mark.parametrize("value", [None, 1e308])
-def test_a_row_opens_also_where_there_is_nothing_to_draw(value, shown):
-    document = watch_document()
-    for row in (*document["layers"], *document["parameters"]):
-        series = row["series"]
-        for key in {*series} & {"mean", "std", "zero_fraction", "grad_norm", "weight_norm", "update_ratio"}:
-            series[key] = [value] * len(series["step"])
-    browser = shown(document)
-    browser.run(f"[...{LAYERS}].forEach((row) => row.querySelector('button').click())")
-    browser.run("new Promise((done) => setTimeout(done, 300))")
-    assert browser.run("document.querySelectorAll('.detail canvas').length") == len(NAMES)
-    assert browser.complaints() == []
-
-
 def test_before_and_after_are_compared_by_a_slider(shown, documents):
     browser = shown(documents["attack"], documents.folder_of("attack"))
     browser.run(
