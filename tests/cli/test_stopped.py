@@ -119,7 +119,7 @@ class Started:
 
 
 # What is said where is decided in one place for all commands: each is stopped in one of the two, in turn.
-@pytest.mark.parametrize(("name", "terminal"), zip(COMMANDS, itertools.cycle((True, False)), strict=False))
+@pytest.mark.parametrize(("name", "terminal"), [*zip(COMMANDS, itertools.cycle((True, False)), strict=False)])
 def test_ctrl_c_in_a_long_command(folder, tmp_path, name, terminal):
     line, last, kept = COMMANDS[name]
     for path in folder.iterdir():
