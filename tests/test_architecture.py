@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import shlex
 import subprocess
 import sys
 from functools import cache
@@ -46,7 +45,6 @@ MAY_IMPORT = {
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
-    "mcp_server": {"errors", "report"},
     "pytest_plugin": {"hooks"},
     "testing": {*WRITES, "analysis", "report", "rules"},
     "shell": {*WRITES, "report", "models", "inputs", "hooks", "rules", "lean"},
@@ -202,28 +200,6 @@ def test_files_stay_small():
     assert not {name: size for name, size in sizes.items() if size > most[name]}
 
 
-def lone_strings(path: Path) -> list[int]:
-    """Return the lines of strings that are statements of a function, and not its docstring."""
-    functions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)]
-    docstrings = {node.body[0] for node in functions}
-    statements = {each for node in functions for each in ast.walk(node) if isinstance(each, ast.Expr)}
-    return sorted(
-        node.lineno
-        for node in statements - docstrings
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    )
-
-
-def test_no_sentence_loses_its_end():
-    broken = [f"{named(path)}:{line}" for path in FILES for line in lone_strings(path)]
-    assert not broken, broken
-
-
-def test_no_command_reads_its_options_as_text():
-    broken = [named(path) for path in FILES if "locals()" in path.read_text(encoding="utf-8")]
-    assert not broken, broken
-
-
 def test_every_parameter_of_a_function_is_an_option_or_named_as_one_that_only_python_has():
     broken = []
     for name in COMMANDS:
@@ -271,29 +247,6 @@ def test_every_option_says_what_it_does_and_every_help_shows_a_command():
     assert not broken, broken
 
 
-def examples() -> list[str]:
-    """Return every command line in a help text and in the samples' README; `docs` are tried in `tests/docs`."""
-    texts = [command.help or "" for command in COMMANDS.values()]
-    texts.append((ROOT / "samples" / "README.md").read_text(encoding="utf-8"))
-    return sorted(
-        {line for text in texts for line in re.findall(r"^[ $]*(modelscope [^|`>\n]+)$", text, re.MULTILINE)}
-    )
-
-
-def test_examples_parse_and_their_samples_are_there():
-    broken = []
-    for line in examples():
-        name, *arguments = shlex.split(line)[1:]
-        try:
-            with COMMANDS[name].make_context(name, arguments, resilient_parsing=False):
-                pass
-        except Exception as error:  # whatever Typer raises
-            broken.append(f"{line}: {error}")
-        samples = (argument for argument in arguments if argument.startswith("samples/"))
-        broken += [f"{line}: {file}" for file in samples if not (ROOT / file.partition(":")[0]).exists()]
-    assert not broken, broken
-
-
 def test_a_rule_that_is_broken_is_seen(tmp_path):
     path = tmp_path / "file.py"
     path.write_text(
@@ -303,8 +256,6 @@ def test_a_rule_that_is_broken_is_seen(tmp_path):
     assert packages(imports_of(path, is_top_only=True)) == {"typing"}
     with pytest.raises(ValueError, match="is not in the subpath"):
         named(path)
-    path.write_text('def f():\n    """Say it."""\n    words = (\n        "the end"\n    )\n    "is lost"\n')
-    assert lone_strings(path) == [6]
 
 
 PLAIN_MODULES = ("errors", "interrupts", "output_files", "paths", "plain_text", "ranks")

@@ -1,4 +1,4 @@
-"""Words on screen: fragments and words that readers did not understand do not come back."""
+"""Words on screen: those that readers did not understand do not come back."""
 
 import ast
 import re

@@ -1,5 +1,7 @@
 """`explain` as a function and as a command: the same document, the model as it was, errors in words."""
 
+import json
+
 import pytest
 import torch
 from function_and_command import HEALTHY, STAR, TINY, plain, tiny_resnet, without
@@ -46,15 +48,24 @@ def test_the_model_is_left_as_it_was(unchanged):
     next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
     next(model.parameters()).requires_grad_(False)
     check = unchanged(model)
-    record = ms.explain(model, STAR, method="all", receipt="full", **QUICK)
+    record = ms.explain(model, STAR, method="all", **QUICK)
     check()
     assert {row.method for row in record.rows} >= {"hirescam", "lrp", "occlusion", "integrated-gradients"}
     assert [why.partition(":")[0] for why in record.unfit] == ["rollout"]
-    planted = {row.method: row.receipt.planted for row in record.rows}
-    assert planted["hirescam"] == pytest.approx(1.0, abs=1e-5)
-    assert all(row.receipt.insertion_chance is not None for row in record.rows)
-    assert all(len(row.receipt.tests) >= 7 for row in record.rows)
+    assert all(len(row.receipt.tests) >= 4 for row in record.rows)
     assert str(record)
+
+
+def test_a_folder_keeps_pictures_of_its_images(cwd):
+    for n in range(3):
+        Image.open(STAR).rotate(90 * n).save(cwd / f"{n}.png")
+    record = ms.explain(
+        TINY, [f"{n}.png" for n in range(3)], checkpoint=HEALTHY, method="hirescam", receipt=False, size=32,
+        out="why",
+    )  # fmt: skip
+    assert record.images == 3
+    assert {*record.files, "blocks", "run.json"} == {file.name for file in (cwd / "why").iterdir()}
+    assert json.loads((cwd / "why" / "report.json").read_text())["images"] == 3
 
 
 def test_the_figures_of_several_images_are_means():
@@ -62,7 +73,7 @@ def test_the_figures_of_several_images_are_means():
     how = {"checkpoint": HEALTHY, "method": "hirescam", "size": 32, "batch": 64}
     single = [ms.explain(TINY, file, **how) for file in (STAR, "other.png")]
     together = ms.explain(TINY, [STAR, "other.png"], **how)
-    for key in ("covering", "head_randomisation", "border"):
+    for key in ("covering", "head_randomisation"):
         values = [getattr(record.rows[0].receipt, key) for record in single]
         assert getattr(together.rows[0].receipt, key) == pytest.approx(sum(values) / 2, rel=1e-5)
     assert together.passes == sum(record.passes for record in single)
@@ -76,13 +87,10 @@ def test_the_figures_of_several_images_are_means():
     ({"method": "gradcm"}, "did you mean gradcam"),
     ({"method": ","}, "is not a method"),
     ({"target": 77}, "out of range"),
-    ({"against": 1}, "--against 1' is only for finercam"),
-    ({"method": "finercam", "target": 1, "against": 1}, "the class that is explained"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
-    ({"require": "insertion"}, "FIELD>VALUE"),
-    ({"require": "road>0", "receipt": False}, "about the receipt"),
-    ({"require": "road>0"}, "needs the full receipt"),
-    ({"receipt": "ful"}, "did you mean full"),
+    ({"require": "covering"}, "FIELD>VALUE"),
+    ({"require": "covering>0", "receipt": False}, "about the receipt"),
+    ({"receipt": "quik"}, "did you mean quick"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused(how, message):
     with pytest.raises(UsageError, match=message):

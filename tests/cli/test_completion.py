@@ -33,6 +33,7 @@ def complete(monkeypatch, capsys):
     ("modelscope train --optimizer nes", ["nesterov"]),
     ("modelscope lrfind --init xa", ["xavier"]),
     ("modelscope stats --hook grad:cl", ["grad:clamp"]),
+    ("modelscope stats --hook sca", ["scale"]),
     ("modelscope help lay", ["layers"]),
 ])  # fmt: skip
 def test_words_are_completed(complete, line, offered):

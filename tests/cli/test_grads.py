@@ -1,6 +1,6 @@
 """`modelscope grads`: the tables, the folder it leaves, and what it says."""
 
-FILES = ["activations.csv", "gradient_flow.png", "parameters.csv", "report.html", "report.json", "report.md"]
+FILES = ["activations.csv", "gradient_flow.png", "parameters.csv", "report.html", "report.json"]
 
 
 def names(folder):

@@ -126,7 +126,6 @@ def disk_that_holds(n_bytes):
     "summary {TINY} -o old.csv --force",
     "stats {star} {tiny} --plot old.png --force",
     "stats {star} {tiny} --plot new.svg",
-    "stats {star} {tiny} -l bn --correlation",
     "featuremaps {star} {tiny} -l bn --out a/b/c",
     "featuremaps {star} {tiny} -l bn --out old --force",
     "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c --force",

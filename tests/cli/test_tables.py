@@ -29,8 +29,6 @@ def test_values_that_are_only_sorted_by_are_measured(run):
     "summary resnet18",
     "weights {samples}/tiny_resnet.safetensors",
     "watch {samples}/train.py",
-    "train {TINY}",
-    "rules",
 ])  # fmt: skip
 def test_a_column_that_is_not_there_is_refused(refused, line):
     script = line.startswith("watch")

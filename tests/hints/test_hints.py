@@ -53,7 +53,6 @@ stats {TINY} --format jsn
 stats {TINY} -o result.foo
 stats {TINY} --json --format csv
 stats {TINY} --table layer
-stats {TINY} --correlation --out new
 stats {TINY} --batch 0
 stats {TINY} --layer convv
 stats {TINY} --hook --layer conv --json
@@ -83,7 +82,6 @@ attack {TINY} dot.png --method fgsm --steps 3
 check two --mode train
 weights {TINY}
 help stat
-watch --log-to tensorbord:tb train.py
 rules MS9999
 """
 SETS = "sets/train/f/a.png", "sets/val/f/b.png"

@@ -155,10 +155,16 @@ def _check_texts(figure: Any, width: float, height: float) -> None:
 
 
 def test_the_numbers_above_a_tall_panel_are_whole():
-    figure, (panel,) = layer_panels("", [layer_names(f"layer{n}" for n in range(60))], [1], 5.0)
-    panel.bars(range(60), [-4.8e6] * 60, width=0.85)
+    figure, (panel,) = layer_panels("", [layer_names(f"layer{n}" for n in range(60))], [1])
+    panel.bars(range(60), [-4.8e6] * 60, height=0.85)
     figure.draw_without_rendering()
     axis = panel.axes.xaxis
     assert axis.get_offset_text().get_text() == ""
     for tick in axis.get_major_ticks():
         assert float(tick.label2.get_text()) == tick.get_loc()
+
+
+def test_a_shallow_figure_has_room_for_its_axes():
+    figure, (panel,) = layer_panels("title", [layer_names(["conv"])], [1])
+    figure.draw_without_rendering()
+    assert panel.axes.get_window_extent().height / figure.dpi > 0.9

@@ -110,7 +110,7 @@ def words_in(figure):
 @everyone
 def test_every_innermost_call_is_a_row_in_the_order_in_which_it_ran(records, name):
     record = records[name]
-    graph = items_of(record, is_whole=True)
+    graph = items_of(record)
     drawn = [item for item in graph.nodes() if item.kind == "layer"]
     assert [item.row for item in drawn] == sorted(innermost(record), key=lambda row: row.order)
     rows, ends = places_of(graph.top)
@@ -121,9 +121,8 @@ def test_every_innermost_call_is_a_row_in_the_order_in_which_it_ran(records, nam
 
 
 @everyone
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_every_value_that_skips_rows_is_an_arc_and_no_two_arcs_overlap(records, name, is_whole):
-    graph = items_of(records[name], is_whole=is_whole)
+def test_every_value_that_skips_rows_is_an_arc_and_no_two_arcs_overlap(records, name):
+    graph = items_of(records[name])
     rows = {item: row for item, (row, _) in places_of(graph.top)[0].items()}
     arcs = arcs_of(graph, rows)
     next_ones = set(pairwise(graph.nodes()))
@@ -179,15 +178,6 @@ def test_hostile_names_stay_text(records, tmp_path):
     assert "a&b\\\"'<" in texts["dot"]
     assert "a#38;b#34;#39;#60;" in texts["mmd"]
     assert not any("\u202e" in text or "\x1b" in text for text in texts.values())
-
-
-def test_blocks_that_repeat_the_one_before_are_folded(records):
-    record = records["Repeated"]
-    picture = items_of(record)
-    (fold,) = [item for item in picture.top.walk() if item.kind == "fold"]
-    assert fold.name == "blocks.1 .. blocks.29: 29 blocks like blocks.0"
-    assert sum(row.macs for row in fold.rows) == 29 * 32
-    assert "928" in words_in(record.graph())
 
 
 def test_a_forward_that_raises_is_drawn_up_to_there():

@@ -5,7 +5,6 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -185,14 +184,3 @@ def test_the_name_of_the_file_chooses_the_format(record, ending, tmp_path):
     assert file.read_bytes().lower().startswith(start.get(ending, b"\x89png"))
     if ending in ("html", "json"):
         assert ms.read(file).to_dict() == json.loads(json.dumps(strict(record.to_dict())))
-
-
-def test_show_prints_the_table_or_displays_the_record(record, capsys, monkeypatch):
-    record.show()
-    assert capsys.readouterr().out == str(record)
-    shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=True))
-    monkeypatch.setattr("IPython.display.display", shown.append)
-    record.show()
-    assert shown == [record]
-    assert not capsys.readouterr().out

@@ -17,7 +17,6 @@ from trainings import (
     entering,
     event,
     from_step,
-    judged,
     layer,
     loss,
     model,
@@ -29,7 +28,7 @@ from trainings import (
 )
 
 from modelscope_cli.records.training_facts import ScheduleFacts
-from modelscope_cli.records.watch import NEGATED, UNKNOWN
+from modelscope_cli.records.watch import NEGATED
 
 TWO = loss(), loss(FLAT, "Adam")
 GOING_ON = tuple(1.0 - 0.5 * i / N for i in range(N))
@@ -270,24 +269,6 @@ def test_a_rule_fires_where_all_its_conditions_hold(code, record) -> None:
     assert code in codes(record)
 
 
-def test_a_first_step_that_replaces_the_weights_is_measured() -> None:
-    (finding,) = judged(overwritten()).findings
-    assert finding.message.startswith(
-        "the first step changes it by 30x its norm, and nearly all weights by more"
-    )
-
-
 @pytest.mark.parametrize(("code", "record"), cases(QUIET))
 def test_a_rule_is_quiet_where_one_condition_is_missing(code, record) -> None:
     assert code not in codes(record)
-
-
-@pytest.mark.parametrize(("record", "reason"), [
-    (guessing(rows=16), "the model has seen at most about 960 labels and may only have begun to learn"),
-    (always_absent(GOING_ON, shared=(0.1,) * N, commonest_prediction=(0.5,) * N), "it is still falling"),
-    (training(loss=(loss(FLAT[:45]),), criteria=()), "a difference within the noise"),
-])  # fmt: skip
-def test_a_run_that_may_have_begun_cannot_be_judged(record, reason) -> None:
-    judgement = judged(record)
-    assert (judgement.findings, judgement.verdict) == ((), UNKNOWN)
-    assert judgement.reason.endswith(reason)

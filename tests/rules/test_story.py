@@ -23,8 +23,8 @@ from trainings import (
     training,
 )
 
-from modelscope_cli.records.training_facts import GRADIENT, OUTPUT, Birth, TimeFacts
-from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, WatchRecord
+from modelscope_cli.records.training_facts import OUTPUT, Birth, TimeFacts
+from modelscope_cli.records.watch import UNKNOWN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import FEW_STEPS, Link
@@ -48,9 +48,7 @@ def test_a_finding_follows_from_one_earlier_in_the_chain_of_causes() -> None:
 
 
 def test_lost_time_comes_last_and_neither_explains_nor_follows_from_anything() -> None:
-    time = TimeFacts(
-        steps=N, passes=N, seconds={"data": 40.0, "forward": 60.0}, first=0.0, workers=2, images=0
-    )
+    time = TimeFacts(steps=N, passes=N, seconds={"data": 40.0, "forward": 60.0}, workers=2)
     findings = told(training(time=time, **SYMPTOMS))
     assert findings == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709"), ("MS771", None)]
 
@@ -158,16 +156,6 @@ def short(n: int, **changes) -> WatchRecord:
     return training(steps=n, loss=(loss(FALLING[:n]),), lr=(loss((0.1,) * n),), criteria=(), **changes)
 
 
-def test_a_fault_needs_no_reason() -> None:
-    judgement = judged(training(optimizers=(stepping(uncleared=16),)))
-    assert (judgement.verdict, judgement.reason) == (FAULT, None)
-
-
-def test_a_loss_that_falls_is_sound() -> None:
-    judgement = judged(training())
-    assert (judgement.verdict, judgement.reason) == (SOUND, None)
-
-
 def test_a_short_run_cannot_be_judged() -> None:
     judgement = judged(short(MIN_STEPS - 1))
     assert judgement.verdict == UNKNOWN
@@ -247,23 +235,7 @@ def test_an_output_that_ignores_the_input_follows_from_a_layer_that_died() -> No
     ]
 
 
-def test_an_output_that_ignores_the_input_at_the_end_follows_from_what_came_before() -> None:
-    late = model(outputs=(2 * N, 3, 1.0, 0.0, 1.0, 1.0))
-    assert ("MS755", "MS709") in told(training(**SYMPTOMS, models=(late,)))
-
-
 def test_a_cause_is_as_severe_as_the_worst_that_follows_from_it() -> None:
     cause, *others = judged(training(**SYMPTOMS)).findings
     assert {one.code: one.severity for one in others} == {"MS705": "warning", "MS735": "error"}
     assert (cause.code, cause.severity) == ("MS709", "error")
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_an_infinite_slope_is_not_cured_by_clipping(dtype: str) -> None:
-    record = training(
-        births=(Birth(GRADIENT, SINCE, "Net", "fc.weight", 0),), models=(model(dtypes=(dtype,)),)
-    )
-    found = next(one for one in judged(record).findings if one.code == "MS703")
-    assert "set_detect_anomaly(True)" in found.hint
-    assert "clip" not in found.hint
-    assert ("GradScaler" in found.hint) == (dtype == "float16")

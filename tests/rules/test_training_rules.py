@@ -38,14 +38,12 @@ from trainings import (
     with_weight,
 )
 
-from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import (
     GRADIENT,
     LOSS,
     OUTPUT,
     Birth,
-    MemoryFacts,
     ScheduleFacts,
     TimeFacts,
 )
@@ -64,8 +62,8 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.rules.training import RULES, judge_training
 
 
-def seconds(first: float = 0.0, **parts: float) -> TimeFacts:
-    return TimeFacts(steps=N, passes=N, seconds=parts, first=first, workers=2, images=0)
+def seconds(**parts: float) -> TimeFacts:
+    return TimeFacts(steps=N, passes=N, seconds=parts, workers=2)
 
 
 # code: a training with this fault, since when it is said to be, where
@@ -198,15 +196,6 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
-    "MS761": (training(optimizers=(stepping(remade=20),)), 1, None),
-    "MS762": (
-        training(
-            optimizers=(stepping(repeated=20),),
-            inputs=(entering(mean=tuple(i / N for i in range(N))), entering("fc", "Linear")),
-        ),
-        None,
-        None,
-    ),
     "MS763": (training(models=(model(copies=(("Net#2", 3, 3, False),)),)), 0, None),
     "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),
     "MS759": (training(events=(event(LEAKS, "Net: its output depends on what it must not"),)), 0, None),
@@ -220,15 +209,6 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     ),
     "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95 % of its input to 0"),)), 0, None),
     "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
-    "MS772": (training(time=seconds(validation=20.0, forward=5.0)), 1, None),
-    "MS773": (training(time=seconds(first=20.0, forward=5.0)), 0, None),
-    "MS774": (training(time=replace(seconds(device=40.0, forward=60.0), waited=N, idle=20.0)), 1, None),
-    "MS775": (training(memory=MemoryFacts((), (), 0.0, marked=20, kept=20)), 1, None),
-    "MS776": (
-        training(rank_times=(seconds(forward=10.0, backward=40.0), seconds(forward=48.0, backward=2.0))),
-        1,
-        None,
-    ),
 }  # fmt: skip
 
 
@@ -311,11 +291,6 @@ def test_gradients_that_are_clipped_before_they_are_unscaled(shrunk: int) -> Non
     assert all("before the gradient scaler unscales them" in one.message for one in found)
 
 
-def test_targets_that_are_all_the_same_number() -> None:
-    found = judged(training(criteria=(numbers(target_variance=(0.0,) * N),))).findings[0]
-    assert (found.code, "targets of mse_loss" in found.message) == ("MS725", True)
-
-
 def test_targets_that_vary_more_than_the_activation_before_them_can() -> None:
     for kind, variance in (("sigmoid", 0.3), ("tanh", 1.1)):
         seen = numbers(made_by=kind, target_variance=(variance,) * N)
@@ -384,15 +359,6 @@ def test_an_entirely_dead_layer_is_an_error_also_where_the_loss_falls() -> None:
     assert at_first.hint.startswith("set the biases before it to 0")  # no step has changed anything yet
 
 
-def test_a_loss_that_ends_above_its_start_is_an_error() -> None:
-    found = judged(SICK["MS704"][0]).findings[0]
-    assert found.severity == ERROR
-    assert found.hint.startswith("lower the learning rate")
-    grown = replace(SICK["MS704"][0], lr=(loss(from_step(0.01, 0.5)),))
-    (first, *_) = (one for one in judged(grown).findings if one.code == "MS704")
-    assert first.hint.endswith("it grew from 0.01 to 0.5")
-
-
 def test_gradients_of_a_head_that_was_replaced_are_an_error_with_the_line_of_the_optimizer() -> None:
     replaced = training(
         optimizers=(stepping(strangers=1),),
@@ -404,19 +370,3 @@ def test_gradients_of_a_head_that_was_replaced_are_an_error_with_the_line_of_the
     (found,) = judged(replaced).findings
     assert (found.code, found.severity, found.place) == ("MS712", ERROR, "a.py:5")
     assert "replaced after the optimizer was made" in found.message
-
-
-def test_a_finding_is_beside_its_layer_also_where_another_model_was_never_seen_to_run() -> None:
-    sick = with_layer(zero_fraction=(0.95,) * N)
-    stranger = replace(PARAMETERS[0], model="Adam", name="group0.0", facts=None)
-    sick = replace(sick, parameters=(*sick.parameters, stranger))
-    sick = replace(sick, findings=judged(sick).findings)
-    assert sick.findings[0].layer == "Net/relu"
-    sheet = watch_sheet(sick)
-    wanted = [column for column in sheet.columns if column.key in ("name", "findings")]
-    cells = [([column.value(row) for column in wanted], sheet.is_bad(row)) for row in sheet.rows]
-    assert cells == [
-        (["Net/fc", ""], False),
-        (["Net/relu", "MS705@0"], True),
-        (["Net/head", ""], False),
-    ]

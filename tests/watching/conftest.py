@@ -1,4 +1,4 @@
-"""Watch code of a test in this process."""
+"""Watch code of a test in this process, and train as scripts do."""
 
 from collections.abc import Callable
 
@@ -12,6 +12,25 @@ from modelscope_cli.watching.read_series import RankLog, merge_ranks
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.watcher import Watcher
+
+
+def fit(model, loss, *, held=None, steps=12, kind=torch.optim.SGD, lr=0.1, after=lambda step: None) -> None:
+    """Train: clear the gradients, go back through `loss()`, step.
+
+    Args:
+        held: parameters of the optimizer; None for those of the model.
+        after: is given the number of each step that was taken.
+    """
+    optimizer = kind(model.parameters() if held is None else held, lr=lr)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        after(step)
+
+
+def codes(record: WatchRecord) -> list[str]:
+    return [finding.code for finding in record.findings]
 
 
 class Heard:

@@ -104,39 +104,21 @@ class Root(nn.Module):
 def explode():
     """Train at a rate far too high."""
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5))
-    train_classifier(model, torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9))
-
-
-def saturate():
-    """Train a deep network of sigmoids."""
-    layers = [part for _ in range(8) for part in (nn.Linear(16, 16), nn.Sigmoid())]
-    model = nn.Sequential(*layers, nn.Linear(16, 5))
-    train_classifier(model, torch.optim.SGD(model.parameters(), lr=0.05))
-
-
-def shuffle():
-    """Train on the labels of other samples."""
-    model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 5))
-    train_classifier(model, torch.optim.Adam(model.parameters()), is_shuffled=True)
-
-
-def train_classifier(model, optimizer, *, is_shuffled=False):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
     centres = torch.randn(5, 16)
     for _ in range(240):
         labels = torch.randint(5, (32,))
         x = centres[labels] + 0.5 * torch.randn(32, 16)
-        order = torch.randperm(32) if is_shuffled else torch.arange(32)
         optimizer.zero_grad()
-        functional.cross_entropy(model(x), labels[order]).backward()
+        functional.cross_entropy(model(x), labels).backward()
         optimizer.step()
 
 
-@pytest.mark.parametrize("train", [explode, saturate, shuffle])
-def test_without_time_the_findings_are_the_same(train, recorded, monkeypatch):
+def test_without_time_the_findings_are_the_same(recorded, monkeypatch):
     monkeypatch.setattr("modelscope_cli.watching.recorder.time.process_time", Clock(0.0))
-    plenty = recorded(train, every=None)
+    plenty = recorded(explode, every=None)
     monkeypatch.setattr("modelscope_cli.watching.recorder.time.process_time", Clock(0.01))
-    little = recorded(train, every=None)
+    little = recorded(explode, every=None)
     assert len(little.layers[0].series.step) < len(plenty.layers[0].series.step)
     findings, same = ([(one.code, one.follows) for one in run.findings] for run in (plenty, little))
     assert findings == same != []

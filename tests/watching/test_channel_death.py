@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from modelscope_cli import watch
 from modelscope_cli.watching.log import log_file
-from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank, read_series
+from modelscope_cli.watching.read_series import merge_ranks, read_rank, read_series
 from modelscope_cli.watching.step_sums import dead_fraction, pack, unpack
 
 
@@ -74,17 +74,6 @@ def test_a_channel_is_dead_where_it_is_so_on_every_rank(tmp_path):
         logs.append(read_rank(log_file(folder)))
     (series,) = [one.series for one in merge_ranks(logs).layers if one.name == "relu"]
     assert series.dead_channels == (1, 3, 4, 5)
-
-
-def test_a_log_from_before_is_read(tmp_path):
-    run(Net(2), [[torch.randn(4, 6)]], tmp_path)
-    log = RankLog()
-    for line in log_file(tmp_path).read_text().splitlines():
-        ((kind, entry),) = json.loads(line).items()
-        if kind == "step":
-            entry["layers"] = {key: values[:10] for key, values in entry["layers"].items()}
-        log.take(kind, entry)
-    assert {one.series.dead_fraction for one in merge_ranks([log]).layers} == {None}
 
 
 @pytest.mark.parametrize("alive", [None, (), (True,), (False,) * 70, (True, False) * 33 + (False,)])

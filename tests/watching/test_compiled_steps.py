@@ -74,6 +74,7 @@ def test_it_is_seen_and_not_disturbed(recorded, caplog, kind):
     assert record.steps in (23, 24)  # of a step that is told by what has changed, the last is seen at the end
     assert {row.name for row in record.parameters} == {"0.weight", "0.bias", "3.weight", "3.bias"}
     assert record.loss[0].value[0] == pytest.approx(float(bare[0][0]), rel=1e-6)
+    assert ("compiled" in {event.kind for event in record.events}) == (kind != "loss")
     if kind != "loss":
         assert record.reason is not None
         assert "its layers are not visible" in record.reason

@@ -117,20 +117,6 @@ def test_what_changes_values_is_a_row_and_what_moves_them_is_not(watching, compu
     assert [name for name, _ in functions(heard)] == names
 
 
-def test_a_model_of_bare_parameters_shows_its_functions(watching):
-    class Bare(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Parameter(torch.randn(4, 4))
-
-        def forward(self, x):
-            return F.relu(x @ self.w)
-
-    heard = watching(lambda: train(Bare(), lambda: torch.randn(4, 4)))
-    assert [name for name, _ in functions(heard)] == ["matmul#f1", "relu#f1"]
-    assert functions(watching(lambda: train(nn.Linear(4, 4), lambda: torch.randn(4, 4)))) == []
-
-
 def test_a_loop_over_time_does_not_make_a_row_of_every_turn(watching):
     class Recurrent(nn.Module):
         def __init__(self):
@@ -264,21 +250,3 @@ def test_only_in_the_modules_that_were_asked_for(watching):
     heard = watching(lambda: train(Net()), patterns=("block",))
     assert {name for _, name, _ in heard.names()} >= {"block", "block.add#f1"}
     assert "tanh#f1" not in {name for _, name, _ in heard.names()}
-
-
-def test_norm_that_holds_its_activation_has_a_row(watching):
-    class NormAct(nn.BatchNorm2d):
-        def __init__(self, n):
-            super().__init__(n)
-            self.act = nn.ReLU()
-
-        def forward(self, x):
-            return self.act(F.batch_norm(x, None, None, self.weight, self.bias, training=True))
-
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), NormAct(4))
-    heard = watching(lambda: train(model))
-    assert [(name, types(heard)[name]) for _, name, _ in heard.names()] == [
-        ("0", "Conv2d"),
-        ("1.act", "ReLU"),
-        ("1", "NormAct"),
-    ]

@@ -2,7 +2,6 @@
 
 import gc
 
-import pytest
 import torch
 from torch import nn
 
@@ -19,49 +18,6 @@ class Net(nn.Module):
 
 
 PARAMETERS = [("Net", name) for name in ("body.weight", "body.bias", "head.weight", "head.bias")]
-
-
-def in_place(model):
-    model.compile(backend="aot_eager")
-    return model
-
-
-def inside_a_function(model):
-    return torch.compile(lambda x: model(x), backend="aot_eager")  # noqa: PLW0108  the function is compiled
-
-
-# How it is compiled, and what is seen of it: as a whole, or not at all.
-HIDDEN = {"compiled in place": (in_place, [("Net", "")]), "compiled in a function": (inside_a_function, [])}
-
-
-def train(run, parameters):
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    losses = []
-    for _ in range(3):
-        loss = run(torch.randn(4, 6)).square().mean()
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return losses
-
-
-@pytest.mark.parametrize("kind", HIDDEN)
-def test_a_compiled_model_has_losses_and_named_parameters(watching, kind):
-    losses, (compiled, seen) = [], HIDDEN[kind]
-
-    def script():
-        torch._dynamo.reset()
-        model = Net()
-        losses.extend(train(compiled(model), model.parameters()))
-
-    heard = watching(script)
-    assert [report.loss for report in heard.reports] == losses
-    for report in heard.reports:
-        assert [row[:2] for row in report.parameters] == PARAMETERS
-        assert all(row[3][0] and row[3][2] for row in report.parameters)
-        assert [row[:2] for row in report.layers] == seen
-    assert [kind for _, kind, _ in heard.events] == ["compiled"]
 
 
 def test_a_model_that_runs_only_later_keeps_its_name(watching):

@@ -45,29 +45,3 @@ def test_dead_channels_and_saturation_have_columns_where_there_are_any():
         model[0].bias[:] = 10
     assert not shown(record_of(model, 0.1))[1] & {"dead_last", "saturated_last"}
     assert "saturated_last" in shown(record_of(nn.Sequential(nn.Linear(6, 6), nn.Tanh()), 100.0))[1]
-
-
-def test_a_criterion_is_not_a_layer():
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(()))
-
-        def forward(self, x):
-            return (self.scale * x).square().mean()
-
-    class Whole(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.criterion = nn.Linear(6, 6), nn.CrossEntropyLoss(weight=torch.ones(6))
-
-        def forward(self, x):
-            return self.criterion(self.layer(x), torch.zeros(len(x), dtype=torch.long))
-
-    assert [row.name for row in record_of(Whole()).layers] == ["layer"]
-    model, own = nn.Sequential(nn.Linear(6, 6)), Own()
-    optimizer = torch.optim.SGD([*model.parameters(), *own.parameters()], lr=0.01)
-    with watch([model, own], optimizer) as watched:
-        own(model(torch.randn(4, 6))).backward()
-        optimizer.step()
-    assert [row.model for row in watched.record().layers] == ["Sequential"]

@@ -213,30 +213,3 @@ def test_a_discriminator_that_gives_one_number_is_not_a_criterion():
     critic = nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))
     faked = nn.Linear(6, 6)(torch.randn(1, 6))
     assert not is_criterion(critic, critic(faked).mean())
-
-
-@pytest.mark.parametrize("used", ["loss", "both"])
-def test_an_output_of_a_compiled_model_that_the_loss_does_not_use(watching, used):
-    class Sums(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
-
-        def forward(self, x):
-            hidden = self.body(x).relu()
-            return hidden, self.head(hidden)
-
-    def script():
-        torch._dynamo.reset()
-        model = torch.compile(Sums(), backend="aot_eager")
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            hidden, scores = model(torch.randn(4, 6))
-            loss = scores.square().mean() + (hidden.mean() if used == "both" else 0)
-            loss.backward()
-            optimizer.step()
-
-    with pytest.warns(UserWarning, match="global hooks"):
-        heard = watching(script)
-    assert [report.loss is not None and len(report.parameters) for report in heard.reports] == [4, 4]
-    assert (heard.sums("").grad_squares is not None) == (used == "both")
