@@ -140,21 +140,6 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def screenshot(self, file, *, whole=False) -> None:
-        more = {"captureBeyondViewport": True} if whole else {}
-        if whole:
-            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            more["clip"] = {
-                "x": 0,
-                "y": 0,
-                "width": size["width"],
-                "height": min(size["height"], 16000),
-                "scale": 1,
-            }
-        Path(file).write_bytes(
-            base64.b64decode(self.call("Page.captureScreenshot", format="png", **more)["data"])
-        )
-
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("Page.printToPDF")["data"])
 

@@ -14,30 +14,10 @@ from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.typer_app import make_app
 
 # Programs of others that a hint may name.
-TOOLS = frozenset(
-    [
-        "cd",
-        "curl",
-        "df",
-        "file",
-        "find",
-        "git",
-        "grep",
-        "gunzip",
-        "head",
-        "hf",
-        "ls",
-        "magick",
-        "mkdir",
-        "mv",
-        "pip",
-        "python",
-        "rm",
-        "tar",
-        "torchrun",
-        "unxz",
-    ]
-)
+TOOLS = {
+    "cd", "curl", "df", "file", "find", "git", "grep", "gunzip", "head", "hf", "ls", "magick", "mkdir", "mv",
+    "pip", "python", "rm", "tar", "torchrun", "unxz",
+}  # fmt: skip
 # These change what was wrong, so that the same line is to run afterwards.
 MENDING = ("mkdir", "rm", "mv")
 _REPLACING = re.compile(r"(did you mean|try) (?P<words>.+)")

@@ -8,7 +8,6 @@ import torch
 import warm
 from samples_of_results import SAMPLES
 
-from modelscope_cli.lean import lean_imports, without_dynamo
 from modelscope_cli.models.architecture import on_meta, skip_random_fills
 
 PREAMBLE = """
@@ -69,19 +68,6 @@ assert counter.get_total_flops() == 16
 """)
 
 
-def test_asking_a_stand_in_for_more_gets_the_real_module() -> None:
-    run("""
-with without_dynamo():
-    import sympy
-    assert "sympy.core" not in sys.modules
-    assert sympy.Integer(2) + 2 == 4
-    from torch._dynamo.utils import counters
-    import torch._dynamo.config
-    assert sys.modules["sympy"].__file__ and sys.modules["torch._dynamo"].__file__
-    assert sys.modules["torch.fx.experimental.symbolic_shapes"].ShapeEnv
-""")
-
-
 def test_the_stubs_go_after_an_exception() -> None:
     run("""
 try:
@@ -121,14 +107,7 @@ def test_values_that_constructors_read_stay_on_the_cpu() -> None:
         assert torch.nn.Conv2d(3, 4, 3).weight.is_meta
 
 
-def test_without_dynamo_nests() -> None:
-    with lean_imports(), without_dynamo(), without_dynamo():
-        pass
-
-
-@pytest.mark.parametrize(
-    "line", ["summary resnet18", "stats --input-shape 1,3,32,32 -m resnet18 -w none", "models resnet18"]
-)
+@pytest.mark.parametrize("line", ["summary resnet18", "stats --input-shape 1,3,32,32 -m resnet18 -w none"])
 def test_no_command_on_a_torchvision_model_imports_dynamo(line: str) -> None:
     code = "import sys; from modelscope_cli.shell.app import run; run(sys.argv[1:])"
     code += "; sys.exit('torch._dynamo' in sys.modules)"

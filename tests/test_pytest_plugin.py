@@ -108,14 +108,6 @@ def test_a_suite_without_torch_does_not_import_it(run):
     assert findings(result) == ([], "0 tests ran a module")
 
 
-def test_without_the_option_nothing_is_looked_at(run):
-    result = run("""
-    def test_one():
-        Net()(torch.ones(1, 4))
-    """)
-    assert not any("modelscope" in line for line in result.outlines if line.startswith("="))
-
-
 def test_sick_tests_are_marked(run):
     result = run(
         """
@@ -319,18 +311,6 @@ def test_compiled_modules_run_as_without_the_plug_in(run):
     assert findings(result) == ([], "2 tests ran a module; 0 findings")
 
 
-def test_what_a_worker_of_xdist_saw_is_reported(run, pytester):
-    pytest.importorskip("xdist")
-    pytester.makepyfile(torch="")
-    body = """
-    def test_late():
-        import torch
-    """
-    result = run(body, "-p", "xdist", "-n1", "--modelscope", head="", process=True)
-    result.assert_outcomes(passed=1)
-    assert findings(result)[1].endswith("not checked: test_suite.py::test_late, which imported torch first")
-
-
 def test_what_several_workers_saw_is_put_together():
     plugin = pytest_plugin._Watching(SimpleNamespace(getoption=lambda name: True))
     facts = {"n.Net": {"called": ["a", "b"], "backward": ["t1"], "asked": ["a.weight", "b.weight"]}}
@@ -347,22 +327,6 @@ def test_what_several_workers_saw_is_put_together():
         ("t0", "leaves"),
         ("t1", "Net: no gradient in 1 test with a backward pass: b.weight"),
     ]
-
-
-def test_a_session_removes_its_hooks(run):
-    result = run("""
-    NET = nn.Sequential(nn.Linear(2, 2))
-
-    def test_hooked(modelscope_session):
-        hooks = modelscope_session(NET, ("forward", "0", lambda module, args, output: output * 0))
-        assert not NET(torch.ones(1, 2)).any()
-        assert hooks.reports[0].fired == 1
-
-    def test_free():
-        assert NET(torch.ones(1, 2)).any()
-        assert not NET[0]._forward_hooks
-    """)
-    result.assert_outcomes(passed=2)
 
 
 SNAPSHOT = """
@@ -400,12 +364,3 @@ def test_a_snapshot_is_written_once_and_compared(run, pytester):
     result = run("", head=sick)
     result.assert_outcomes(failed=2)
     assert "AssertionError" in result.stdout.str()
-
-
-def test_the_option_of_syrupy_updates_too(run, pytester):
-    pytester.makeconftest("""
-    def pytest_addoption(parser):
-        parser.addoption("--snapshot-update", action="store_true", dest="update_snapshots")
-    """)
-    run("", "--snapshot-update", head=SNAPSHOT).assert_outcomes(passed=2)
-    run("", head=SNAPSHOT).assert_outcomes(passed=2)

@@ -16,7 +16,6 @@ from modelscope_cli.shell.app import run
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
 HEALTHY, SICK = f"{SAMPLES}/tiny_resnet.safetensors", f"{SAMPLES}/sick.safetensors"
-SQUEEZENET = f"{SAMPLES}/shapes_squeezenet1_1.safetensors"
 STAR = f"{SAMPLES}/star.png"
 
 

@@ -1,9 +1,7 @@
 """`ms.testing`: what fails a test of somebody's own model, and what it says."""
 
 import pytest
-import torch
 from function_and_command import HEALTHY, SICK, STAR, tiny_resnet
-from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
@@ -26,14 +24,6 @@ def test_a_sick_model_says_where_and_what_to_do():
     assert lines[2].strip().startswith("hint: ")
 
 
-def test_nan_in_the_weights_is_an_error():
-    model = tiny_resnet()
-    with torch.no_grad():
-        model.block2.conv1.weight[0, 0, 0, 0] = torch.nan
-    lines = failure(ms.testing.assert_healthy, model, STAR)
-    assert any(line.startswith("MS101 error: block2.conv1") for line in lines)
-
-
 def test_the_same():
     ms.testing.assert_same(tiny_resnet(), HEALTHY)
     ms.testing.assert_same(tiny_resnet(), tiny_resnet(), STAR)
@@ -50,12 +40,6 @@ def test_not_the_same_says_where_they_part_and_how_far():
     assert lines[3].startswith("  bn: changed, relative L2 ")
     assert lines[-2] == f"  and {record.totals.changed - 10} more"
     assert lines[-1] == "tolerance: relative L2 of 1.3e-06 (assert_close's tolerance for float32)"
-
-
-def test_weights_of_another_shape():
-    a, b = nn.Linear(3, 4), nn.Linear(3, 5)
-    lines = failure(ms.testing.assert_same, a, b)
-    assert lines[1:3] == ["  weight: reshaped 4x3 -> 5x3", "  bias: reshaped 4 -> 5"]
 
 
 def test_a_budget():

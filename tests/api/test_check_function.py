@@ -1,12 +1,9 @@
 """`ms.check`: what the command gives, from Python, and a verdict that a test can end with."""
 
-import json
-
 import pytest
 from function_and_command import HEALTHY, SICK, STAR, TINY, tiny_resnet
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError
 
 
 def test_the_verdict_reads_like_the_terminals(both):
@@ -21,19 +18,6 @@ def test_the_verdict_reads_like_the_terminals(both):
     assert hint.strip() == f"hint: {finding.hint}"
     assert last == "failed with 1 warning"
     assert both.said() == ""
-
-
-def test_a_baseline_makes_todays_findings_known(cwd):
-    asked = {"select": "MS202", "fail_on": "warning", "baseline": "known.json"}
-    with pytest.raises(CannotRunError, match="there is no baseline") as caught:
-        ms.check(tiny_resnet(SICK), STAR, **asked)
-    assert caught.value.hint == "update_baseline=True"
-    ms.check(tiny_resnet(SICK), STAR, **asked, update_baseline=True).assert_passed()
-    known = {"code": "MS202", "layer": "relu", "value": 0.875}
-    assert json.loads((cwd / "known.json").read_text())["findings"] == [known]
-    again = ms.check(tiny_resnet(SICK), STAR, **asked)
-    assert [finding.known for finding in again.findings] == [True]
-    again.assert_passed()
 
 
 def test_the_project_file_is_for_the_command_alone(both, cwd):

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from function_and_command import STAR, tiny_resnet
+from function_and_command import tiny_resnet
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
 
 
 def test_a_loss_of_the_callers_own():
@@ -20,13 +19,3 @@ def test_a_loss_of_the_callers_own():
     assert {row.name: row.grad_norm for row in record.parameters} == pytest.approx(
         {name: float(p.grad.norm()) for name, p in model.named_parameters()}, rel=1e-4
     )
-
-
-def test_the_report_is_written_where_asked_and_nowhere_else(both, cwd):
-    ms.grads(tiny_resnet(), STAR)
-    assert list(cwd.iterdir()) == []
-    record = ms.grads(tiny_resnet(), STAR, out="report")
-    assert sorted(path.name for path in (cwd / "report").iterdir()) == sorted(record.files)
-    with pytest.raises(UsageError, match="not empty"):
-        ms.grads("nothing_of_the_kind", out="report")
-    assert both.said() == ""

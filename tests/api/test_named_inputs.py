@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from function_and_command import STAR, plain, without
-from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -69,9 +68,6 @@ COMMANDS = {
     "stats": {},
     "featuremaps": {"layer": "type:Conv2d"},
     "grads": {},
-    "predict": {"top": 2},
-    "ablate": {"layer": "conv"},
-    "prune": {"amount": 0.5},
     "check": {"mode": "eval"},
 }
 
@@ -89,17 +85,6 @@ def test_function_and_command_give_the_same_document(both, name, monkeypatch):
     assert mine["input"]["names"] == ["pixels", "tokens"]
     assert mine["input"]["shape"] == [[1, 3, 16, 16], [1, 6]]
     assert mine["input"]["files"] == [STAR]
-
-
-def test_summary_and_diff_do_as_well(both):
-    inputs = "--input pixels=1,3,16,16 --input tokens=int64:1,6"
-    named = {"pixels": "1,3,16,16", "tokens": "int64:1,6"}
-    typed = both.typed(f"summary towers.py:Towers {inputs} --quiet")
-    assert without(plain(ms.summary("towers.py:Towers", named).to_dict())) == without(typed)
-    assert typed["device"] == "meta"
-    typed = both.typed(f"diff towers.py:Towers {inputs} --b-seed 1 --quiet", code=1)
-    record = ms.diff("towers.py:Towers", None, named, b_seed=1)
-    assert without(plain(record.to_dict())) == without(typed)
 
 
 def test_what_is_measured_is_what_the_forward_gives(model):
@@ -124,20 +109,6 @@ def test_gradients_are_those_of_autograd(model):
     norms = {row.name: row.grad_norm for row in record.parameters}
     for (name, _), grad in zip(model.named_parameters(), wanted, strict=True):
         assert norms[name] == pytest.approx(float(grad.norm()), rel=1e-4)
-
-
-def test_what_is_ablated_is_run_again_with_the_names(model):
-    x = given()
-    whole = model(**x)
-    with torch.no_grad():
-        for name in ("words", "conv"):
-            handle = getattr(model, name).register_forward_hook(
-                lambda module, args, out: torch.zeros_like(out)
-            )
-            after = model(**x)
-            handle.remove()
-            (row,) = ms.ablate(model, x, layer=name, target=1).rows
-            assert row.target_logit_change == pytest.approx(float((after - whole)[:, 1].mean()), abs=1e-5)
 
 
 def test_a_forward_of_one_dict_is_given_the_dict(towers, model, capsys):
@@ -165,49 +136,6 @@ def test_a_loader_of_dicts_gives_named_inputs(model):
     assert record.images == 4
     assert record["head"].mean == pytest.approx(float(model(**x).detach().mean()), rel=1e-5)
     assert record.run.input.names == ("pixels", "tokens")
-
-
-def test_files_of_tensors_are_read_and_told(both, model):
-    x = given(2)
-    torch.save(x["pixels"], "pixels.pt")
-    torch.save(x["tokens"], "tokens.pt")
-    document = both.typed(
-        "stats -m towers.py:Towers --input pixels=pixels.pt --input tokens=tokens.pt --quiet"
-    )
-    assert document["input"]["source"] == "tensor"
-    assert document["input"]["files"] == ["pixels.pt", "tokens.pt"]
-    record = ms.stats(model, {"pixels": Path("pixels.pt"), "tokens": x["tokens"]})
-    assert record["head"].mean == pytest.approx(float(model(**x).detach().mean()), rel=1e-5)
-    torch.save(list(x.values()), "both.pt")
-    error, _ = both.failed(
-        "stats -m towers.py:Towers --input pixels=both.pt --input tokens=tokens.pt", code=4
-    )
-    assert "'both.pt' holds 2 tensors, and 'pixels' is one" in error
-
-
-def test_a_hook_at_a_position_finds_it_with_named_inputs(model):
-    x = given()
-    with ms.hook(model, "zero@linear@1", args=x) as hooks:
-        assert not model(**x).any()
-    assert hooks.reports[0].fired == 1
-
-
-def test_images_of_one_name_are_stacked_and_batch_cuts_all_alike(both, model):
-    words = (
-        f"predict -m towers.py:Towers --input pixels={STAR} --input pixels={STAR} --top 1 --quiet --size 16"
-    )
-    document = both.typed(f"{words} --input tokens=int64:2,6")
-    assert document["input"]["shape"] == [[2, 3, 16, 16], [2, 6]]
-    assert [one["image"] for one in document["predictions"]] == [STAR, STAR]
-    images = {"pixels": [Image.open(STAR)] * 2, "tokens": torch.zeros(2, 6, dtype=torch.int64)}
-    assert ms.predict(model, images, size=16).run.input.shape == ((2, 3, 16, 16), (2, 6))
-    x = given(5)
-    cut, whole = (ms.stats(model, x, batch=batch)["head"].mean for batch in (2, None))
-    assert cut == pytest.approx(whole, rel=1e-5)
-    with pytest.raises(
-        UsageError, match=r"cannot cut the inputs: their first dimensions are pixels 5, tokens 1"
-    ):
-        ms.stats(model, {**x, "tokens": x["tokens"][:1]}, batch=2)
 
 
 def test_a_name_that_is_wrong_or_missing_is_reported_with_a_line_that_works(both):
@@ -242,13 +170,6 @@ def test_what_is_typed_wrong_is_quoted(both, typed, message):
     assert message in error
 
 
-def test_an_attack_is_of_a_lone_image(both, model):
-    error, _ = both.failed(f"attack {STAR} -m towers.py:Towers --quiet", code=4)
-    assert "needs more than an image: pixels, tokens" in error
-    with pytest.raises(UsageError, match="are named inputs"):
-        ms.attack(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), {"input": torch.rand(1, 3, 4, 4)})
-
-
 def test_train_mode_needs_two_images_and_says_so(towers):
     fresh = towers["Towers"]()
     for run in (ms.check, lambda model, x: ms.grads(model, x, mode="train")):
@@ -257,16 +178,6 @@ def test_train_mode_needs_two_images_and_says_so(towers):
         assert "two images, or --batch 2" in raised.value.hint
         assert run(fresh, given(2)).mode == "train"
     assert ms.check(fresh, given(1), mode="eval").mode == "eval"
-
-
-class BatchNormOfOne(nn.Sequential):
-    def __init__(self) -> None:
-        super().__init__(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(4))
-
-
-def test_noise_is_two_images_in_train_mode_unless_a_batch_is_given():
-    assert ms.check(BatchNormOfOne(), size=8).run.input.shape == ((2, 3, 8, 8),)
-    assert ms.grads(BatchNormOfOne(), mode="train", size=8).run.input.shape == ((2, 3, 8, 8),)
 
 
 class Pair(NamedTuple):

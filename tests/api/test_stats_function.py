@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from function_and_command import SAMPLES, STAR, plain, tiny_resnet, without
+from function_and_command import STAR, plain, tiny_resnet, without
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -44,22 +44,3 @@ def test_what_no_model_takes_is_refused():
         ms.stats(model, layers="conv")
     with pytest.raises(UsageError, match="'trian' is not a value of mode: did you mean train"):
         ms.stats(model, mode="trian")
-
-
-def test_files_are_written_only_where_they_are_asked_for(tmp_path):
-    ms.stats(tiny_resnet(), STAR, layer="conv")
-    assert not list(tmp_path.iterdir())
-    ms.stats(
-        tiny_resnet(),
-        SAMPLES / "star.png",
-        layer="conv",
-        plot=tmp_path / "all.png",
-        out=tmp_path / "folder",
-    )
-    assert (tmp_path / "all.png").is_file()
-    assert {path.name for path in (tmp_path / "folder").iterdir()} == {
-        "report.html",
-        "report.json",
-    }
-    with pytest.raises(UsageError, match="already exists"):
-        ms.stats(tiny_resnet(), STAR, plot=tmp_path / "all.png")

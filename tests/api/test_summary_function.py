@@ -30,16 +30,6 @@ def test_inputs_of_every_kind_say_the_size():
     assert ms.summary("resnet18", STAR, size=64).run.device == "meta"
 
 
-def test_several_tensors_are_the_arguments_of_one_forward():
-    class Sum(nn.Module):
-        def forward(self, x, y):
-            return x + y
-
-    x = torch.zeros(2, 3)
-    assert ms.summary(Sum(), x, x).layers == ms.summary(Sum(), (x, x)).layers
-    assert ms.summary(Sum(), x, x).layers[0].output_shapes == ((2, 3),)
-
-
 def test_a_forward_that_raises_shows_the_layers_up_to_there(both, cwd):
     (cwd / "misfit.py").write_text(MISFIT)
     typed = both.typed("summary misfit.py:Misfit --input-shape 1,3,8,8", code=4)

@@ -45,17 +45,6 @@ def test_a_module_gives_what_its_class_gives_and_is_left_as_it_was(unchanged, ca
     assert not any(row.name == "conv.weight" for row in record.trainings[0].parameters)
 
 
-def test_a_module_learns_from_its_own_weights(tiny):
-    tiny.load_state_dict({name: torch.zeros_like(value) for name, value in tiny.state_dict().items()})
-    record = ms.train(tiny, **SMALL)
-    assert record.trainings[0].layers[0].series.mean[0] == 0.0
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_a_module_of_another_dtype_gets_images_of_it(tiny, dtype):
-    assert ms.train(tiny.to(dtype), **SMALL).trainings[0].steps == 3
-
-
 def test_loaders_of_the_callers_are_gone_through_alike_for_every_variant(unchanged, tiny, loader):
     held_out = list(loader)
     check, order = unchanged(tiny), loader.generator.get_state()
@@ -68,20 +57,6 @@ def test_loaders_of_the_callers_are_gone_through_alike_for_every_variant(unchang
     assert (record.data.training_pictures, record.data.held_out_pictures) == (48, 48)
     assert first.held_out[-1].step == 5
     assert record.run.input.shape == ((16, 3, 32, 32),)
-
-
-def test_a_callback_may_be_a_class_or_an_object_of_ones_own(tiny):
-    class Counting:
-        n = 0
-
-        def after_step(self, run):
-            self.n += 1
-
-    counting = Counting()
-    ms.train(tiny, callback=counting, **SMALL)
-    assert counting.n == 3
-    ms.train(tiny, callback=[Counting, counting], **SMALL)
-    assert counting.n == 6
 
 
 def test_a_range_test_leaves_a_module_and_a_loader_as_they_were(unchanged, capsys, tiny):
@@ -122,11 +97,6 @@ def test_targets_that_do_not_fit_the_scores_are_explained(loader):
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
     with pytest.raises(CannotRunError, match="4 scores"):
         ms.train(model, loader, steps=2)
-
-
-def test_batches_that_come_only_once_cannot_be_compared_on(tiny, loader):
-    with pytest.raises(UsageError, match="only once"):
-        ms.train(tiny, iter(list(loader)), steps=2, vary="norm-layer=batch,none")
 
 
 def test_a_model_that_cannot_be_copied_is_refused():

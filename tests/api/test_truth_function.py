@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 from function_and_command import HEALTHY, SAMPLES, STAR, TINY, plain, without
-from PIL import Image
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
 
 IMAGES = [STAR, f"{SAMPLES}/harbour.jpg"]
 
@@ -28,14 +26,6 @@ def test_function_and_command_give_the_same_document(both, truth):
     assert typed["predictions"] == []
 
 
-def test_what_it_is_given_of_each_batch_is_what_it_would_be_without_a_truth(truth):
-    parts = []
-    found = ms.predict(TINY, IMAGES, checkpoint=HEALTHY, batch=1, truth=truth, each=parts.append)
-    whole = ms.predict(TINY, IMAGES, checkpoint=HEALTHY, batch=1)
-    assert tuple(one for part in parts for one in part.predictions) == whole.predictions
-    assert found.predictions == ()
-
-
 @pytest.mark.parametrize(("typed", "message"), [
     ("--table worst", "'--table worst' needs --truth"),
     ("--truth folders --top 3", "'--truth folders' and '--top 3' exclude each other"),
@@ -48,11 +38,3 @@ def test_what_means_nothing_is_refused(both, truth, typed, message):
     error, hint = both.failed(line, 2)
     assert message in error
     assert hint
-
-
-def test_a_folder_that_is_called_after_no_class_is_named(both):
-    error, hint = both.failed(f"predict {STAR} -m {TINY} -c {HEALTHY} --truth folders", 4)
-    assert "the names of the folders: 'samples' is not among the 10 classes" in error
-    assert "--labels" in hint
-    with pytest.raises(UsageError, match="is not in a folder"):
-        ms.predict(TINY, Image.open(STAR), checkpoint=HEALTHY, truth="folders")

@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -28,9 +27,6 @@ for i in range(int(sys.argv[1]) if sys.argv[1:] else 5):
     loss = model(torch.randn(16, 4)).square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
-BATCH_NORM = LOOP.replace("nn.ReLU()", "nn.BatchNorm1d(8), nn.ReLU()")
-RESUMED = LOOP.replace("optimizer =", "model.load_state_dict(torch.load('weights.pt'))\noptimizer =")
-SCRIPTS = {"a network": LOOP, "a network with batch norm": BATCH_NORM, "a checkpoint that goes on": RESUMED}
 
 
 @pytest.fixture(autouse=True)
@@ -79,59 +75,17 @@ def comparable(document):
 # Scripts
 
 
-@pytest.mark.parametrize("kind", SCRIPTS)
-def test_function_and_command_give_the_same_document(capsys, folder, kind):
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    torch.save(model.state_dict(), "weights.pt")
-    (folder / "loop.py").write_text(SCRIPTS[kind])
+def test_function_and_command_give_the_same_document(capsys, folder):
     assert run(["watch", "--out", "typed", "--json", "loop.py", "12"]) == 0
     document = json.loads(capsys.readouterr().out)
     in_memory = ms.watch("loop.py", arguments=["12"])
     assert capsys.readouterr() == ("", "")
-    assert sorted(file.name for file in folder.iterdir()) == ["loop.py", "typed", "weights.pt"]
+    assert sorted(file.name for file in folder.iterdir()) == ["loop.py", "typed"]
     written = ms.watch("loop.py", arguments=["12"], out="called")
     names = {file.name for file in (folder / "called").iterdir()}
     assert names == {file.name for file in (folder / "typed").iterdir()}
     for record in (in_memory, written):
         assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
-
-
-def test_a_script_keeps_its_words_its_exit_code_and_its_exception(capsys, folder):
-    (folder / "loop.py").write_text(LOOP + "print('done')\n1 / 0")
-    record = ms.watch(Path("loop.py"))
-    said = capsys.readouterr()
-    assert said.out == "done\n"
-    assert said.err.endswith("ZeroDivisionError: division by zero\n")
-    assert "modelscope_cli" not in said.err
-    assert (record.exit_code, record.steps) == (1, 5)
-
-
-@pytest.mark.parametrize("out", [None, "kept"])
-def test_abort_on_findings_judges_at_the_very_step_with_and_without_a_file(out):
-    record = ms.watch("loop.py", arguments=["500", "1e-9"], abort_on="findings", out=out)
-    assert (record.steps, record.exit_code) == (8, 1)
-    assert [finding.code for finding in record.findings] == ["MS710"]
-
-
-def test_judging_reads_no_file(monkeypatch):
-    opened = []
-    monkeypatch.setattr(
-        "modelscope_cli.watching.read_series.read_log", lambda path: opened.append(path) or ()
-    )
-    ms.watch("loop.py", arguments=["30"], abort_on="findings", every=1)
-    assert opened == []
-
-
-def test_the_log_of_a_run_that_was_killed(folder):
-    whole = ms.watch("loop.py", arguments=["9"], out="run", every=1)
-    log = log_file(folder / "run")
-    lines = log.read_text().splitlines(keepends=True)
-    steps = [place for place, line in enumerate(lines) if line.startswith('{"step"')]
-    log.write_text("".join(lines[: steps[7]]))
-    record = ms.watch(report="run")
-    assert (record.steps, record.exit_code) == (7, None)
-    assert record.layers[0].series.mean == whole.layers[0].series.mean[:7]
-    assert [warning.code for warning in record.run.warnings] == ["killed"]
 
 
 # The version of the log
@@ -158,8 +112,8 @@ OLDER, NEWER = (
 
 @pytest.mark.parametrize(("version", "said", "hint"), [
     (None, "version 1", OLDER),  # from before there were versions
-    *((version, f"version {version}", OLDER) for version in range(VERSION)),
-    *((version, f"version {version}", NEWER) for version in (VERSION + 1, str(VERSION), 1.0, True, [1])),
+    (VERSION - 1, f"version {VERSION - 1}", OLDER),
+    *((version, f"version {version}", NEWER) for version in (VERSION + 1, str(VERSION), [1])),
 ])  # fmt: skip
 def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version, said, hint):
     changed_log(folder, version)
@@ -168,27 +122,6 @@ def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version, sa
     assert f"'run/log.jsonl' is a log of {said}, and" in caught.value.message
     assert run(["watch", "--report", "run"]) == 4
     assert f"hint: {hint}\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"step": {"step": 9}},
-        {"step": {"optimizer": "SGD", "step": 9, "loss": "much", "lr": [], "ms": 1, "recorded": True,
-                  "layers": {}, "parameters": {}}},
-        {"layer": {"id": 77, "key": ["Net"], "type": "ReLU"}},
-        {"parameter": {}},
-        {"event": {"step": 1}},
-        {"end": {"code": "zero", "steps": 3}},
-        {"begin": {"version": VERSION, "world": "many"}},
-    ],
-)  # fmt: skip
-def test_an_entry_that_torch_did_not_write_is_named(folder, capsys, entry):
-    ms.watch("loop.py", out="run")
-    with log_file(folder / "run").open("a") as log:
-        log.write(json.dumps(entry) + "\n")
-    assert run(["watch", "--report", "run"]) == 4
-    assert f"'{next(iter(entry))}', was not written by watch" in capsys.readouterr().err
 
 
 # A loop of one's own
@@ -208,17 +141,6 @@ def test_a_loop_gives_what_its_script_gives(capsys):
     assert os.listdir() == ["loop.py"]
 
 
-def test_the_weights_are_the_same_to_the_last_bit():
-    states = []
-    for is_watched in (False, True):
-        model, optimizer = seeded()
-        with ms.watch(model, optimizer, every=1) if is_watched else torch.enable_grad():
-            for _ in range(20):
-                step(model, optimizer)
-        states.append({**model.state_dict(), "rng": torch.get_rng_state()})
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
 def test_it_can_be_asked_at_any_time():
     model, optimizer = seeded(lr=1e-9)
     watched = ms.watch(model)
@@ -234,19 +156,6 @@ def test_it_can_be_asked_at_any_time():
     assert watched.record().exit_code == 0
     assert watched.findings == watched.record().findings
     assert "MS710" in str(watched)
-
-
-@pytest.mark.parametrize("is_given", [True, False])
-@pytest.mark.parametrize("is_stepped", [True, False])
-def test_an_optimizer_that_was_made_before_the_block_and_never_steps(is_given, is_stepped):
-    model, optimizer = seeded()
-    with ms.watch(model, *[optimizer][:is_given]) as watched:
-        for _ in range(5):
-            optimizer.zero_grad()
-            model(torch.randn(16, 4)).square().mean().backward()
-            if is_stepped:
-                optimizer.step()
-    assert ("MS711" in [one.code for one in watched.findings]) is not is_stepped
 
 
 def test_an_exception_goes_on_and_what_was_seen_remains(folder):
@@ -316,52 +225,6 @@ def test_only_the_models_that_are_given_are_looked_at():
     assert first.record().loss == second.record().loss
 
 
-def test_a_model_within_another_that_is_not_given_is_seen():
-    model, optimizer = seeded()
-
-    class Around(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm, self.inner = nn.BatchNorm1d(4), model
-
-        def forward(self, x):
-            return self.inner(self.norm(x))
-
-    with ms.watch(model, optimizer) as watched:
-        step(Around(), optimizer)
-    assert [row.name for row in watched.record().layers] == ["a", "relu", "b"]
-
-
-def test_several_models_and_optimizers():
-    (one, first), (two, second) = seeded(), seeded()
-    with ms.watch([one, two], [first, second], layer="relu") as watched:
-        for _ in range(2):
-            step(one, first)
-            step(two, second)
-    assert [(row.model, row.name) for row in watched.record().layers] == [("Net", "relu"), ("Net#2", "relu")]
-    assert [series.optimizer for series in watched.record().loss] == ["SGD", "SGD#2"]
-    with ms.watch([one, two], second) as watched:
-        step(one, first)
-        step(two, second)
-    stepped = {row.model for row in watched.record().parameters if row.optimizer}
-    assert stepped == {row.model for row in watched.record().parameters if row.series.step} == {"Net#2"}
-    assert len(watched.record().loss) == 1
-
-
-def test_a_model_whose_weights_were_scaled_or_whose_steps_were_skipped():
-    model, optimizer = seeded()
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    with ms.watch(model, optimizer) as watched:
-        for n in range(4):
-            optimizer.zero_grad()
-            loss = model(torch.ones(4, 4)).square().mean() * (float("inf") if n == 1 else 1.0)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-    assert watched.record().steps == 3
-    assert [event.kind for event in watched.record().events] == ["skipped", "loss"]
-
-
 REFUSED = {
     "nothing": ((), {}, "no script"),
     "no such script": (("lop.py",), {}, "loop.py"),
@@ -385,12 +248,3 @@ def test_refusals(what):
     with pytest.raises(UsageError) as caught:
         ms.watch(*arguments, **keywords)
     assert words in caught.value.message
-
-
-def test_a_folder_that_is_not_empty_is_refused_before_the_loop(folder):
-    (folder / "full").mkdir()
-    (folder / "full" / "mine").touch()
-    with pytest.raises(UsageError, match="not empty"), ms.watch(Net(), out="full"):
-        raise AssertionError
-    with ms.watch(Net()):
-        pass

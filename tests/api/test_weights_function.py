@@ -4,10 +4,9 @@ import shlex
 
 import pytest
 import torch
-from function_and_command import HEALTHY, SICK, plain, tiny_resnet, without
+from function_and_command import SICK, plain, tiny_resnet, without
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError
 
 
 class Dangerous:
@@ -29,14 +28,11 @@ def checkpoints(cwd):
     return {name: str(cwd / name) for name in ("file.pt", "legacy.pt", "dangerous.pt")}
 
 
-@pytest.mark.parametrize("name", ["safetensors", "file.pt", "legacy.pt"])
-@pytest.mark.parametrize(
-    ("flags", "keywords"), [("", {}), ("-l block1 --stats", {"layer": "block1", "stats": True})]
-)
-def test_function_and_command_give_the_same_document(both, checkpoints, name, flags, keywords):
+@pytest.mark.parametrize("name", ["safetensors", "file.pt"])
+def test_function_and_command_give_the_same_document(both, checkpoints, name):
     file = SICK if name == "safetensors" else checkpoints[name]
-    typed = both.typed(f"weights {shlex.quote(file)} {flags}")
-    found = plain(ms.weights(file, **keywords).to_dict())
+    typed = both.typed(f"weights {shlex.quote(file)} -l block1 --stats")
+    found = plain(ms.weights(file, layer="block1", stats=True).to_dict())
     assert without(found) == without(typed)
     assert list(found) == list(typed)
     assert found["tensors"]
@@ -51,13 +47,6 @@ def test_a_file_with_code_in_it_is_reported_alike(both, checkpoints):
     assert both.said() == ""
 
 
-def test_a_converted_file_holds_the_same(both, cwd):
-    both.typed(f"weights {HEALTHY} --convert typed.safetensors -l block1")
-    ms.weights(HEALTHY, convert="called.safetensors", layer="block1")
-    assert (cwd / "typed.safetensors").read_bytes() == (cwd / "called.safetensors").read_bytes()
-    assert both.said() == ""
-
-
 @pytest.mark.parametrize("fail_on", ["dangerous", "never"])
 def test_scan_and_its_command_give_the_same_document(both, checkpoints, cwd, fail_on):
     found = ms.scan(cwd, fail_on=fail_on)
@@ -65,12 +54,4 @@ def test_scan_and_its_command_give_the_same_document(both, checkpoints, cwd, fai
     assert without(plain(found.to_dict())) == without(typed)
     assert found.passed == (fail_on == "never")
     assert len(found.files) >= len(checkpoints)
-    assert both.said() == ""
-
-
-def test_what_is_not_there_is_refused_alike(both):
-    with pytest.raises(CannotRunError, match="nothing to scan at 'nowhere'"):
-        ms.scan("nowhere")
-    with pytest.raises(CannotRunError, match=r"'nowhere\.pt'"):
-        ms.weights("nowhere.pt")
     assert both.said() == ""

@@ -75,17 +75,10 @@ WORDS = (
 PATHS = (
     ["lost.pt", "{SICK}", "{STAR}", ".", "new.csv", "new.json", "new.png", "pipe", "y" * 300],
     [
-        "{HEALTHY}",
-        "/dev/null",
-        "/dev/full",
-        "a/b/c",
-        "text.txt",
-        "new.safetensors",
-        "empty",
-        "z/" * 2500,
+        "{HEALTHY}", "/dev/null", "/dev/full", "a/b/c", "text.txt", "new.safetensors", "empty", "z/" * 2500,
         "link",
     ],
-)
+)  # fmt: skip
 HOOKS = (
     [
         "zero@conv", "scale=2@relu", "print@fc", "scale=nan@head", "zero[99]@conv", "add=1e308@conv",

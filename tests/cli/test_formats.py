@@ -11,23 +11,10 @@ from rich.cells import cell_len
 COMMANDS = {
     "summary": "summary {TINY}",
     "stats": "stats {healthy} --input-shape 1,3,48,48",
-    "featuremaps": "featuremaps {healthy} --input-shape 1,3,48,48 -l type:ReLU --cell 8",
-    "grads": "grads {healthy} --input-shape 1,3,48,48 --no-save",
-    "ablate": "ablate {healthy} --input-shape 1,3,48,48 -l type:ReLU --no-save",
-    "diff": "diff {TINY} --input-shape 1,3,48,48 --b-seed 1 --all --tolerance 1e9",
     "diff of tensors": "diff {samples}/tiny_resnet.safetensors {samples}/sick.safetensors --all --tolerance 1e9",
     "models": "models resnet",
 }
-ROWS = {
-    "summary": 30,
-    "stats": 26,
-    "featuremaps": 7,
-    "grads": 25,
-    "ablate": 7,
-    "models": 21,
-    "diff": 27,
-    "diff of tensors": 46,
-}
+ROWS = {"summary": 30, "stats": 26, "models": 21, "diff of tensors": 46}
 
 pytestmark = pytest.mark.parametrize("command", COMMANDS)
 

@@ -124,17 +124,6 @@ def test_every_stream_and_every_file(run, cwd, foreign, name, format):
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".md", ".svg", ".txt", ".xml")
 
 
-@pytest.mark.parametrize("format", ["junit", "github"])
-def test_findings_for_a_ci(run, foreign, format):
-    outcome = run(f"{COMMANDS['check']} --format {format} --select MS", None, **foreign)
-    lines = outcome.out.splitlines()
-    assert not STEERING.search(outcome.out.replace("\n", ""))
-    ours = re.compile(
-        "::((error|warning) title=MS\\d+ [a-z-]+|notice title=not judged%3A \\d+ of \\d+ rules)::"
-    )
-    assert all(ours.match(line) for line in lines if line.lstrip().startswith("::"))
-
-
 @pytest.mark.parametrize(("line", "code"), [
     ("weights '{hostile}'", 4),
     ("summary '{hostile}'", 2),

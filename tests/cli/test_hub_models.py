@@ -5,11 +5,9 @@ import os
 import pytest
 
 from modelscope_cli.models import hubs
-from modelscope_cli.shell.completion import name as complete_name
-from modelscope_cli.shell.named_model import names_model
 
 
-@pytest.mark.parametrize("command", ["summary {}", "stats {}", "predict {harbour} --model {}", "check {}"])
+@pytest.mark.parametrize("command", ["summary {}", "predict {harbour} --model {}"])
 @pytest.mark.parametrize(
     ("typed", "package"), [("timm:resnet50d", "timm"), ("hf:google/vit-base-patch16-224", "transformers")]
 )
@@ -21,32 +19,6 @@ def test_without_the_package_it_is_exit_2_and_the_line_that_installs_it(
     assert f"'{typed}' needs the package '{package}', which is not installed" in outcome.err
     assert f"hint: pip install {package}" in outcome.err
     assert outcome.out == ""
-
-
-def test_an_image_is_not_a_model_with_a_tag(run, monkeypatch):
-    monkeypatch.setattr(hubs, "timm_names", lambda: ("resnet50d",))
-    assert "timm:" not in run("stats resnet50d.jpg", expect=4).err
-
-
-@pytest.mark.parametrize("word", ["timm:resnet50.a1_in1k", "hf:./folder", "hf:google/vit-base-patch16-224"])
-def test_a_prefix_makes_a_model_of_a_word(word):
-    assert names_model(word)
-
-
-def test_completion_knows_the_names_after_the_prefix_only(monkeypatch):
-    monkeypatch.setattr("modelscope_cli.shell.completion.timm_names", lambda: ("resnet50d", "vit_tiny"))
-    assert complete_name("timm:vit") == ["timm:vit_tiny"]
-    assert not any("timm" in name for name in complete_name(""))
-
-
-def test_every_command_takes_one(run):
-    pytest.importorskip("timm")
-    tiny = "timm:test_vit -w none"
-    assert "as in the model's pretrained_cfg" in run(f"predict {{harbour}} -m {tiny}").err
-    run("summary timm:test_vit")
-    run(f"stats {{harbour}} -m {tiny}")
-    run(f"grads {{harbour}} -m {tiny} --no-save")
-    run(f"check {tiny}", expect=None)
 
 
 def test_a_factory_of_timm_stays_off_the_network(run, monkeypatch):

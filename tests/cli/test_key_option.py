@@ -32,12 +32,6 @@ def last(states, cwd):
     return "last.pth.tar"
 
 
-def test_the_note_says_what_else_there_is_and_how_to_take_it(run, last):
-    outcome = run(f"weights {last} --json")
-    note = "took 'state_dict', not read: epoch, arch, optimizer, args, state_dict_ema"
-    assert outcome.json["note"] == f"{note}; take another with --key state_dict_ema"
-
-
 @pytest.mark.parametrize(("key", "which"), [(None, 0), ("state_dict", 0), ("state_dict_ema", 1)])
 def test_convert_takes_it(run, last, states, key, which):
     run(f"weights {last} {f'--key {key}' if key else ''} --convert out.safetensors")
@@ -45,34 +39,6 @@ def test_convert_takes_it(run, last, states, key, which):
     assert copy.keys() == states[which].keys()
     for name, tensor in copy.items():
         assert tensor.numpy().tobytes() == states[which][name].numpy().tobytes()
-
-
-def test_what_is_not_a_state_dict_is_taken_whole(run, last, states):
-    rows = run(f"weights {last} --key optimizer").rows
-    assert [row["name"] for row in rows] == ["state.0.m"]
-    assert run(f"weights {last} --key optimizer.state.0").column("name") == ["m"]
-
-
-@pytest.mark.parametrize("how", ["--model {}", "--model squeezenet1_1 --checkpoint {}"])
-def test_models_take_it(run, last, states, how):
-    def mean(key):
-        document = run(f"stats {how.format(last)} {key} --input-shape 1,3,64,64 -l classifier.1 --json").json
-        assert document["model"]["name"] == "squeezenet1_1"
-        assert "argparse.Namespace" in document["warnings"][0]["message"]
-        return document["layers"][0]["mean"]
-
-    own, ema = mean(""), mean("--key state_dict_ema")
-    assert own != pytest.approx(ema)
-    save_file(states[1], "ema.safetensors")
-    plain = run("stats --model ema.safetensors --input-shape 1,3,64,64 -l classifier.1 --json").json
-    assert plain["layers"][0]["mean"] == pytest.approx(ema)
-
-
-def test_diff_takes_it_for_both_sides_or_for_one(run, last):
-    assert run(f"diff {last} {last} --key state_dict_ema").code == 0
-    rows = run(f"diff {last} --b-key state_dict_ema --json", expect=1).json["tensors"]
-    assert any(row["status"] == "changed" for row in rows)
-    run(f"diff {last} --b-key state_dict", expect=0)
 
 
 def test_the_beginning_of_names_is_a_key_too(run, cwd):

@@ -11,7 +11,7 @@ NEEDED = {
     **{"diff": "{TINY} {TINY}", "weights": "{samples}/sick.safetensors", "watch": "script.py"},
     **{"report": "results", "rules": "", "models": ""},
 }
-ABSURD = (2**63 - 1, 2**63, -(2**63), "1e308", "-1e308", "1e-320", "nan", "inf", "-inf", "9" * 5000)
+ABSURD = (2**63, -(2**63), "1e308", "nan", "-inf", "9" * 5000)
 
 
 def numbers():

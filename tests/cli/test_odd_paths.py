@@ -11,31 +11,10 @@ from PIL import Image
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes of POSIX")
 READERS = [
-    *(
-        "weights pipe.pt",
-        "weights pipe.safetensors",
-        "weights pipe.pt --convert c.safetensors",
-        "summary pipe.pt",
-    ),
-    *(
-        "predict pipe.png {tiny}",
-        "stats pipe.npy {tiny}",
-        "stats 'pipe.*' {tiny}",
-        "diff pipe.pt {samples}/sick.safetensors",
-    ),
-    *("diff {samples}/sick.safetensors pipe.safetensors", "stats {star} -m {TINY} --checkpoint pipe.pt"),
+    *("weights pipe.pt", "weights pipe.safetensors", "summary pipe.pt", "predict pipe.png {tiny}"),
+    *("stats pipe.npy {tiny}", "diff {samples}/sick.safetensors pipe.safetensors", "watch pipe.py"),
     *("predict {star} {tiny} --labels pipe.txt", "check {TINY} --select MS1 --baseline pipe.json"),
-    *(
-        "watch pipe.py",
-        "summary pipe.py:Net",
-        "train {TINY} pipe.png",
-        "train -m {TINY} --callback pipe.py:Mine",
-    ),
-    *(
-        "lrfind -m {TINY} --loaders pipe.py:load",
-        "watch --report pipe.json",
-        "stats {star} {tiny} --hook call=pipe.py:f@head",
-    ),
+    *("summary pipe.py:Net", "train {TINY} pipe.png", "watch --report pipe.json"),
 ]
 WRITERS = [
     *("rules -o pipe.json", "weights {samples}/sick.safetensors --convert pipe.safetensors"),
@@ -67,20 +46,11 @@ def test_a_named_pipe_is_refused_at_once(run, pipes, line):
 
 
 @pytest.mark.parametrize("line", [
-    *(
-        "weights {long}",
-        "weights {long}.safetensors",
-        "summary {long}",
-        "summary {long}.py:Net",
-        "watch {long}.py",
-    ),
+    *("weights {long}", "summary {long}", "summary {long}.py:Net", "watch {long}.py", "train {TINY} {long}"),
     *("predict {long}.png {tiny}", "stats {long}.npy {tiny}", "predict {star} {tiny} --labels {long}"),
-    *("stats {star} -m {TINY} -c {long}.pt", "rules -o {long}.csv", "grads {star} {tiny} --out {long}"),
-    *("train {TINY} {long}", "check {TINY} --baseline {long}", "watch --report {long}"),
-    *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
-    *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
+    *("rules -o {long}.csv", "grads {star} {tiny} --out {long}", "check {TINY} --baseline {long}"),
 ])  # fmt: skip
-@pytest.mark.parametrize("long", ["x" * 5000, "x/" * 2500 + "x", "x" * 300])
+@pytest.mark.parametrize("long", ["x/" * 2500 + "x", "x" * 300])
 def test_a_name_longer_than_any(run, cwd, line, long):
     outcome = run(line, expect=None, long=long)
     assert outcome.code in (2, 4), outcome.err[-500:]
@@ -100,7 +70,7 @@ def test_a_shard_with_such_a_name(run, cwd, shard):
     run("weights model.safetensors.index.json", expect=4)
 
 
-@pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tif"])
+@pytest.mark.parametrize("suffix", ["gif", "tif"])
 def test_of_several_pictures_in_a_file_the_first_is_taken_and_said(run, cwd, suffix):
     frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue", "lime")]
     frames[0].save(cwd / f"many.{suffix}", save_all=True, append_images=frames[1:], lossless=True)

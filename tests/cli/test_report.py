@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from made_trainings import watch_document
 
-import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError
 from modelscope_cli.report.page import results
 from modelscope_cli.shell.app import run
 
@@ -51,18 +49,6 @@ def test_what_is_not_a_page_of_ours_is_not_replaced(watched, capsys):
     assert "already exists" in capsys.readouterr().err
     assert Path("runs/old/report.html").read_text() == "<html>mine</html>"
     assert typed("report runs/old --force") == 0
-
-
-def test_a_page_is_made_of_a_page_as_of_its_folder(watched):
-    assert typed("report runs/old --html a.html -q") == 0
-    assert typed("report a.html --html b.html -q") == 0
-    assert Path("a.html").read_bytes() == Path("b.html").read_bytes()
-
-
-def test_a_file_of_json_gets_a_page_beside_it(watched):
-    Path("runs/old/report.json").rename("mine.json")
-    assert typed("report mine.json -q") == 0
-    assert Path("mine.html").is_file()
 
 
 def test_images_are_taken_from_beside_a_result_and_not_from_where_it_says():
@@ -124,58 +110,6 @@ def test_a_large_page_is_noted_and_a_larger_one_refused_without_force(watched, m
     assert "--force" in capsys.readouterr().err
     assert not Path("runs/new/report.html").exists()
     assert typed("report runs/new --force") == 0
-
-
-@pytest.mark.parametrize(("what", "most"), [("REFUSED", 2000), ("_MOST_ROWS", 3)])
-def test_a_folder_whose_page_would_be_too_large_says_how_to_make_it(what, most, monkeypatch):
-    monkeypatch.setattr(results, what, most)
-    assert typed(f"grads {TINY} {STAR} --out it -q") == 0
-    assert "modelscope report FOLDER --force" in Path("it/report.html").read_text(encoding="utf-8")
-    assert typed("report it --force -q") == 0
-    assert "Activations" in Path("it/report.html").read_text(encoding="utf-8")
-
-
-def test_a_guess_is_not_written_before_the_page_is_made(capsys):
-    """Rows are not streamed then: there is a page at the end, with all of them."""
-    model = f"-m {SAMPLES}/tiny_resnet.py:TinyResNet -c {SAMPLES}/tiny_resnet.safetensors"
-    assert typed(f"predict {STAR} {SAMPLES}/harbour.jpg {model} --size 32 --top 1 --html page.html") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3
-    assert len(ms.read("page.html").predictions) == 2
-
-
-def test_a_read_result_is_the_record_again(watched):
-    typed("report runs/old -q")
-    record = ms.read("runs/old/report.html")
-    assert record.run.command == "watch"
-    assert record["layer1.0.conv1"].type == "ReLU"
-    assert record.to_rows() == ms.read("runs/old").to_rows()
-    assert record.to_html() == Path("runs/old/report.html").read_text(encoding="utf-8")
-    with pytest.raises(CannotRunError):
-        ms.read("nowhere.html")
-
-
-def test_diff_compares_two_pages_number_by_number(watched, capsys):
-    for name in ("old", "new"):
-        typed(f"report runs/{name} --html {name}.html -q")
-    assert typed("diff old.html runs/old") == 0
-    capsys.readouterr()
-    assert typed("diff old.html new.html --json") == 1
-    document = json.loads(capsys.readouterr().out)
-    rows = {(row["name"], row["figure"]): row for row in document["figures"]}
-    old, new = (watch_document(seed=seed)["layers"][0]["series"]["std"][-1] for seed in (0, 1))
-    row = rows["conv1", "std_last"]
-    assert (row["a"], row["b"], row["status"]) == (old, new, "changed")
-    assert row["rel_l2"] == pytest.approx(abs(old - new) / old)
-    assert typed("diff old.html new.html --tolerance 1e9 --html diff.html -q") == 0
-    assert 'alt="The relative difference of B from A' in Path("diff.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    "option", ["--layer conv", "--mode train", "--b-dtype bfloat16", "--hook zero@conv1"]
-)
-def test_diff_passes_over_nothing_that_is_said_of_pages(option, watched, capsys):
-    assert typed(f"diff runs/old runs/new {option}") == 2
-    assert "saved results" in capsys.readouterr().err
 
 
 def test_a_page_of_check_is_not_a_baseline(capsys):

@@ -1,13 +1,9 @@
 """`modelscope rules`: what there is, and that every rule says where it comes from."""
 
-import io
 import re
 
 import pytest
-from rich.console import Console
 
-from modelscope_cli.commands.rules.command import rules_sheet
-from modelscope_cli.report.table import render_table
 from modelscope_cli.rules import training
 from modelscope_cli.rules.registry import EVERY_RULE, list_rules
 
@@ -59,12 +55,3 @@ def test_what_is_not_a_rule(run, typed, said):
     assert f"error: {said}" in outcome.err
     assert "hint: modelscope rules" in outcome.err
     assert outcome.out == ""
-
-
-def test_a_narrow_terminal_shows_what_a_rule_means(run):
-    sheet = rules_sheet(list_rules())
-    console = Console(file=io.StringIO(), width=80)
-    console.print(render_table(sheet, 80))
-    shown = console.file.getvalue()
-    assert "fires when" in shown
-    assert "not shown for lack of width: source, measure, threshold" in shown

@@ -15,20 +15,10 @@ from modelscope_cli.shell.live import take_every_character
 COMMANDS = {
     "watch": "watch --report {log}",
     "summary": "summary {TINY}",
-    "stats": "stats {star} {tiny} -l head --size 32",
     "featuremaps": "featuremaps {star} {tiny} -l head --size 32",
-    "grads": "grads {star} {tiny} -l head --size 32 --no-save",
     "predict": "predict {star} {tiny}",
-    "ablate": "ablate {star} {tiny} -l head --size 32 --no-save",
-    "prune": "prune {star} {tiny} -l head --size 32 --sweep 0.5",
-    "attack": "attack {star} {healthy} --size 32 --steps 1",
     "train": "train -m {TINY} --pictures 20 --size 16 --steps 1 --batch 4",
-    "lrfind": "lrfind -m {TINY} --pictures 20 --size 16 --steps 3 --batch 4",
-    "check": "check {TINY} -c {samples}/tiny_resnet.safetensors --select MS1",
     "rules": "rules",
-    "diff": "diff {samples}/sick.safetensors {samples}/sick.safetensors",
-    "weights": "weights {samples}/sick.safetensors",
-    "models": "models resnet18",
 }
 NO_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 
@@ -78,7 +68,7 @@ def test_a_result_that_cannot_be_written(run, monkeypatch, broken, log, name, ki
     assert ("error: cannot write: " in outcome.err) == (kind != "unread")
 
 
-@pytest.mark.parametrize("format", ["table", "tsv", "csv", "json", "markdown"])
+@pytest.mark.parametrize("format", ["table", "json"])
 @pytest.mark.parametrize("kind", [pytest.param("full", marks=NO_FULL), "unread"])
 def test_no_format_can_be_written(run, monkeypatch, broken, kind, format):
     stream = broken(kind)

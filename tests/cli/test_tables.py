@@ -8,38 +8,14 @@ import test_live_line
 from rich.console import Console
 
 from modelscope_cli.commands.stats.table import stats_sheet
-from modelscope_cli.commands.summary.table import summary_sheet
-from modelscope_cli.report.fold import MOST_ROWS, fold
+from modelscope_cli.report.fold import fold
 from modelscope_cli.report.table import render_table
-
-RESNET = "resnet101 --input-shape 1,3,64,64"
 
 
 def at_width(sheet, width, **traits):
     console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, **traits)
     console.print(render_table(sheet, width, fold(sheet)))
     return console.file.getvalue()
-
-
-def test_the_largest_rows_of_a_tree_stand_first_with_whole_names(run):
-    rows = run("summary resnet18 --sort params --top 4 -f table --columns name,params").out.splitlines()[3:7]
-    names = [row.split()[0] for row in rows]
-    assert names == ["ResNet", "layer4", "layer4.1", "layer4.0"]
-
-
-def test_sort_and_top_are_for_rows_and_json_has_all_in_order(run):
-    outcome = run("summary {TINY} --sort params --top 2 --json")
-    assert outcome.json["layers"] == run("summary {TINY} --json").json["layers"]
-    assert len(run("summary {TINY} --sort params --top 2").rows) == 2
-
-
-@pytest.mark.parametrize("format", ["csv", "markdown", "tsv", "table"])
-def test_every_format_of_rows_is_sorted(run, format):
-    out = run(f"stats {{star}} {{healthy}} -l relu --columns name --sort zero --top 1 -f {format}").out
-    by_zero = max(run("stats {star} {healthy} -l relu").rows, key=lambda row: float(row["zero"]))
-    names = set(run("stats {star} {healthy} -l relu").column("name"))
-    assert {name for name in names if name in out.replace("\\", "").split()} or by_zero["name"] in out
-    assert by_zero["name"] in out
 
 
 def test_values_that_are_only_sorted_by_are_measured(run):
@@ -51,20 +27,8 @@ def test_values_that_are_only_sorted_by_are_measured(run):
 
 @pytest.mark.parametrize("line", [
     "summary resnet18",
-    "stats {star} {tiny}",
-    "grads {star} {tiny} --no-save",
-    "predict {star} {tiny}",
-    "predict --doctor {star} {tiny}",
-    "ablate {star} {tiny} --no-save",
-    "check {TINY}",
     "weights {samples}/tiny_resnet.safetensors",
-    "weights --scan {samples}",
-    "diff {TINY} {TINY}",
-    "explain {star} {tiny} --no-save",
     "watch {samples}/train.py",
-    "featuremaps {star} {tiny}",
-    "prune {star} {tiny}",
-    "models resnet",
 ])  # fmt: skip
 def test_a_column_that_is_not_there_is_refused(refused, line):
     script = line.startswith("watch")
@@ -72,47 +36,6 @@ def test_a_column_that_is_not_there_is_refused(refused, line):
     error, hint = refused(line, 2)
     assert "unknown column 'nothing' in --sort 'nothing'" in error
     assert hint.startswith("hint: --sort ")
-
-
-def test_a_pipe_and_a_file_have_every_row(run, cwd):
-    n = len(run(f"summary {RESNET} --json").json["layers"])
-    assert n > 5 * MOST_ROWS
-    assert len(run(f"summary {RESNET}").rows) == n
-    run(f"summary {RESNET} -o all.txt")
-    assert len((cwd / "all.txt").read_text().splitlines()) > n
-
-
-@pytest.mark.parametrize("width", [80, 100, 120])
-def test_a_deep_model_fits_on_some_screens_with_type_and_params(width):
-    import modelscope_cli as ms
-
-    sheet = summary_sheet(ms.summary("resnet152"))
-    lines = at_width(sheet, width).splitlines()
-    assert len(lines) < MOST_ROWS + 20
-    assert max(map(len, lines)) <= width
-    assert {"type", "output", "params", "MACs"} <= set(lines[2].split())
-    assert any(re.match(r"⋯ \d+ rows", line) for line in lines)
-    assert any(line.startswith("folded: ") and "--all" in line for line in lines)
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_type_and_zero_stay_where_names_are_long(width):
-    import torch
-    from torch import nn
-
-    import modelscope_cli as ms
-
-    model = nn.Sequential()
-    inner = model
-    for name in ("backbone", "body", "a_very_long_stage_name", "downsample"):
-        inner.add_module(name, nn.Sequential())
-        inner = getattr(inner, name)
-    inner.add_module("convolution", nn.Conv2d(3, 4, 3))
-    inner.add_module("rectifier", nn.ReLU())
-    text = at_width(stats_sheet(ms.stats(model, torch.randn(2, 3, 8, 8))), width)
-    header = text.splitlines()[2].split()
-    assert {"type", "zero", "std", "mean"} <= set(header)
-    assert "downsample.rectifier" in text  # the end of a name says most
 
 
 def test_bad_cells_are_marked_and_coloured():
@@ -130,16 +53,6 @@ def test_bad_cells_are_marked_and_coloured():
     assert plain.count("!") == 2  # the zeros and the dead channels of the ReLU
     coloured = at_width(sheet, 100, force_terminal=True, color_system="standard")
     assert "\x1b[1;31m100.0 % !" in coloured
-
-
-def test_a_reused_layer_stands_where_it_is_called(run):
-    outcome = run("summary resnet18 -f table --all --columns name")
-    names = [line.strip() for line in outcome.out.splitlines()]
-    start = names.index("layer1") + 1
-    assert names[start : start + 8] == ["0", "conv1", "bn1", "relu", "conv2", "bn2", "relu#1", "1"]
-    assert "the second call of a layer" in outcome.out
-    orders = [int(order) for order in run("summary resnet18 --columns order").column("order")]
-    assert orders == sorted(orders)
 
 
 BUSY = """

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import warm
-from safetensors.torch import load_file, save_file
 
 MODELS = """
 from torch import nn
@@ -30,25 +29,6 @@ def test_a_model_that_cannot_be_trained(refused, cwd, command, name, code, quote
     message, suggested = refused(f"{command} cut.py:{name} --pictures 20 --size 8", code)
     assert quoted in message
     assert hint in suggested
-
-
-def test_one_image_does_not_continue_the_run_of_many(run, samples):
-    run(f"predict {samples}/star.png {samples}/harbour.jpg {{healthy}} --batch 1 --size 32 --out o -q")
-    outcome = run(f"predict {samples}/star.png {{healthy}} --batch 1 --size 32 --out o --resume", expect=2)
-    assert "'o' contains blocks of another run, which differs in the list of files" in outcome.err
-
-
-def test_weights_in_a_folder_without_files(run, cwd, samples):
-    (cwd / "empty").mkdir()
-    outcome = run(f"check {samples}/star.png --model {{TINY}} -c empty", expect=4)
-    assert "does not hold a checkpoint" in outcome.err
-
-
-def test_predictions_of_nan_are_said_to_mean_nothing(run, cwd, samples):
-    weights = load_file(samples / "tiny_resnet.safetensors")
-    save_file(weights | {"head.bias": weights["head.bias"] / 0 * 0}, cwd / "nan.safetensors")
-    outcome = run("predict {star} --model {TINY} -c nan.safetensors")
-    assert "warning: the scores of 1 image are NaN" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -75,26 +75,6 @@ def test_a_project_allows_names_and_their_use_is_reported(run, files, samples, a
     run("weights evil.pt", expect=max(code, 1))
 
 
-def test_calls_and_objects_are_distinguished(run, files):
-    called = run("weights called.pt --json", expect=1)
-    assert "would call unknown functions: test_weights_scan.kept('a')" in called.err
-    assert [one["is_call"] for one in called.json["safety"]["suspects"]] == [True]
-    odd = run("weights odd.pt --json")
-    assert [one["is_call"] for one in odd.json["safety"]["suspects"]] == [False]
-    assert "test_weights_scan.kept" in run("weights called.pt --format table", expect=1).err
-
-
-def test_what_is_found_is_reported_with_its_place_and_the_verdict(run, files):
-    outcome = run("weights evil.pt --format table", expect=1)
-    assert "system('exit 0') (evil/data.pkl, byte" in outcome.err
-    assert "it runs a program or Python code" in outcome.err
-    assert "torch.load does not accept it with weights_only=True" in outcome.out
-    document = run("weights evil.pt --json", expect=1).json
-    assert document["foreign"] == [f"{os.system.__module__}.system"]
-    assert document["safety"]["rank"] == "dangerous"
-    assert document["tensors"][0]["name"] == "w"
-
-
 def test_the_document_is_written_where_the_file_is_refused(run, files):
     (files / "cut.pt").write_bytes((files / "evil.pt").read_bytes()[:-40])
     for name in ("text.pkl", "cut.pt"):
@@ -102,11 +82,6 @@ def test_the_document_is_written_where_the_file_is_refused(run, files):
         assert document["error"]
         assert document["safety"]["rank"] != "known"
     assert run("weights text.pkl --json", expect=1).json["foreign"] == ["os.system"]
-
-
-def test_converted_files_hold_no_code(run, files):
-    run("weights evil.pt --convert safe.safetensors --fail-on never")
-    assert run("weights safe.safetensors --json").json["safety"]["suspects"] == []
 
 
 def test_a_folder_is_scanned_to_any_depth_and_not_beyond(run, files, tmp_path_factory):

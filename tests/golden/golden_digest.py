@@ -24,6 +24,7 @@ VOLATILE = {
 }  # fmt: skip
 # That there is an object or a list, and what is different every time.
 TELLS_NOTHING = re.compile(r': (\d+ x( \d+ texts \w+)? )?"(volatile|\[#\])"$|:( \d+ x)?$')
+COUNTED = {"svg", "img", "details", "input", "select", "button", "script", "style", "table", "section"}
 Values = dict[str, list[Any]]
 
 
@@ -116,18 +117,7 @@ class Skeleton(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.open.append(tag)
-        if tag in (
-            "svg",
-            "img",
-            "details",
-            "input",
-            "select",
-            "button",
-            "script",
-            "style",
-            "table",
-            "section",
-        ):
+        if tag in COUNTED:
             self.count[tag] = self.count.get(tag, 0) + 1
 
     def handle_endtag(self, tag: str) -> None:

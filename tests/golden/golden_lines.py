@@ -221,27 +221,12 @@ LINES = {
 
 # Lines whose record is also looked at in Python: its rows, its HTML, its figure.
 IN_PYTHON = {
-    *("ablate_tiny", "attack_tiny", "check_tiny", "check_data", "diff_files", "diff_run", "explain_tiny"),
-    *(
-        "featuremaps_tiny",
-        "featuremaps_top",
-        "grads_tiny_options",
-        "lrfind_tiny",
-        "models",
-        "predict_tiny",
-        "predict_truth",
-    ),
-    *(
-        "predict_doctor",
-        "prune_tiny",
-        "report_folder",
-        "rules",
-        "stats_tiny",
-        "stats_tiny_blocks",
-        "summary_tiny_graph_text",
-    ),
-    *("train_tiny", "watch_short", "weights", "weights_scan"),
-}
+    "ablate_tiny", "attack_tiny", "check_tiny", "check_data", "diff_files", "diff_run",
+    "explain_tiny", "featuremaps_tiny", "featuremaps_top", "grads_tiny_options", "lrfind_tiny",
+    "models", "predict_tiny", "predict_truth", "predict_doctor", "prune_tiny", "report_folder",
+    "rules", "stats_tiny", "stats_tiny_blocks", "summary_tiny_graph_text", "train_tiny",
+    "watch_short", "weights", "weights_scan",
+}  # fmt: skip
 
 # Lines of which the exit code is kept; refusals whose message `tests/cli` or `tests/api` holds are not repeated here.
 WRONG = [

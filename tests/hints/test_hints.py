@@ -41,33 +41,22 @@ stats {TINY} --imgsz 16
 stats {TINY} --fp16 --batch-size=2 --format json
 predict {TINY} --image dot.png
 stats {TINY} dot.png --target_layer conv
-stats {TINY} dot.png --layers conv
-ablate {TINY} dot.png --class 3 --no-save
 train {LEARN} --learning-rate 0.1
-train {LEARN} --epochs 2
 train {LEARN} --data few
 featuremaps {TINY} dot.png --output-dir new
--q summary {TINY} --depth 1
 sumary {TINY}
 gradcam {TINY} dot.png --no-save --receipt none
 {TINY}
 stats {TINY} --sort
 stats {TINY} --sort meen
-stats {TINY} --columns nme,mean
 stats {TINY} --format jsn
 stats {TINY} -o result.foo
-stats {TINY} --html page.txt
 stats {TINY} --json --format csv
 stats {TINY} --table layer
-stats {TINY} --near-zero=-1
 stats {TINY} --batch 0
-stats {TINY} --workers two
 stats {TINY} --layer convv
-stats {TINY} --layer 1,2
 stats {TINY} --hook --layer conv --json
-stats {TINY} --sort --out new
 check {TINY} --junit new.xml
-check nope.py:Tiny
 check sets
 diff {TINY} dot.png --dtype-b bfloat16
 grads {TINY} --target cat --no-save
@@ -75,38 +64,25 @@ stats {TINY} --layer conv@9
 stats {TINY} dott.png
 stats {TINY} models.py:Other
 stats {TINY} --model models.py:Other
-stats -m {TINY} --model models.py:Other
 stats {TINY} --batch 2 --size 8 -b1
-diff {TINY} dot.png -c tiny.safetensors --checkpoint tiny.safetensors
 summary models.py:Tny
 summary models.py
 predict {TINY} dot.png tiny.safetensors
 predict {TINY} two --table classes --labels ten.txt
 predict {TINY} dot.png --doctor --top 3
-predict {TINY} dot.png --scores relu
 predict {TINY} dot.png --threshold 0.3
-grads {TINY} --clip 1 --clip-norm 1 --no-save
-grads {TINY} --loss mee --no-save
 grads {TINY} --target 10 --no-save
 ablate {TINY} --by-channel --no-save
-ablate {TINY} --no-save --out new
 prune {TINY} --amount 30%
-prune {TINY} --by-channel --global
 prune {TINY} dot.png --method activation
-train {LEARN} --optimizer sdg
 train {LEARN} --vary norm-layr=batch
-explain {TINY} dot.png --method gradcm --no-save --receipt none
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
 attack {TINY} dot.png --method fgsm --steps 3
-check {TINY} --select MS1000
 check two --mode train
 weights {TINY}
-weights tiny.safetensors --fail-on dangerus
 help stat
-schema stat
 rules MS9999
-models resnet188
 """
 SETS = "sets/train/f/a.png", "sets/val/f/b.png"
 WORDS = {

@@ -1,23 +1,17 @@
 """Findings as other programs read them: nothing in a layer's name or message breaks out of its place."""
 
 import json
-import math
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sarif_pydantic import Sarif
-from torch import nn
 
-import modelscope_cli as ms
-from modelscope_cli.commands.check.table import check_sheet, render_junit, review
-from modelscope_cli.commands.watch.table import review as watch_review
+from modelscope_cli.commands.check.table import render_junit, review
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.records.watch import TrainingFinding
 from modelscope_cli.report.ci import render_review
 from modelscope_cli.rules.registry import RULES
 
@@ -92,67 +86,3 @@ def test_known_findings_are_neither_commands_nor_failures():
     (result,) = json.loads(rendered(known, "sarif"))["runs"][0]["results"]
     assert [one["kind"] for one in result["suppressions"]] == ["external"]
     assert json.loads(rendered(known, "gitlab")) == []
-
-
-def test_what_is_new_is_marked_and_what_is_known_is_dim():
-    one = record("relu", "dead")
-    rows = [
-        replace(one.findings[0], severity=severity, known=known)
-        for severity in ("error", "warning")
-        for known in (False, True)
-    ]
-    sheet = check_sheet(replace(one, findings=tuple(rows)))
-    assert list(map(sheet.is_bad, rows)) == [True, False, True, False]
-    assert list(map(sheet.is_dim, rows)) == [False, True, False, True]
-
-
-def results(tmp_path):
-    """Yield a name and the SARIF of a result for every rule, with each kind of place; and of all of a command's."""
-    rules = ms.list_rules().rules
-    script = tmp_path / "train.py"
-    model = nn.Linear(2, 1)
-    with ms.watch(model) as watched:
-        model(torch.ones(3, 2)).sum().backward()
-        torch.optim.SGD(model.parameters(), 0.1).step()
-    run = watched.record()
-    texts = ms.list_rules("MS7").rules
-    places = (None, "train.py:31", "net.py:7", "train.py")
-    trainings = []
-    for n, rule in enumerate(texts):
-        layer = (None, "block1.relu#1", "0.weight \u2603")[n % 3]
-        one = TrainingFinding(
-            *(rule.code, rule.name, rule.severity, layer, n or None, math.nan if n % 5 else n, None),
-            *(rule.reason, "hint", places[n % 4], texts[0].code if n % 2 else None),
-        )
-        trainings.append(one)
-        yield rule.code, watch_review(replace(run, findings=(one,)), texts, str(script))
-    yield "all of training", watch_review(replace(run, findings=tuple(trainings)), texts, None)
-    judged = []
-    for n, rule in enumerate(one for one in rules if not one.code.startswith("MS7")):
-        info = replace(RULE.info(0), code=rule.code, name=rule.name, severity=rule.severity)
-        said = {"code": rule.code, "rule": rule.name, "severity": rule.severity, "message": rule.reason}
-        one = replace(record(f"layer{n}" if n % 2 else "", "dead").findings[0], **said)
-        judged.append((one, info))
-        whole = record("", "x")
-        yield rule.code, review(replace(whole, findings=(one,), rules=(info,)))
-    found, infos = zip(*judged, strict=True)
-    yield "all of check", review(replace(record("", "x"), findings=found, rules=infos))
-    yield "nothing", review(replace(record("", "x"), findings=()))
-
-
-def test_sarif_of_more_than_thirty_results_is_valid(tmp_path):
-    texts = set()
-    for name, one in results(tmp_path):
-        text = render_review(one, "sarif")
-        (run,) = Sarif.model_validate_json(text).runs
-        assert len(run.results) == len(one.problems), name
-        for result, problem in zip(run.results, one.problems, strict=True):
-            assert run.tool.driver.rules[result.rule_index].id == problem.code, name
-            physical = result.locations[0].physical_location if result.locations else None
-            assert (physical.region.start_line if physical else None) == (
-                problem.line if problem.file else None
-            )
-        prints = [tuple(result.partial_fingerprints.items()) for result in run.results]
-        assert len(set(prints)) == len(prints), name
-        texts.add(text)
-    assert len(texts) == len(ms.list_rules().rules) + 3 > 100

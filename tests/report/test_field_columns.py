@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import pytest
-
 from modelscope_cli.records.display import (
     change,
     column,
@@ -54,17 +52,6 @@ def test_a_column_is_as_its_field_says():
     assert (zeros.title, zeros.cells(ROWS)) == ("zero", ["50.0 %", ""])
     assert (nan.title, nan.rank, [nan.is_bad(row) for row in ROWS]) == ("NaN", 0, [True, False])
     assert not order.is_shown
-
-
-def test_a_table_changes_what_it_has_to():
-    (mean,) = field_columns(
-        Row, "mean", missing="none", is_shown=False, text=lambda row: "" if row.mean else "?"
-    )
-    assert (mean.cells(ROWS), mean.is_shown) == (["1.500", "?"], False)
-    (mean,) = field_columns(Row, "mean", missing="none")
-    assert mean.cells(ROWS) == ["1.500", "none"]
-    with pytest.raises(KeyError):
-        field_columns(Row, "secret")
 
 
 def test_a_new_field_needs_no_table():

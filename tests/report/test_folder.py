@@ -13,7 +13,6 @@ from modelscope_cli.output_files import (
     free_folder,
     is_unfinished,
     release_claims,
-    write_text,
     write_with,
 )
 
@@ -34,11 +33,6 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path)
         write_with(path, fail)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["report.json"]
-
-
-def test_text_is_written_whole(tmp_path):
-    write_text(tmp_path / "a.txt", "größer\n")
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "größer\n"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("model"), KeyboardInterrupt()])
@@ -65,12 +59,6 @@ def test_force_replaces_files_of_the_same_name_and_keeps_the_others(tmp_path):
     assert (out / "one.png").read_text() == "new"
     assert names(out) == ["mine.txt", "one.png"]
     assert names(tmp_path) == ["out"]
-
-
-def test_a_file_in_the_way_is_refused(tmp_path):
-    (tmp_path / "out").write_text("x")
-    with pytest.raises(CannotRunError, match="is a file"):
-        OutputFolder(tmp_path / "out", True).check()
 
 
 def test_default_folders_are_numbered(tmp_path, monkeypatch):

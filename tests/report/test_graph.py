@@ -1,7 +1,5 @@
 """The picture of a model: what is in it, against the record; where it stands, against itself."""
 
-import shutil
-import subprocess
 from itertools import combinations, pairwise
 
 import pytest
@@ -9,10 +7,8 @@ import torch
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.documents import restore
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report import canvas
 from modelscope_cli.report.graph.drawing import arcs_of, places_of
 from modelscope_cli.report.graph.items import items_of
 
@@ -96,10 +92,10 @@ def records():
     found = {kind.__name__: summary(kind().eval()) for kind in (Skips, Dense, Hostile, Repeated)}
     found["linear"] = summary(nn.Linear(4, 4))
     found["nothing"] = summary(nn.Sequential())
-    return found | {name: ms.summary(name, flow=True) for name in ("resnet18", "googlenet", "densenet121")}
+    return found | {name: ms.summary(name, flow=True) for name in ("resnet18",)}
 
 
-NAMES = ("Skips", "Dense", "Hostile", "Repeated", "linear", "nothing", "resnet18", "googlenet", "densenet121")
+NAMES = ("Skips", "Dense", "Hostile", "Repeated", "linear", "nothing", "resnet18")
 everyone = pytest.mark.parametrize("name", NAMES)
 
 
@@ -184,79 +180,6 @@ def test_hostile_names_stay_text(records, tmp_path):
     assert not any("\u202e" in text or "\x1b" in text for text in texts.values())
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-@everyone
-def test_graphviz_reads_it(records, name, tmp_path):
-    records[name].graph(tmp_path / "net.dot")
-    line = ["dot", "-Tplain", tmp_path / "net.dot"]
-    found = subprocess.run(line, capture_output=True, text=True, check=True).stdout
-    assert sum(one.startswith("node ") for one in found.splitlines()) == len(items_of(records[name]).nodes())
-
-
-def test_what_is_odd_is_said(records):
-    assert "Linear · result not used" in words_in(records["Hostile"].graph())
-
-    class ByNumPy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.b(torch.from_numpy(self.a(x).numpy()))
-
-    figure = summary(ByNumPy()).graph()
-    assert "Linear · input not followed" in words_in(figure)
-    assert any("by numpy" in text.get_text() for text in figure.texts)
-
-
-def test_very_many_layers_fit_into_a_file(tmp_path):
-    model = nn.Sequential(*[nn.Linear(2, 2, device="meta") for _ in range(3000)])
-    record = summary(model, torch.rand(1, 2, device="meta"))
-    record.graph(tmp_path / "net.mmd")
-    figure = record.graph()
-    assert canvas._most_dots(figure, 130) * figure.get_figheight() < 2**16
-
-
-def test_very_many_operations_in_a_row_are_one_line():
-    class Boxes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.Sequential(*[nn.Linear(4, 4) for _ in range(50)])
-
-        def forward(self, x):
-            found = self.layers(x)
-            kept = [found > 0.1 * n for n in range(20)]
-            return torch.stack([one & kept[0] for one in kept[1:]])
-
-    record = summary(Boxes())
-    (fold,) = [item for item in items_of(record).top.walk() if item.kind == "fold"]
-    assert fold.name == "40 operations: gt, and, stack"
-    path = [(a.full_name, b.full_name) for a, b in items_of(record).edges]
-    assert path[-2:] == [("layers.49", fold.name), (fold.name, "output")]
-
-
-def test_depth_makes_a_box_of_what_is_deeper():
-    picture = items_of(ms.summary("resnet18", depth=1, flow=True))
-    kinds = {item.full_name: item.kind for item in picture.top.walk()}
-    assert kinds["layer1"] == kinds["conv1"] == "layer"
-    assert kinds["ResNet"] == "box"
-    names = [(a.full_name, b.full_name) for a, b in picture.edges]
-    path = ["input", "conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool"]
-    assert set(names) == set(pairwise([*path, "flatten", "fc", "output"]))
-
-
-def test_a_choice_of_layers_keeps_what_runs_between_them():
-    picture = items_of(ms.summary("resnet18", layer="layer1.0.*", flow=True))
-    assert [item.full_name for item in picture.nodes()][:3] == ["input", "layer1.0.conv1", "layer1.0.bn1"]
-
-
-def test_a_document_makes_the_same_picture(records):
-    record = records["resnet18"]
-    again = restore(record.to_dict())
-    assert again.flow == record.flow
-    assert words_in(again.graph(color="params")) == words_in(record.graph(color="params"))
-
-
 def test_a_forward_that_raises_is_drawn_up_to_there():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(3, 3), nn.Linear(4, 4))
     with pytest.raises(CannotRunError) as raised:
@@ -266,16 +189,3 @@ def test_a_forward_that_raises_is_drawn_up_to_there():
     words = words_in(record.graph())
     assert "Linear · raised an error" in words
     assert "output" not in words
-
-
-def test_what_cannot_be_drawn_is_refused(tmp_path):
-    record = ms.summary(nn.Linear(4, 4), torch.rand(1, 4))
-    with pytest.raises(UsageError, match="did not record"):
-        record.graph()
-    record = summary(nn.Linear(4, 4))
-    with pytest.raises(UsageError, match="'time' was not measured"):
-        record.graph(color="time")
-    with pytest.raises(UsageError, match="did you mean macs"):
-        record.graph(color="mac")
-    with pytest.raises(UsageError, match="does not end in one of"):
-        record.graph(tmp_path / "m.html")

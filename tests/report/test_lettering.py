@@ -17,7 +17,7 @@ def grid(n, side=96):
     return image_tiles.to_image(image_tiles.mosaic(cells, band=image_tiles.BAND), "viridis")
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 26, 36, 155, 400, 900])
+@pytest.mark.parametrize("n", [1, 36, 900])
 @pytest.mark.parametrize("picture", [None, PICTURE])
 def test_a_contact_sheet_fits_on_a_screen(n, picture):
     colours = torch.full((9, 28, 28), 100, dtype=torch.uint8)
@@ -34,17 +34,6 @@ def test_a_contact_sheet_fits_on_a_screen(n, picture):
     assert has_red == (picture is not None)
 
 
-def test_a_long_title_is_cut_and_never_widens_the_picture():
-    body = image_tiles.to_image(torch.zeros(100, 400, dtype=torch.uint8), "viridis")
-    assert image_tiles.page(body, "layer " * 200, "viridis").width == 400 + 2 * image_tiles.MARGIN
-
-
-def test_titles_can_be_read_on_palette_pictures():
-    body = image_tiles.to_image(torch.zeros(50, 400, dtype=torch.uint8), "viridis")
-    pixels = np.asarray(image_tiles.page(body, "conv1", "viridis"))[: image_tiles.TITLE + image_tiles.MARGIN]
-    assert (pixels == image_tiles.TEXT[-1]).any()
-
-
 @pytest.mark.parametrize(
     "text", ["conv1", "encoder.layers.encoder_layer_11.self_attention.out_proj", "x" * 500, ""]
 )
@@ -57,11 +46,6 @@ def test_a_name_is_cut_in_its_middle_to_the_room_there_is(text):
         assert text.startswith(start)
         assert text.endswith(end)
         assert abs(len(start) - len(end)) <= 1
-
-
-def test_names_that_differ_at_either_end_stay_apart():
-    names = [f"{n:03d}_layer1.0.downsample.{n % 2}.a_very_long_name_of_a_layer.conv{n}" for n in range(20)]
-    assert len({image_tiles.cut(name, 12, 120) for name in names}) == len(names)
 
 
 @pytest.mark.parametrize("side", [8, 20, 96])
@@ -79,27 +63,6 @@ def test_every_cell_has_its_number_where_there_is_room(side):
         assert written[0]
         assert all(written) or side < 30
         assert not changed[row * step + image_tiles.BAND : (row + 1) * step].any()  # never on a map
-
-
-def test_the_image_stands_beside_the_maps_in_its_own_colours():
-    body = grid(4)
-    page = image_tiles.page(body, "conv1", "viridis", input_image=PICTURE)
-    assert page.mode == "P"
-    pixels = np.asarray(page.convert("RGB")).astype(int)
-    left = pixels[:, : image_tiles.MARGIN + image_tiles.BESIDE]
-    assert (np.abs(left - (200, 0, 0)).max(-1) < 8).sum() == 160 * 80
-    maps = np.asarray(page)[
-        image_tiles.MARGIN + image_tiles.TITLE :, image_tiles.MARGIN * 2 + image_tiles.BESIDE :
-    ]
-    assert (maps[: body.height, : body.width] == np.asarray(body)).all()
-
-
-def test_the_colour_bar_runs_from_the_last_colour_down_to_the_first():
-    page = image_tiles.page(grid(9), "conv1", "viridis", bar=("0", "5"))
-    column = np.asarray(page)[image_tiles.MARGIN + image_tiles.TITLE :, -image_tiles.MARGIN - 68 - 7]
-    ramp = column[:240].astype(int)
-    assert (ramp[0], ramp[-1]) == (image_tiles.N_COLOURS - 1, 0)
-    assert (np.diff(ramp) <= 0).all()
 
 
 def test_an_overlay_shows_the_gray_image_where_a_map_is_zero_and_colour_where_it_is_strong():

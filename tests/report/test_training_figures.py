@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rules.trainings import criterion, layer, loss, parameter, training
+from rules.trainings import layer, training
 from tolerance import close
 
-from modelscope_cli.records.naming import RECTIFIERS
-from modelscope_cli.records.train import LrfindRecord, Restored, Suggestion
-from modelscope_cli.records.watch import Magnitudes, TrainingFinding, WatchRecord
+from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.report import training_figures as curves
 from modelscope_cli.report.canvas import new_figure
-from modelscope_cli.report.training_figures import codes, draw_training, mark_rows, mark_steps
-from modelscope_cli.report.training_panels import heat_map, rectifiers, smoothed
+from modelscope_cli.report.training_figures import mark_steps
+from modelscope_cli.report.training_panels import smoothed
 from modelscope_cli.report.views import figures_of
 
 UNEVEN = (0, 3, 6, 15, 22, 49)
@@ -61,14 +59,6 @@ def panels_of(figure):
     return [axes for axes in figure.axes if axes.get_ylabel() in ("mean", "standard deviation", "loss")]
 
 
-def test_the_accuracy_has_a_panel_on_the_same_axis_of_steps():
-    figure = figure_of(training(layers=(uneven(),)), "activations")
-    by_name = {axes.get_ylabel(): axes for axes in figure.axes}
-    (line,) = by_name["accuracy"].lines
-    assert len(line.get_xdata())
-    assert by_name["accuracy"].get_xlim() == by_name["loss"].get_xlim()
-
-
 def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     record = training(layers=(uneven(), uneven("late", order=1)), findings=(finding("MS705", 22, "relu"),))
     figure = figure_of(record, "activations")
@@ -83,77 +73,6 @@ def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     assert {"training loss", "training loss, smoothed", "learning rate", "first step of a finding"} <= set(
         words(figure)
     )
-
-
-def test_one_step_is_a_dot_on_an_axis_of_whole_steps():
-    row = layer("conv", "Conv2d", 0, std=(0.5,), mean=(0.1,))
-    row = replace(row, series=replace(row.series, step=(0,)))
-    figure = figure_of(training(layers=(row,), loss=(loss((1.5,)),)), "activations")
-    for axes in panels_of(figure):
-        (line,) = axes.get_lines()[:1]
-        assert (line.get_marker(), line.get_markevery()) == (".", [0])
-        low, high = axes.get_xlim()
-        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0]
-
-
-def test_a_number_between_gaps_is_a_dot_and_no_other_is():
-    axes = new_figure(4, 3).subplots()
-    (line,) = curves.plot_series(axes, range(6), (1.0, None, 2.0, math.nan, 3.0, 4.0))
-    assert line.get_markevery() == [0, 2]
-    (line,) = curves.plot_series(axes, range(3), (1.0, 2.0, 3.0))
-    assert line.get_marker() == "None"
-
-
-def test_a_validation_loss_stands_beside_the_loss_over_the_same_steps():
-    measured = replace(criterion(value=(2.0,) * 60), is_training=False)
-    figure = figure_of(training(criteria=(measured,)), "activations")
-    (line,) = [line for line in figure.axes[2].lines if line.get_label().endswith("evaluation")]
-    assert line.get_label() in words(figure)
-    assert list(line.get_xdata()) == list(range(60))
-
-
-def test_what_is_cut_off_is_said():
-    axes = new_figure(4, 3).subplots()
-    curves.cut_off(axes, [1.0] * 99 + [500.0, None, math.nan])
-    assert axes.get_ylim()[1] == 3
-    assert [text.get_text() for text in axes.texts] == ["cut off here: up to 500"]
-    calm = new_figure(4, 3).subplots()
-    calm.plot([1, 7])
-    curves.cut_off(calm, [1.0] * 99 + [7.0])
-    assert not calm.texts
-    assert calm.get_ylim()[1] > 7
-
-
-def test_dead_units_have_a_sequential_palette_and_the_code_behind_their_row():
-    record = training(layers=(uneven(), uneven("other", order=1)), findings=(finding("MS705", 22, "other"),))
-    figure = figure_of(record, "dead_units")
-    (image,) = figure.axes[0].images
-    luminance = image.cmap(np.linspace(0, 1, 20))[:, :3] @ (0.2126, 0.7152, 0.0722)
-    assert (np.diff(luminance) < 0).all()
-    (code,) = [text for text in figure.axes[0].texts if text.get_text() == "MS705"]
-    assert code.xy[1] == 1  # the second row
-    (triangle,) = [line for line in figure.axes[0].lines if line.get_marker() == ">"]
-    assert (list(triangle.get_xdata()), list(triangle.get_ydata())) == ([22], [1])
-    assert {"not recorded", "over 90 % zero", "first step of a finding, and its code"} <= set(words(figure))
-
-
-def test_gray_is_explained_where_gradients_are_drawn():
-    figure = figure_of(training(parameters=(parameter(),)), "gradients")
-    assert "zero, or none" in words(figure)
-
-
-@pytest.mark.parametrize("kind", [*RECTIFIERS, "LeakyReLU", "PReLU", "GELU", "Conv2d"])
-def test_rules_tables_and_figures_agree_on_what_a_rectifier_is(kind):
-    row = layer("it", kind)
-    assert bool(rectifiers([row])) == (kind in RECTIFIERS)
-    title = words(figure_of(training(layers=(row,)), "dead_units"))
-    assert any(("of the ReLUs" in text) == (kind in RECTIFIERS) for text in title if "zeros in" in text)
-
-
-def test_codes_are_counted_where_they_are_many():
-    many = [finding(f"MS70{n}", 1) for n in (1, 1, 2, 3, 4)]
-    assert codes(many) == "MS701 MS702 +2"
-    assert codes(many[:1]) == "MS701"
 
 
 @pytest.mark.parametrize("steps", [[0], [0, 1, 2, 3], [55, 57, 59], list(range(0, 60, 2)), [0, 59]])
@@ -171,78 +90,5 @@ def test_codes_over_steps_never_lie_on_each_other(steps):
     assert all(box.x1 <= right + 1 for box in boxes)
 
 
-def test_a_finding_before_the_first_recorded_step_stands_at_the_edge():
-    axes = new_figure(4, 3).subplots()
-    mark_rows(axes, ["a", "b"], {"b": [finding("MS1", 2)], "c": [finding("MS2", 3)]}, 5)
-    assert [list(line.get_xdata()) for line in axes.lines] == [[5]]
-    assert [text.get_text() for text in axes.texts] == ["MS1"]
-
-
-def range_test(stopped: str, suggestion: Suggestion) -> LrfindRecord:
-    lr = tuple(10.0**-k for k in range(5, 0, -1))
-    return LrfindRecord(
-        run=training().run,
-        lr=lr,
-        loss=(2.0, 1.8, 1.0, 0.5, 90.0),
-        smoothed=(2.0, 1.9, 1.4, 0.9, 40.0),
-        suggestion=suggestion,
-        stopped=stopped,
-        restored=Restored(True, True, True, True),
-        hashes={},
-        optimizer="momentum",
-        sweep="exponential",
-        data="shapes",
-    )
-
-
-@pytest.mark.parametrize(("stopped", "said"), [
-    ("the end of the range", "the sweep ended at the end of the range"),
-    ("diverged: the smoothed loss is 4 times its lowest value", "the sweep ended because the loss diverged"),
-    ("the loss was not finite at step 9", "the sweep ended because the loss was not finite at step 9"),
-])  # fmt: skip
-def test_a_range_test_recommends_one_rate_in_a_sentence(stopped, said):
-    figure = figures_of("lrfind").draw_range_test(range_test(stopped, Suggestion(1e-3, 1e-4, 1e-5)))
-    title = " ".join(figure.get_suptitle().split())
-    assert title == f"a.py with momentum: try a learning rate of 0.0001; {said}"
-    recommended = [text for text in words(figure) if "recommended" in text]
-    assert recommended == ["valley: 0.0001, recommended"]
-    assert "cut off here: up to 90" in words(figure)  # the single losses; smoothed it is 40
-    colours = {line.get_markeredgecolor() for line in figure.axes[0].lines if line.get_marker() in "^os"}
-    assert len(colours) == 2  # one for the recommended, one for the others
-
-
-def test_a_range_test_without_a_suggestion_says_so():
-    figure = figures_of("lrfind").draw_range_test(
-        range_test("the end of the range", Suggestion(None, None, None))
-    )
-    assert "the loss never fell" in " ".join(figure.get_suptitle().split())
-
-
-def test_several_losses_are_distinguished():
-    record = training(loss=(loss(optimizer="G"), loss(optimizer="D")), lr=())
-    assert {"training loss, G", "training loss, D"} <= set(words(figure_of(record, "activations")))
-
-
-def test_a_strip_is_blank_where_nothing_was_finite():
-    edges = tuple(2.0**n for n in range(-20, 13))
-    counts = tuple((0,) * 34 if step == 1 else (1,) * 34 for step in range(3))
-    row = layer("conv", "Conv2d", 0, std=(1.0, None, 1.0))
-    row = replace(row, series=replace(row.series, histogram=Magnitudes(edges, counts)))
-    figure = figure_of(training(layers=(row,), findings=()), "histograms")
-    assert "white: no finite value" in " ".join(words(figure))
-    (image,) = figure.axes[0].get_images()
-    shades = np.ma.masked_invalid(image.get_array())[5]  # a row of pixels through the strip
-    assert [bool(shades.mask[at]) for at in (100, 600, 1100)] == [False, True, False]
-
-
 def test_the_smoothed_loss_goes_on_after_a_loss_that_is_not_finite():
     assert smoothed([1.0, None, math.nan, math.inf, 1.0]) == [close(1.0), None, None, None, close(1.0)]
-
-
-def test_maps_without_rows_say_so_beside_others():
-    record = training(layers=(uneven(),), parameters=())
-    maps = [heat_map([record.layers[0]], "zero_fraction"), heat_map([], "update_ratio")]
-    figure = draw_training(record, "title", maps, "zero")
-    figure.draw_without_rendering()
-    assert "nothing to show" in " ".join(words(figure)).replace("\n", " ")
-    assert "zero, %" in words(figure)

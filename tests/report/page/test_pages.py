@@ -10,14 +10,9 @@ import pytest
 from made_trainings import HOSTILE, finding, watch_document
 from samples_of_results import LINES
 
-import modelscope_cli as ms
-from modelscope_cli.analysis.comparison.results import pair_rows
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.documents import restore
-from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.page_data import extract
-from modelscope_cli.report.page import html as page_file
-from modelscope_cli.report.page.common import kind_of
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
 from modelscope_cli.report.views import whole_sheet_of
@@ -108,69 +103,6 @@ def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, docume
     ] == []
 
 
-def test_a_row_of_a_tree_is_named_in_full(pages):
-    """Sorted or filtered, it stands alone."""
-    words = Parsed(pages("summary")).words
-    assert {"block1.conv1", "block2.conv1"} <= {*words}
-    images = [word for word in Parsed(pages("predict")).words if word.endswith("star.png")]
-    assert len(images) >= 2  # one a guess
-
-
-def test_the_page_of_a_training_begins_with_its_verdict(pages, documents):
-    for name in ("train", "train_study"):
-        page = pages(name)
-        told = documents[name].get("variants", [documents[name]])
-        if name == "train":  # of a study the comparison is first
-            assert page.index('id="verdict"') < page.index("<table")
-        below = page.partition("</h1>")[2]
-        unknown = sum(one["verdict"] == "cannot tell" for one in told)
-        assert below.count("Cannot tell yet") == (
-            unknown if name == "train_study" else 0
-        )  # it is the heading
-        assert all(one["reason"] in page for one in told if one["reason"])
-    layers = [layer["name"] for layer in documents["train"]["layers"]]
-    assert re.findall('data-series="[0-9]+"', pages("train")) == [
-        f'data-series="{n}"' for n in range(len(layers))
-    ]
-
-
-def test_the_worst_verdict_of_a_study_is_that_of_all(documents):
-    record = restore(documents["train_study"])
-    verdicts = [training.verdict for training in record.trainings]
-    assert kind_of(record) == ("error" if "fault" in verdicts else "warning")
-    sound = replace(record.trainings[0], verdict="nothing wrong", findings=())
-    assert kind_of(replace(record, trainings=(sound, sound))) == "sound"
-    unknown = replace(sound, verdict="cannot tell", reason="too short")
-    assert kind_of(replace(record, trainings=(sound, unknown))) == "warning"
-
-
-def test_two_results_of_a_model_have_a_figure_that_marks_the_first_layer_that_differs(documents):
-    record = restore(documents["stats"])
-    far = replace(record.layers[5], mean=record.layers[5].mean + 1000.0)
-    other = replace(record, layers=(*record.layers[:5], far, *record.layers[7:]))
-    diff = ms.diff(record, other)
-    page = page_of(diff)
-    assert page.count("By layer") > 0
-    assert page_of(ms.diff(record, record)).count("By layer") == 0
-    figure = diff.plot()
-    assert f"first divergence: {label_of(far)} mean" in figure.axes[0].get_legend_handles_labels()[1]
-
-
-def test_rows_are_paired_by_label_and_those_of_b_alone_come_last(documents):
-    record = restore(documents["stats"])
-    rows = record.layers
-    sheets = [whole_sheet_of(replace(record, layers=some)) for some in ((*rows[:3], *rows[5:]), rows[1:])]
-    labels = [label_of(row) for row in (*rows[:3], *rows[5:], *rows[3:5])]
-    assert [pair.label for pair in pair_rows(*sheets)] == labels
-    assert [pair.a is None for pair in pair_rows(*sheets)][-3:] == [False, True, True]
-
-
-def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
-    for name in ("diff", "diff_run"):
-        page = page_of(restore(documents[name]))
-        assert 'alt="The relative difference of B from A' in page
-
-
 def test_every_code_of_a_rule_is_a_link_to_its_explanation(documents):
     for name in ("check", "rules", "train_study"):
         page = page_of(restore(documents[name]))
@@ -207,18 +139,6 @@ def test_the_same_result_gives_the_same_bytes_also_when_it_was_read_back(tmp_pat
     file.write_text(page, encoding="utf-8")
     assert page_of(read(file)) == page
     assert read(file).to_html() == page
-
-
-def test_the_shell_is_small():
-    assert len(page_file._shipped("page.css")) + len(page_file._shipped("page.js")) <= 60_000
-
-
-def test_a_page_of_a_deep_network_is_small():
-    """What is not data, of 344 calls of layers and 38 recorded steps, as those of resnet101 in 300 steps."""
-    names = [f"layer{n % 4}.{n // 4}.conv{n % 3}" for n in range(344)]
-    page = page_of(restore(watch_document(names, steps=38)))
-    data = len(re.search('<script type="application/json".*?</script>', page)[0])
-    assert len(page) - data < 450_000
 
 
 def test_a_verdict_comes_first_and_links_to_its_rows(undrawn):
