@@ -45,7 +45,6 @@ MAY_IMPORT = {
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
-    "mcp_server": {"errors", "report"},
     "pytest_plugin": {"hooks"},
     "testing": {*WRITES, "analysis", "report", "rules"},
     "shell": {*WRITES, "report", "models", "inputs", "hooks", "rules", "lean"},

@@ -43,7 +43,7 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "analysis/explaining/methods/__init__.py",
-            '    "smoothgrad": ',
+            '    "occlusion": ',
             '    "brightness": _method(PIXELS, "brightness"),\n',
         ),
     ),

@@ -89,8 +89,6 @@ _CALLED_WITH = {
     "forward": "module, args, output",
     "pre": "module, args",
     "grad": "grad",
-    "param-grad": "grad",
-    "full-backward": "module, grad_input, grad_output",
 }
 
 
@@ -160,20 +158,15 @@ def _warnings(report: HookReport) -> list[Notice]:
         message = f"{hook} skips some tensors, such as {report.left_alone}"
         notices.append(Notice("hook_left_alone", message))
     if report.moved:
-        message = (
-            f"{hook} works in place: {some(report.moved, 4)} changed with it; return a new tensor instead"
-        )
+        message = f"{hook} wrote to {some(report.moved, 4)}, which is put back; return a new tensor instead"
         notices.append(Notice("hook_in_place", message))
     return notices
 
 
-_NO_GRADIENT = "no gradient went through"
 _WHY_NOT = {
     "forward": "not called",
     "pre": "not called",
-    "grad": _NO_GRADIENT,
-    "param-grad": "no parameters, or no gradient for them",
-    "full-backward": _NO_GRADIENT,
+    "grad": "no gradient went through",
 }
 
 

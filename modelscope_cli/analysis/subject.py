@@ -127,13 +127,12 @@ class Subject:
         self.inputs: Inputs  # set by `open`
         self.first: Batch  # their first batch
 
-    def open(self, *, is_training: bool = False, batch: int | None = None, repeat: int = 1) -> None:
+    def open(self, *, is_training: bool = False, batch: int | None = None) -> None:
         """Open the inputs.
 
         Args:
             is_training: noise then has two images, as batch norm needs more than one value per channel.
             batch: default number of images in one forward; named inputs are always one forward.
-            repeat: how often to go through all of them; noise is new each time.
         """
         check_images(self.command, self.given, self.loaded)
         request = self.given.request
@@ -142,7 +141,7 @@ class Subject:
                 request = replace(request, batch=2)
             elif batch is not None and not self.given.is_noise:
                 request = replace(request, batch=batch)
-        request = replace(request, repeat=repeat, is_strict=self._is_strict)
+        request = replace(request, is_strict=self._is_strict)
         self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
         self.first = first_of(self.inputs, self.loaded)
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
@@ -201,7 +200,7 @@ def _is_strict(model: "Model", keywords: Keywords) -> bool:
 
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
     """Note whether the model waited for images, and warn of broken ones, after the last batch."""
-    warnings = inputs.feed.broken.warnings(inputs.n_listed // inputs.times)
+    warnings = inputs.feed.broken.warnings(inputs.n_listed)
     tell(progress, inputs.feed.notes(), warnings)
     return warnings
 

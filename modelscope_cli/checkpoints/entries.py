@@ -52,15 +52,6 @@ class Storage:
         return hash((self.key, self.position))
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A part of a sharded tensor: its first index and its shape; `storage` holds a file written by `torch.save`."""
-
-    storage: Storage
-    start: Shape
-    shape: Shape
-
-
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: see Storage
 class TensorEntry:
     """One named tensor, without its values."""
@@ -68,16 +59,12 @@ class TensorEntry:
     name: str
     shape: Shape
     dtype: str
-    storage: Storage | None  # None without values (a meta tensor) or if they are in `chunks`
+    storage: Storage | None  # None without values, as of a meta tensor
     # offset, stride: in elements of `storage`; stride None if contiguous
     offset: int = 0
     stride: Shape | None = None
-    chunks: tuple[Chunk, ...] = ()
     # Kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`
     special: str | None = None
-    # is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers
-    is_conj: bool = False
-    is_neg: bool = False
     held: int | None = None  # bytes of the parts of a special tensor
 
     @property
@@ -93,7 +80,7 @@ class TensorEntry:
         """Key that is equal for two names of the same tensor."""
         if self.storage is None:
             return None
-        return (self.storage, self.offset, self.shape, self.stride, self.is_conj, self.is_neg)
+        return (self.storage, self.offset, self.shape, self.stride, self.special)
 
 
 @dataclass(frozen=True, slots=True)

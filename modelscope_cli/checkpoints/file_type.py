@@ -30,15 +30,11 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (257, b"ustar", "a tar archive"),
     (0, b"PK\x05\x06", "an empty zip archive"),
     (0, b"\x7fELF", "a program or library"),
-    (0, b"\xcf\xfa\xed\xfe", "a program or library"),
     (0, b"MZ", "a program or library for Windows"),
     (0, b"%PDF", "a PDF document"),
     (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
     (0, b"GIF8", "a GIF image"),
-    (0, b"SQLite format 3\x00", "an SQLite database"),
-    (0, b"ARROW1", "an Arrow file"),
-    (0, b"PAR1", "a Parquet file"),
     (0, b"PK\x03\x04", "a zip archive"),
 )
 # Other model formats by suffix, including those without magic bytes.
@@ -55,9 +51,6 @@ MODEL_SUFFIXES = {
     **dict.fromkeys((".caffemodel", ".prototxt"), "a Caffe model"),
     **{".pt2": "a program of torch.export", ".pte": "an ExecuTorch program", ".ptl": "a TorchScript program"},
     **{".torchscript": "a TorchScript program", ".msgpack": "a Flax checkpoint"},
-    **{".mar": "a TorchServe archive", ".t7": "a Torch7 file", ".weights": "a Darknet model"},
-    **{".params": "an MXNet model", ".nemo": "a NeMo model"},
-    **{".mnn": "an MNN model", ".rknn": "an RKNN model", ".hef": "a Hailo model", ".dlc": "a Qualcomm model"},
 }
 _OF_MODELS = ("llama.cpp", "Keras", "TensorFlow", "ONNX")
 # Commands that convert these into a readable file.

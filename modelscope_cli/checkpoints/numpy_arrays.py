@@ -1,14 +1,14 @@
-"""NumPy arrays as described by pickles and by .npy headers. Standard library.
+"""NumPy arrays as described by pickles and by .npy headers.
 
 The formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, and
 https://numpy.org/doc/stable/reference/generated/numpy.ndarray.__setstate__.html
 """
 
-import ast
 import functools
+import io
 import math
-import re
 import struct
+import tokenize
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +29,6 @@ _STRUCT = {
 }
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 1 << 20
-# Dtypes without objects as written by all writers. `numpy.dtype` accepts much more ('object_', 'i4,O', 'T').
-_PLAIN = re.compile(r"([<>|=]?)([?bBhHiIlLqQpPuefdgFDGScUVa][0-9]*|[mM][0-9]*(?:\[[0-9]*[A-Za-z]+\])?)")
 _BUILT = "numpy.ndarray"
 
 
@@ -43,7 +41,7 @@ class ArrayInfo:
     kind: str  # NumPy's name of the dtype
     stride: Shape | None  # None if contiguous
     is_big_endian: bool  # whether its byte order is big-endian
-    has_objects: bool = False  # whether its values follow as a pickle, or may do so
+    has_objects: bool = False  # whether its values follow as a pickle
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -139,45 +137,26 @@ def npy_start(file: IO[bytes]) -> tuple[int, int]:
 
 
 def read_npy_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
-    """Return the description of an .npy file, and the offset of its values.
-
-    As in `numpy.lib.format`, the header is any Python literal.
-    """
+    """Return the description of an .npy file as NumPy reads it, and the offset of its values."""
     at = file.tell()
     begin, end = npy_start(file)
     if end - begin > _MAX_HEADER:
         raise UnsupportedError(f"a NumPy array with a header of {end - begin} bytes")
     file.seek(at)
-    head = file.read(end)
-    return _info_of(head[begin:].decode("utf-8" if head[6] == 3 else "latin-1").strip()), end
+    return _info_of(file.read(end)), end
 
 
 @functools.lru_cache(32)  # the arrays of an archive usually have few headers
-def _info_of(header: str) -> ArrayInfo:
+def _info_of(head: bytes) -> ArrayInfo:
+    from numpy.lib import format as npy
+
+    file = io.BytesIO(head)
+    read = npy.read_array_header_1_0 if npy.read_magic(file)[0] == 1 else npy.read_array_header_2_0
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in strings
-            try:
-                fields = ast.literal_eval(header)
-            except SyntaxError:  # Python 2 wrote `10L`
-                fields = ast.literal_eval(re.sub(r"(?<=[0-9])L(?=[,)\s])", "", header))
-        descr, shape, is_fortran = fields["descr"], fields["shape"], bool(fields["fortran_order"])
-        simple = _PLAIN.fullmatch(descr) if isinstance(descr, str) else None
-        order, kind = simple.groups() if simple else ("", descr if isinstance(descr, str) else "V")
-        has_objects = _may_have_objects(descr)
-    except (SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
+            warnings.simplefilter("ignore")  # about escapes in strings, and headers of Python 2
+            shape, is_fortran, dtype = read(file, max_header_size=_MAX_HEADER)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
         raise ValueError("a NumPy array without a readable header") from error
-    kind = kind.lstrip("<>|=")
-    return _info(checked_shape(shape), kind, order, is_fortran=is_fortran, has_objects=has_objects)
-
-
-def _may_have_objects(descr: Any) -> bool:
-    """Tell whether a dtype has objects, or is one that NumPy would not write."""
-    if isinstance(descr, str):
-        return _PLAIN.fullmatch(descr) is None
-    if isinstance(descr, tuple):  # (dtype, shape)
-        return len(descr) != 2 or not isinstance(descr[1], tuple) or _may_have_objects(descr[0])
-    return not isinstance(descr, list) or any(
-        not isinstance(field, tuple) or len(field) not in (2, 3) or _may_have_objects(field[1])
-        for field in descr
-    )
+    order, kind = dtype.str[0], dtype.str[1:]
+    return _info(checked_shape(shape), kind, order, is_fortran=is_fortran, has_objects=dtype.hasobject)

@@ -132,25 +132,20 @@ def _bytes(width: int) -> Callable[[OpcodeReader], Any]:
     return lambda decoder: decoder.counted(width)
 
 
-def _text(width: int) -> Callable[[OpcodeReader], Any]:
+def _text(width: int, decode: Callable[[bytes], str]) -> Callable[[OpcodeReader], Any]:
     def read(decoder: OpcodeReader) -> Any:
         data = decoder.counted(width, is_text=True)
-        return data if isinstance(data, Blob) else data.decode("utf-8", "surrogatepass")
+        return data if isinstance(data, Blob) else decode(data)
 
     return read
 
 
-def _old_text(width: int) -> Callable[[OpcodeReader], Any]:
-    """Return a reader of Python 2 strings, which torch decodes as UTF-8."""
-
-    def read(decoder: OpcodeReader) -> Any:
-        data = decoder.counted(width, is_text=True)
-        return data if isinstance(data, Blob) else _as_text(data)
-
-    return read
+def _unicode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
 
 
 def _as_text(data: bytes) -> str:
+    """Return a string of Python 2, which torch decodes as UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -227,8 +222,9 @@ _READERS: dict[int, Callable[[OpcodeReader], Any]] = {
         **{pickle.LONG1: _long(1), pickle.LONG4: _long(4)},
         **{pickle.SHORT_BINBYTES: _bytes(1), pickle.BINBYTES: _bytes(4), pickle.BINBYTES8: _bytes(8)},
         pickle.BYTEARRAY8: _bytes(8),
-        **{pickle.SHORT_BINUNICODE: _text(1), pickle.BINUNICODE: _text(4), pickle.BINUNICODE8: _text(8)},
-        **{pickle.SHORT_BINSTRING: _old_text(1), pickle.BINSTRING: _old_text(4)},
+        **{pickle.SHORT_BINUNICODE: _text(1, _unicode), pickle.BINUNICODE: _text(4, _unicode)},
+        pickle.BINUNICODE8: _text(8, _unicode),
+        **{pickle.SHORT_BINSTRING: _text(1, _as_text), pickle.BINSTRING: _text(4, _as_text)},
         **{pickle.STRING: _quoted, pickle.UNICODE: _raw_text, pickle.PERSID: _ascii},
         **{pickle.INT: _number, pickle.LONG: _old_long, pickle.FLOAT: _float},
         **dict.fromkeys((pickle.GET, pickle.PUT), _index),

@@ -1,25 +1,15 @@
-"""Describe a checkpoint by its headers: one file, shards with an index, or a folder of torch.distributed.
+"""Describe a checkpoint by its headers: one file, or shards with an index.
 
 `read_contents` is the entry point of this package. Standard library.
 """
 
 import json
-import math
 import shlex
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Any
 
-from modelscope_cli.checkpoints.entries import (
-    Chunk,
-    Contents,
-    Storage,
-    TensorEntry,
-    UnsupportedError,
-    checked_shape,
-    checked_sizes,
-)
+from modelscope_cli.checkpoints.entries import Contents, TensorEntry, UnsupportedError
 from modelscope_cli.checkpoints.file_type import (
     CHECKPOINT_SUFFIXES,
     damaged,
@@ -30,20 +20,15 @@ from modelscope_cli.checkpoints.file_type import (
     remedy,
 )
 from modelscope_cli.checkpoints.onnx_file import OnnxModel, is_onnx_file
-from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, PickleMachine
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
-from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES
-from modelscope_cli.checkpoints.tensor_refs import dtype_of, is_known, rebuild
 from modelscope_cli.checkpoints.torch_file import read_torch
-from modelscope_cli.checkpoints.tree import is_entry, lay_out, renamed_entry, under
+from modelscope_cli.checkpoints.tree import under
 from modelscope_cli.errors import CannotRunError, UsageError, quoted
 from modelscope_cli.records.naming import some
 
-METADATA = ".metadata"
+METADATA = ".metadata"  # of a folder that torch.distributed.checkpoint writes
 # Room for some 300,000 tensors; parsed JSON takes up to 25 times the memory of its text.
 MAX_INDEX_BYTES = 32 << 20
-# Minimum bytes of `.metadata` per part of a tensor.
-_CHUNK_BYTES = 8
 
 
 def read_shards(index: Path, key: str | None = None) -> Contents:
@@ -109,105 +94,6 @@ def _inside(index: Path, file: str) -> str:
     return file
 
 
-def read_distributed(folder: Path, key: str | None = None) -> Contents:
-    """Describe the tensors of a `torch.distributed.checkpoint` folder by its `.metadata`."""
-    path = folder / METADATA
-    read_head(path)
-    try:
-        with path.open("rb") as file:
-            machine = PickleMachine(file, rebuild)
-            fields = _state(machine.read())
-        storages = _storages(folder, fields["storage_data"])
-        leaves: dict[str, Any] = {}
-        n_left = path.stat().st_size // _CHUNK_BYTES  # many tensors may share one long list of parts
-        for name, entry in fields["state_dict_metadata"].items():
-            if entry.name.endswith(".TensorStorageMetadata"):
-                leaves[str(name)] = tensor = _tensor(str(name), _state(entry), storages)
-                n_left -= len(tensor.chunks)
-                if n_left < 0:
-                    raise ValueError("tensors in more parts than it describes")
-            else:
-                leaves[str(name)] = Opaque("an object, pickled")
-        content = _nested(leaves, fields.get("planner_data"))
-        foreign = tuple(name for name in machine.names if not is_known(name) and name not in KNOWN_NAMES)
-        files = dict.fromkeys(storage.file for storage in storages.values())
-        contents = Contents(folder, "torch.distributed", (), foreign=foreign, files=(path, *files))
-        return lay_out(content, is_entry, renamed_entry, key, contents)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        reason = error if isinstance(error, ValueError) else "not metadata of torch.distributed"
-        raise damaged(path, reason) from error
-
-
-def _nested(leaves: dict[str, Any], paths: Any) -> dict[Any, Any]:
-    """Undo the flattening of a state dict: `paths` has the keys of each name."""
-    content: dict[Any, Any] = {}
-    for name, leaf in leaves.items():
-        path = paths.get(name) if isinstance(paths, dict) else None
-        if not isinstance(path, tuple) or not path or not all(isinstance(key, str | int) for key in path):
-            path = (name,)
-        holder = content
-        for key in path[:-1]:
-            holder = holder.setdefault(key, {})
-            if not isinstance(holder, dict):
-                return leaves
-        if path[-1] in holder:
-            return leaves
-        holder[path[-1]] = leaf
-    return content
-
-
-def _state(value: Any) -> dict[str, Any]:
-    if isinstance(value, Opaque) and isinstance(value.state, dict):
-        return value.state
-    raise ValueError("not metadata of torch.distributed")
-
-
-def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Storage]:
-    """Return the storages by tensor name and first index of the chunk."""
-    storages: dict[tuple[Any, ...], Storage] = {}
-    sizes: dict[Path, int] = {}
-    for key, value in data.items():
-        index, info = _state(key), _state(value)
-        begin, length = checked_sizes([info["offset"], info["length"]])
-        file = folder / PurePath(info["relative_path"]).name
-        if PurePath(info["relative_path"]).name != info["relative_path"]:
-            raise ValueError(f"the file '{info['relative_path']}', outside the folder")
-        if file not in sizes:
-            sizes[file] = file.stat().st_size if file.is_file() else -1
-        if begin + length > sizes[file]:
-            raise ValueError(
-                f"'{file.name}' is missing" if sizes[file] < 0 else f"'{file.name}' is cut short"
-            )
-        name, start = index["fqn"], checked_sizes(index.get("offset") or ())
-        if not isinstance(name, str):
-            raise ValueError("values that have no name")
-        storages[name, start] = Storage(file, f"{name} {start}", begin, length)
-    return storages
-
-
-def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], Storage]) -> TensorEntry:
-    properties = fields["properties"]
-    state = properties.state if isinstance(properties, Opaque) else None
-    dtype = state["dtype"] if isinstance(state, dict) else state[0] if isinstance(state, tuple) else None
-    if not isinstance(dtype, Global):
-        raise ValueError(f"no dtype for '{name}'")
-    shape = checked_shape(fields["size"])
-    chunks = []
-    for chunk in map(_state, fields["chunks"]):
-        start, part = checked_sizes(chunk["offsets"]), checked_shape(chunk["sizes"])
-        storage = storages.get((name, start)) or storages.get((name, ()))
-        if storage is None:
-            raise ValueError(f"no values for '{name}'")
-        if not len(start) == len(part) == len(shape):
-            raise ValueError(f"a part of '{name}' with another number of dimensions")
-        if any(at + n > size for at, n, size in zip(start, part, shape, strict=True)):
-            raise ValueError(f"values beyond the end of '{name}'")
-        chunks.append(Chunk(storage, start, part))
-    if sum(math.prod(chunk.shape) for chunk in chunks) != math.prod(shape):
-        raise ValueError(f"values that do not add up to the whole of '{name}'")
-    return TensorEntry(name, shape, dtype_of(dtype), None, chunks=tuple(chunks))
-
-
 INDEX = ".index.json"
 # Names of a model's weights in a folder with other files, the likeliest first.
 _MAIN = tuple(
@@ -226,7 +112,9 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
     """
     if path.is_dir():
         if (path / METADATA).is_file():
-            return read_distributed(path, key)
+            message = f"'{path}' is a folder of torch.distributed.checkpoint, which torch turns into one file"
+            convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+            raise CannotRunError(message, f"{convert} {shlex.quote(str(path))} model.pt")
         file = checkpoint_in(path)
         contents = read_contents(file, key)
         note = f"read '{file.name}' of the folder" + (f", {contents.note}" if contents.note else "")
@@ -263,7 +151,8 @@ def read_onnx(path: Path) -> OnnxModel:
 
 
 def is_several(path: Path) -> bool:
-    """Tell whether a checkpoint has several files: an index of shards, or a distributed one's folder."""
+    """Tell whether a checkpoint has several files: an index of shards, or a folder of torch.distributed, which
+    `read_contents` refuses."""
     return path.name.endswith(INDEX) or (path / METADATA).is_file()
 
 

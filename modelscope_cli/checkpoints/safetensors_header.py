@@ -22,13 +22,9 @@ _DTYPES = {
     **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "C64": "complex64"},
     **{"U64": "uint64", "U32": "uint32", "U16": "uint16", "F8_E4M3": "float8_e4m3fn"},
     **{"F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz"},
-    **{"F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn"},
-    **{"F6_E2M3": "float6_e2m3fn", "F6_E3M2": "float6_e3m2fn"},
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
-# Two 4-bit numbers share a byte, which is one element in torch.
-_PAIRS = {"float4_e2m1fn": "float4_e2m1fn_x2"}
-_NOT_OF_TORCH = {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
-_SAFETENSORS_NAMES = {dtype: name for name, dtype in _DTYPES.items() if dtype not in _NOT_OF_TORCH}
+_SAFETENSORS_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def read_safetensors(path: Path) -> Contents:
@@ -60,21 +56,13 @@ def read_safetensors(path: Path) -> Contents:
 
 def safetensors_form(tensor: TensorEntry) -> tuple[str, Shape] | None:
     """Return the dtype and shape of a tensor in this format; None if it cannot hold it."""
-    if tensor.dtype in _SAFETENSORS_NAMES:
-        return _SAFETENSORS_NAMES[tensor.dtype], tensor.shape
-    if tensor.dtype == "float4_e2m1fn_x2" and tensor.shape:
-        return "F4", (*tensor.shape[:-1], tensor.shape[-1] * 2)
-    return None
+    name = _SAFETENSORS_NAMES.get(tensor.dtype)
+    return (name, tensor.shape) if name is not None else None
 
 
 def _entry(path: Path, name: str, kind: str, size: Shape, position: int) -> TensorEntry:
     if kind not in _DTYPES:
         raise UnsupportedError(f"the dtype '{kind}', which is unknown")
     dtype, shape = _DTYPES[kind], checked_shape(size)
-    special = None
-    if dtype in _PAIRS and shape and shape[-1] % 2 == 0:
-        dtype, shape = _PAIRS[dtype], (*shape[:-1], shape[-1] // 2)
-    elif dtype in _NOT_OF_TORCH:
-        special = "of a dtype that torch does not have"
     nbytes = math.prod(shape) * BITS[dtype] // 8
-    return TensorEntry(name, shape, dtype, Storage(path, name, position, nbytes), special=special)
+    return TensorEntry(name, shape, dtype, Storage(path, name, position, nbytes))

@@ -5,7 +5,7 @@ Standard library.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import BITS, Shape, UnsupportedError, checked_shape, checked_sizes
@@ -31,8 +31,6 @@ class StorageRef:
     dtype: str
     nbytes: int
     offset: int = 0
-    # Its bytes, if in the pickle itself
-    data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,6 @@ class TensorRef:
     offset: int = 0
     stride: Shape | None = None
     special: str | None = None
-    is_conj: bool = False
-    is_neg: bool = False
     held: int | None = None
 
     @property
@@ -67,8 +63,6 @@ def dtype_of(value: Any) -> str:
 def storage_of(value: Any) -> StorageRef:
     """Parse torch's reference to a storage: `("storage", type, key, device, elements)`."""
     match value:
-        case StorageRef():  # from a nested pickle
-            return value
         case Persistent(id=("storage", Global(name=name), str(key), str(), int(n), *view)) if is_storage(
             name
         ):
@@ -137,31 +131,15 @@ def nested(buffer: Any, *_: Any) -> TensorRef | None:
     return replace(buffer, special="nested") if isinstance(buffer, TensorRef) else None
 
 
-def jagged(parts: Any) -> TensorRef | None:
-    """Describe a jagged nested tensor, made of its values and offsets."""
-    parts_read = [part for part in parts.values() if isinstance(part, TensorRef)]
-    return (
-        replace(parts_read[0], special="nested", held=sum(part.nbytes for part in parts_read))
-        if parts_read
-        else None
-    )
-
-
 def wrapper(kind: Any, dtype: Any, size: Any, *_: Any, state: Any = None) -> TensorRef:
-    """Describe a tensor subclass made of other tensors; only the code of its class can compute the values.
-
-    A DTensor holds its local part, which may be the whole.
-    """
+    """Describe a tensor subclass made of other tensors; only the code of its class can compute the values."""
     name = kind.name if isinstance(kind, Global) else "an unknown class"
-    attributes = _attributes(state)
-    local, shape = attributes.get("_local_tensor"), checked_shape(size)
-    if isinstance(local, TensorRef) and local.special is None and name.endswith(".DTensor"):
-        if local.shape == shape and not _is_partial(attributes.get("_spec")):
-            return local
-        return replace(local, special="the part of a DTensor that one rank had")
-    parts = [part for part in attributes.values() if isinstance(part, TensorRef)]
+    parts = [part for part in _attributes(state).values() if isinstance(part, TensorRef)]
     return TensorRef(
-        shape, dtype_of(dtype), special=f"of class {name}", held=sum(part.nbytes for part in parts)
+        checked_shape(size),
+        dtype_of(dtype),
+        special=f"of class {name}",
+        held=sum(part.nbytes for part in parts),
     )
 
 
@@ -171,17 +149,6 @@ def _attributes(state: Any) -> dict[Any, Any]:
     for part in state if isinstance(state, tuple) else [state]:
         attributes.update(part if isinstance(part, dict) else {})
     return attributes
-
-
-def _is_partial(spec: Any) -> bool:
-    """Tell whether values must still be summed over ranks; True if unknown."""
-    placements = (
-        spec.state.get("placements") if isinstance(spec, Opaque) and isinstance(spec.state, dict) else None
-    )
-    if not isinstance(placements, tuple):
-        return True
-    names = [place.name.rpartition(".")[2] for place in placements if isinstance(place, Opaque)]
-    return len(names) < len(placements) or not {"Shard", "Replicate"}.issuperset(names)
 
 
 _MAX_ARGUMENTS = 20
@@ -213,9 +180,8 @@ def _typed(
 
 
 def _with_bits(ref: TensorRef, bits: Any = None) -> TensorRef:
-    if not isinstance(bits, dict) or not bits:
-        return ref
-    return replace(ref, is_conj=bits.get("conj") is True, is_neg=bits.get("neg") is True)
+    is_view = isinstance(bits, dict) and any(bits.get(name) is True for name in ("conj", "neg"))
+    return replace(ref, special="a conjugate or negative view") if is_view else ref
 
 
 def _first(value: Any, *_: Any) -> Any:
@@ -228,8 +194,6 @@ def _by_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
         return None
     if function.name == _WRAPPER:
         return wrapper(*args, state=state)
-    if function.name == _JAGGED:
-        return jagged(*args)
     return rebuild(function.name, args) if function.name.startswith(_UTILS) else None
 
 
@@ -247,7 +211,6 @@ def _size(dimensions: Any = ()) -> Shape:
 
 _UTILS = "torch._utils._rebuild"
 _WRAPPER = f"{_UTILS}_wrapper_subclass"
-_JAGGED = "torch.nested._internal.nested_tensor._rebuild_njt"
 _CALLS: dict[str, Callable[..., Any]] = {
     f"{_UTILS}_tensor": _tensor,
     f"{_UTILS}_tensor_v2": _tensor,

@@ -21,11 +21,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import Parameter
 
-from modelscope_cli.checkpoints.entries import BITS, Chunk, Contents, Storage, TensorEntry
+from modelscope_cli.checkpoints.entries import BITS, Contents, Storage, TensorEntry
 from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
 from modelscope_cli.checkpoints.onnx_file import is_onnx_file
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
-from modelscope_cli.checkpoints.torch_file import read_saved_tensor
 from modelscope_cli.checkpoints.tree import find_state
 from modelscope_cli.checkpoints.zip_directory import data_start
 from modelscope_cli.errors import CannotRunError
@@ -86,12 +85,6 @@ def read_values(entry: TensorEntry, open_file: IO[bytes] | None = None) -> Tenso
     """
     if entry.special is not None:
         raise TypeError(f"{entry.special}: its values are not read")
-    if entry.chunks:
-        whole = torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype))
-        for chunk in entry.chunks:
-            here = tuple(slice(at, at + n) for at, n in zip(chunk.start, chunk.shape, strict=True))
-            whole[here] = _read_chunk(chunk)
-        return whole
     if entry.storage is None:
         raise TypeError("a tensor on meta has no values")
     try:
@@ -129,9 +122,7 @@ def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
     last = sum((n - 1) * step for n, step in zip(entry.shape, stride, strict=True))
     n_element = BITS[entry.dtype] // 8
     data = _bytes(file, storage, entry.offset * n_element, (last + 1) * n_element)
-    values = torch.frombuffer(data, dtype=torch.uint8).view(dtype).as_strided(entry.shape, stride)
-    values = values.conj().resolve_conj() if entry.is_conj else values
-    return values.neg() if entry.is_neg else values
+    return torch.frombuffer(data, dtype=torch.uint8).view(dtype).as_strided(entry.shape, stride)
 
 
 def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytearray:
@@ -166,21 +157,6 @@ def _inflate(file: IO[bytes], n_packed: int, skip: int, nbytes: int) -> bytearra
     except zlib.error as error:
         raise ValueError("bytes that cannot be unpacked") from error
     return data[:nbytes]
-
-
-def _read_chunk(chunk: Chunk) -> Tensor:
-    try:
-        with chunk.storage.file.open("rb") as file:
-            file.seek(chunk.storage.position)
-            saved = io.BytesIO(file.read(chunk.storage.nbytes))
-        entry = read_saved_tensor(chunk.storage.file, saved)
-        if entry.shape != chunk.shape:
-            raise ValueError(f"a chunk of another shape in '{chunk.storage.key}'")
-        if entry.special is not None:
-            raise TypeError(f"{entry.special}: its values are not read")
-        return _read(saved, entry)
-    except (OSError, ValueError) as error:
-        raise damaged(chunk.storage.file, error) from error
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Read `torch.save` files of both formats, and .npz and torch.export archives. Standard library.
 
 Before torch 1.6: five pickles (a magic number, a version, the system, the content, the keys of the storages), then
-the storages; also nested in plain pickles of tensors. Since then: a zip archive with `data.pkl`.
+the storages. Since then: a zip archive with `data.pkl`.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from modelscope_cli.checkpoints.entries import (
     checked_sizes,
 )
 from modelscope_cli.checkpoints.file_type import damaged
-from modelscope_cli.checkpoints.numpy_arrays import ArrayInfo, PickledArray, bytes_of, read_npy_header
+from modelscope_cli.checkpoints.numpy_arrays import ArrayInfo, PickledArray, read_npy_header
 from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, PickleMachine
 from modelscope_cli.checkpoints.tensor_refs import (
     StorageRef,
@@ -48,8 +48,6 @@ from modelscope_cli.checkpoints.zip_directory import (
 from modelscope_cli.plain_text import plain
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first of the pickles
-_NESTED = "torch.storage._load_from_bytes"
-_MAX_NESTING = 3
 
 
 def read_legacy(path: Path, file: IO[bytes], machine: PickleMachine) -> tuple[Any, dict[str, Storage]]:
@@ -59,48 +57,6 @@ def read_legacy(path: Path, file: IO[bytes], machine: PickleMachine) -> tuple[An
         raise UnsupportedError("its bytes are not in little-endian order")
     content = machine.read()
     return content, _storages_behind(path, file, machine, machine.read())
-
-
-class NestedCalls:
-    """Describes results of functions in a pickle, including those that unpickle nested bytes.
-
-    A tensor pickled without `torch.save` stores its values like this.
-    """
-
-    def __init__(self, depth: int = 0) -> None:
-        self.names: dict[str, None] = {}  # every function and class imported by nested pickles
-        self._depth = depth
-        # By identity of the bytes, which a file may reuse many times.
-        self._found: dict[int, tuple[object, StorageRef]] = {}
-
-    def __call__(self, name: str, args: Any) -> Any:
-        if name == _NESTED and isinstance(args, tuple) and len(args) == 1:
-            return self._storage(bytes_of(args[0]))
-        return rebuild(name, args)
-
-    def _storage(self, data: bytes | bytearray | str) -> StorageRef:
-        if id(data) not in self._found:
-            if self._depth == _MAX_NESTING:
-                raise UnsupportedError(f"pickles inside pickles, more than {_MAX_NESTING} deep")
-            self._found[id(data)] = data, self._read(data)
-        return self._found[id(data)][1]
-
-    def _read(self, data: bytes | bytearray | str) -> StorageRef:
-        file = io.BytesIO(data.encode("latin-1") if isinstance(data, str) else data)
-        calls = NestedCalls(self._depth + 1)
-        machine = PickleMachine(file, calls, keeps_long=True)
-        try:
-            if machine.read() != LEGACY_MAGIC:
-                raise UnsupportedError(f"a storage that can only be read by running '{_NESTED}'")
-            content, storages = read_legacy(Path(), file, machine)
-        finally:
-            self.names |= machine.names | calls.names
-        ref = storage_of(content)
-        storage = storages.get(ref.key)
-        if storage is None or storage.nbytes < ref.nbytes:
-            raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key[:40]}'")
-        inside = file.getvalue()[storage.position : storage.position + storage.nbytes]
-        return StorageRef(f"{id(data)}", ref.dtype, storage.nbytes, ref.offset, inside)
 
 
 def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: Any) -> dict[str, Storage]:
@@ -280,16 +236,6 @@ def read_torch(path: Path, key: str | None = None) -> Contents:
         raise damaged(path, error) from error
 
 
-def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
-    """Describe the single tensor written by `torch.save` into a part of `path`, opened as `file`."""
-    read = _read_zip(path, file, torch_records(list(read_directory(file).values())))
-    contents = Contents(path, read.kind, ())
-    tensors = lay_out(read.content, is_tensor, entries_of(path, read.locate), None, contents).tensors
-    if len(tensors) != 1:
-        raise ValueError(f"{len(tensors)} tensors where one was saved")
-    return tensors[0]
-
-
 def is_tensor(value: Any) -> bool:
     """Tell whether a value in a pickle is a tensor or a NumPy array."""
     if isinstance(value, PickledArray):
@@ -306,18 +252,10 @@ def entries_of(path: Path, locate: Locate) -> ToEntry:
         if isinstance(value, PickledArray):
             return _array(path, name, value)
         storage = None
-        if value.storage is not None and value.special is None and value.storage.data is not None:
-            ref = value.storage
-            storage = Storage(path, ref.key, 0, ref.nbytes, data=ref.data)
-        elif value.storage is not None:
+        if value.storage is not None:
             storage = located.get(value.storage) or locate(value.storage)
             located[value.storage] = storage
-        same = {
-            "special": value.special,
-            "is_conj": value.is_conj,
-            "is_neg": value.is_neg,
-            "held": value.held,
-        }
+        same = {"special": value.special, "held": value.held}
         return TensorEntry(name, value.shape, value.dtype, storage, value.offset, value.stride, **same)
 
     return to_entry
@@ -347,18 +285,16 @@ def _read_zip(path: Path, file: IO[bytes], records: Mapping[str, ZipEntry]) -> _
         entry.check()
         return Storage(path, ref.key, entry.header, entry.nbytes, is_zipped=True)
 
-    calls = NestedCalls()
-    machine = PickleMachine(read_entry(file, records["data.pkl"], MAX_BYTES), calls, keeps_long=True)
+    machine = PickleMachine(read_entry(file, records["data.pkl"], MAX_BYTES), rebuild, keeps_long=True)
     kind = TORCH_SCRIPT if "constants.pkl" in records else "torch"
-    return _Read(kind, machine.read(), {**machine.names, **calls.names}, locate)
+    return _Read(kind, machine.read(), machine.names, locate)
 
 
 def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
-    calls = NestedCalls()
-    machine = PickleMachine(file, calls, keeps_long=True)
+    machine = PickleMachine(file, rebuild, keeps_long=True)
     content = _content(machine)
     if content != LEGACY_MAGIC:
-        return _Read("pickle", content, {**machine.names, **calls.names}, _nowhere)
+        return _Read("pickle", content, machine.names, _nowhere)
     content, storages = read_legacy(path, file, machine)
 
     def locate(ref: StorageRef) -> Storage:
@@ -366,7 +302,7 @@ def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
             raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key}'")
         return storages[ref.key]
 
-    return _Read("torch (before 1.6)", content, {**machine.names, **calls.names}, locate)
+    return _Read("torch (before 1.6)", content, machine.names, locate)
 
 
 def _content(machine: PickleMachine) -> Any:

@@ -6,7 +6,6 @@ https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, sections 4.3.7, 4.3
 
 import string
 import struct
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -51,51 +50,26 @@ def read_directory(file: IO[bytes]) -> dict[str, ZipEntry]:
 def torch_records(entries: Sequence[ZipEntry]) -> dict[str, ZipEntry]:
     """Return the entries that torch reads as its records, such as `data.pkl`, by lower-case name.
 
-    All records are in the folder of the first entry. Names are compared case-insensitively; of several equal ones,
-    the first one met by a binary search in a heap-sorted list is used: miniz.c,
-    `mz_zip_locate_file_binary_search` and `mz_zip_reader_sort_central_dir_offsets_by_filename`.
+    All records are in the folder of the first entry.
+
+    Raises:
+        ValueError: two of them differ at most in case, and torch reads either.
     """
     folder, slash, _ = entries[0].name.partition("/") if entries else ("", "", "")
     prefix = as_torch_compares(folder + slash)
-    names = [as_torch_compares(entry.name) for entry in entries]
-    by_name = {name.removeprefix(prefix): entry for name, entry in zip(names, entries, strict=True)}
-    several = {name for name, n in Counter(names).items() if n > 1}
-    order = _heap_sorted(names) if several else []
-    for name in several:
-        low, high = 0, len(order) - 1
-        while names[order[middle := (low + high) // 2]] != name:
-            low, high = (middle + 1, high) if names[order[middle]] < name else (low, middle - 1)
-        by_name[name.removeprefix(prefix)] = entries[order[middle]]
-    in_folder = {
-        record: entry for record, entry in by_name.items() if as_torch_compares(entry.name).startswith(prefix)
-    }
-    return in_folder if slash else {}
+    records: dict[str, ZipEntry] = {}
+    for entry in entries if slash else ():
+        name = as_torch_compares(entry.name)
+        if name.startswith(prefix):
+            if (record := name.removeprefix(prefix)) in records:
+                raise ValueError(f"'{entry.name}' twice")
+            records[record] = entry
+    return records
 
 
 def as_torch_compares(name: str) -> str:
     """Return the name of an entry in the form torch compares."""
     return name.translate(_LOWER)
-
-
-def _heap_sorted(names: list[str]) -> list[int]:
-    """Return the indices of `names` in sorted order; equal names in miniz.c's order."""
-    order = list(range(len(names)))
-
-    def sift(root: int, end: int) -> None:
-        while (child := 2 * root + 1) < end:
-            if child + 1 < end and names[order[child]] < names[order[child + 1]]:
-                child += 1
-            if not names[order[root]] < names[order[child]]:
-                return
-            order[root], order[child] = order[child], order[root]
-            root = child
-
-    for root in range((len(order) - 2) // 2, -1, -1):
-        sift(root, len(order))
-    for end in range(len(order) - 1, 0, -1):
-        order[0], order[end] = order[end], order[0]
-        sift(0, end)
-    return order
 
 
 def list_entries(file: IO[bytes]) -> list[ZipEntry]:

@@ -1,6 +1,5 @@
 """Apply the actions of `--hook` to one tensor, differentiably and never in place."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,6 @@ class TensorPlace:
     """Context of a tensor for an action."""
 
     channel_dim: int | None  # its channel dimension; None without channels
-    has_images: bool  # whether its first dimension is the batch, unlike a parameter's
     seed: int  # of random actions, different for every call
 
 
@@ -28,7 +26,7 @@ class LeftAloneError(Exception):
 def change(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> Tensor:
     """Apply a changing action: same shape, dtype and device."""
     _refuse_unusual(tensor)
-    if spec.action not in _ANY_DTYPE and not tensor.is_floating_point():
+    if spec.action != "zero" and not tensor.is_floating_point():
         raise LeftAloneError(f"it is of {dtype_name(tensor.dtype)}")
     act = _ACTIONS[spec.action]
     if not spec.channels:
@@ -93,18 +91,9 @@ def _keep(x: Tensor, place: TensorPlace, n: int) -> Tensor:
     return x.masked_fill(~is_kept.reshape(shape), 0)
 
 
-def _shuffle(x: Tensor, place: TensorPlace) -> Tensor:
-    dims = _positions(x, place)
-    order = torch.randperm(math.prod(x.shape[dim] for dim in dims), generator=_generator(place))
-    last = tuple(range(-len(dims), 0))
-    there = x.movedim(dims, last)
-    mixed = there.flatten(-len(dims))[..., order.to(x.device)] if dims else there
-    return mixed.reshape(there.shape).movedim(last, dims).contiguous()
-
-
 def _positions(x: Tensor, place: TensorPlace) -> tuple[int, ...]:
     """Return the dimensions other than batch and channels; if none, all but the batch."""
-    images = {0} if place.has_images and x.ndim > 1 else set()
+    images = {0} if x.ndim > 1 else set()
     every = set(range(x.ndim)) - images
     return tuple(sorted(every - {place.channel_dim} or every))
 
@@ -113,7 +102,6 @@ def _generator(place: TensorPlace) -> torch.Generator:
     return torch.Generator().manual_seed(place.seed)
 
 
-_ANY_DTYPE = frozenset({"zero", "shuffle"})
 _ACTIONS: dict[str, Callable[..., Any]] = {
     "zero": _zero,
     "scale": _scale,
@@ -122,6 +110,5 @@ _ACTIONS: dict[str, Callable[..., Any]] = {
     "noise": _noise,
     "mean": _mean,
     "keep": _keep,
-    "shuffle": _shuffle,
     "nan-to-num": lambda x, place: torch.nan_to_num(x),
 }

@@ -1,28 +1,19 @@
-"""Common base of all hooks: the calls they select, their action on a tensor, and its counts.
-
-Also finds aliases of tensors that a user's function has changed in place: `Identity`, `Flatten` and dropout in eval
-mode return their input, and both branches of an addition get the same gradient tensor.
-"""
+"""Common base of all hooks: the calls they select, their action on a tensor, and its counts."""
 
 import inspect
-import weakref
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node, get_gradient_edge
-from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.actions import LeftAloneError, TensorPlace, change, part_of
 from modelscope_cli.hooks.layers import ChannelFinder, map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec
-from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.records.naming import dtype_name, with_article
 from modelscope_cli.records.run import Args, CallInputs, Kwargs
 
@@ -44,16 +35,15 @@ class HookCounts:
     # The calls it fired at, as `(layer name, call index)`
     fired_at: set[tuple[str, int]] = field(default_factory=set)
     left_alone: str | None = None  # why tensors were passed on unchanged
-    # Other values changed by the user's function working in place, each once, in order
+    # The parameters that the user's function wrote to, each once, in order
     moved: dict[str, None] = field(default_factory=dict)
     saved: dict[str, Tensor] = field(default_factory=dict)  # copies by label, still on their device
     _changed: dict[torch.device, Tensor] = field(default_factory=dict)
     _largest: dict[torch.device, Tensor] = field(default_factory=dict)
 
-    def fire(self, *at: tuple[str, int]) -> None:
-        """Count one firing, at a call, or for a parameter's gradient at every selected layer around it."""
+    def fire(self, call: Call) -> None:
         self.fired += 1
-        self.fired_at.update(at)
+        self.fired_at.add((call.name, call.index))
 
     @torch.no_grad()
     def compare(self, before: Tensor, after: Tensor) -> None:
@@ -83,10 +73,6 @@ class HookCounts:
         return sum(int(n) for n in self._changed.values()) / self.numel if self.numel else None
 
 
-# Called with a tensor that the function wrote to, and the version it had before.
-Moved = Callable[[Tensor, int], None]
-
-
 def call_function(
     spec: HookSpec,
     function: Callable[..., Any],
@@ -94,25 +80,30 @@ def call_function(
     given: Any,
     where: str,
     tally: HookCounts,
-    moved: Moved,
 ) -> Any:
-    """Return the function's result, or `given` if that is None.
+    """Return the function's result; if that is None, `given` with what the function wrote into it.
+
+    The function is handed copies, so what it writes into them reaches no other tensor that shares their memory, as
+    after `Identity` or dropout.
 
     Args:
         arguments: PyTorch's arguments for a hook of this kind, `given` among them.
         where: the call in words, for messages.
-        moved: called for every tensor argument whose values the function changed.
     """
-    before = [
-        (tensor, version_of(tensor), tensor.detach().clone()) for _, tensor in tensors_in(list(arguments))
-    ]
-    answer = function(*arguments)
-    for tensor, version, values in before:
-        if bool(differs(values, tensor.detach()).any()):
-            moved(tensor, version)
+    copies: dict[int, Tensor] = {}
+
+    def copied(_: str, tensor: Tensor) -> Tensor:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = tensor.clone()
+        return copies[id(tensor)]
+
+    handed = (one if isinstance(one, nn.Module) else map_tensors(one, copied) for one in arguments)
+    answer = function(*handed)
     if answer is None:
-        result = given
-    elif spec.kind in ("pre", "full-backward") and not isinstance(answer, tuple):
+        written = map_tensors(given, copied)
+        pairs = zip(tensors_in(given), tensors_in(written), strict=True)
+        result = written if any(bool(differs(old, new).any()) for (_, old), (_, new) in pairs) else given
+    elif spec.kind == "pre" and not isinstance(answer, tuple):
         result = (answer,)
     else:
         result = answer
@@ -121,9 +112,8 @@ def call_function(
             f"--hook '{spec}': at {where} {_source(function)} returned {_words(answer)}, not {_words(given)}",
             "return None to keep it, or a new one of the same shape and dtype",
         )
-    values_of = {id(tensor): values for tensor, _, values in before}
     for (_, old), (_, new) in zip(tensors_in(given), tensors_in(result), strict=True):
-        tally.compare(values_of[id(old)], new.detach())
+        tally.compare(old, new.detach())
     return result
 
 
@@ -176,16 +166,12 @@ class HookPass(Intervention):
 
     Args:
         seed: of noise and shuffling, equal for the same call of the same pass in every session.
-        is_watching: whether to track aliases, as a user's function may work in place.
     """
 
-    def __init__(self, model: nn.Module, seed: int, is_watching: bool) -> None:
+    def __init__(self, seed: int) -> None:
         self.number = 0  # 1 in the first pass of a session
-        self.values = SharedValues()
-        self.gradients = SharedGradients(model)
         self._channels = ChannelFinder()
         self._seed = seed
-        self._is_watching = is_watching
 
     def begin(self, *, is_again: bool) -> None:
         if is_again:
@@ -193,36 +179,20 @@ class HookPass(Intervention):
 
     def change_inputs(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs:
         if call.depth == 0:
-            self._let_go()
             self.number += 1
-        if self._is_watching:
-            self.values.see(name_of_call(call), "the input", (args, kwargs))
-            self.gradients.see(name_of_call(call), "the input", (args, kwargs))
         return args, kwargs
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
         self._channels.see(module, output)
-        if self._is_watching:
-            self.values.see(name_of_call(call), "the output", output)
-            self.gradients.see(name_of_call(call), "the output", output)
-            if call.depth == 0:
-                self.gradients.follow(output)
         return output
 
     def detach(self) -> None:
-        self._let_go()
         self.number = 0
-
-    def _let_go(self) -> None:
-        self.values.clear()
-        self.gradients.clear()
 
     def place(self, module: nn.Module, tensor: Tensor, *key: Any) -> TensorPlace:
         """Return the place of an input or output of `module`, with a seed that depends on the pass and `key`."""
-        return TensorPlace(self._channels.find(module, tensor), True, self.seed_for(*key))
-
-    def seed_for(self, *key: Any) -> int:
-        return zlib.crc32(repr((self._seed, self.number, *key)).encode())
+        seed = zlib.crc32(repr((self._seed, self.number, *key)).encode())
+        return TensorPlace(self._channels.find(module, tensor), seed)
 
 
 def name_of_call(call: Call) -> str:
@@ -235,7 +205,7 @@ class HookSpot:
     """Where a hook fires."""
 
     words: str  # text before the label: `the output of`
-    label: str  # of a call, or the name of a parameter
+    label: str  # of a call
     path: str = ""  # which tensor of several; empty for a single one
 
     def __str__(self) -> str:
@@ -283,14 +253,11 @@ class HookBase(Intervention):
     def act_on_each(self, value: Any, spot: HookSpot, place: Callable[[Tensor, int], TensorPlace]) -> Any:
         """Return `value`, an input or output, with the action applied to each selected tensor."""
         tensors = tensors_in(value)
-        self.check_index(len(tensors), spot)
         numbers = iter(range(len(tensors)))
 
         def act(path: str, tensor: Tensor) -> Tensor:
-            n = next(numbers, 0)
-            if self.spec.index not in (None, n):
-                return tensor
-            return self.act(tensor, place(tensor, n), replace(spot, path=path) if len(tensors) > 1 else spot)
+            where = replace(spot, path=path) if len(tensors) > 1 else spot
+            return self.act(tensor, place(tensor, next(numbers, 0)), where)
 
         return map_tensors(value, act)
 
@@ -299,9 +266,10 @@ class HookBase(Intervention):
         last = max((last for _, last in self.spec.channels), default=-1)
         if place.channel_dim is not None and last >= tensor.shape[place.channel_dim]:
             n = tensor.shape[place.channel_dim]
-            self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
+            message = f"--hook '{self.spec}': there is no channel {last} at {spot}, only 0..{n - 1}"
+            raise UsageError(message, f"--hook '{replace(self.spec, channels=((0, n - 1),))}'")
         try:
-            if self.spec.is_read_only:
+            if self.spec.action == "print":
                 self._look(part_of(self.spec, tensor, place), spot)
                 return tensor
             changed = change(self.spec, tensor, place)
@@ -324,131 +292,7 @@ class HookBase(Intervention):
                 memory_format=torch.contiguous_format
             )
 
-    def call_function(self, arguments: tuple[Any, ...], given: Any, spot: HookSpot, moved: Moved) -> Any:
+    def call_function(self, arguments: tuple[Any, ...], given: Any, spot: HookSpot) -> Any:
         """Return the user's function applied to `given`, one of its `arguments`."""
         assert self.target.function is not None
-        return call_function(
-            self.spec, self.target.function, arguments, given, str(spot), self.counted, moved
-        )
-
-    def check_index(self, n: int, spot: HookSpot) -> None:
-        """Refuse an `(INDEX)` out of range."""
-        index = self.spec.index
-        if index is not None and index >= n:
-            self._refuse(f"({index})", n, spot, replace(self.spec, index=0 if n else None))
-
-    def _refuse(self, text: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
-        there = f"only 0..{n - 1}" if n > 1 else "only 0" if n else "nothing at all"
-        raise UsageError(f"--hook '{self.spec}': there is no {text} at {spot}, {there}", f"--hook '{better}'")
-
-
-@dataclass(frozen=True, slots=True)
-class _Sight:
-    layer: str
-    words: str
-    tensor: "weakref.ref[Tensor]"
-    version: int
-
-
-class SharedValues:
-    """Records where tensors were seen in a pass, by their memory, without keeping them alive."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, list[_Sight]] = {}
-
-    def clear(self) -> None:
-        self._seen.clear()
-
-    def see(self, layer: str, words: str, value: Any) -> None:
-        """Record the tensors in `value`, which is `words` (an input, an output) of a layer."""
-        for _, tensor in tensors_in(value):
-            if memory := memory_of(tensor):
-                sight = _Sight(layer, f"{words} of {layer}", weakref.ref(tensor), version_of(tensor))
-                self._seen.setdefault(memory, []).append(sight)
-
-    def others(self, layer: str, tensor: Tensor, version: int) -> Iterable[str]:
-        """Yield what shares the memory of a tensor changed at `layer` when it was at `version`.
-
-        Except tensors overwritten by the model before, tensors already freed, and those inside the layer.
-        """
-        for sight in self._seen.get(memory_of(tensor), ()):
-            other = sight.tensor()
-            is_intact = (
-                other is not None and sight.version == version and memory_of(other) == memory_of(tensor)
-            )
-            if is_intact and not sight.layer.startswith(f"{layer}."):
-                yield sight.words
-
-
-class SharedGradients:
-    """Follows the gradients of a backward pass through its operations, and records those with several users.
-
-    A gradient is kept only until all of its users have run.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._parameters = {id(p): name for name, p in model.named_parameters()}
-        self._nodes: dict[Node, str] = {}
-        self._waiting: dict[int, tuple[Tensor, dict[Node, None]]] = {}
-        self._handles: list[RemovableHandle] = []
-
-    def clear(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._nodes.clear()
-        self._waiting.clear()
-
-    def see(self, layer: str, words: str, value: Any) -> None:
-        """Record which operations produced the tensors in `value`; the first name, that of an output, wins."""
-        for _, tensor in tensors_in(value):
-            node = node_of(tensor)
-            if node is not None:
-                self._nodes.setdefault(node, f"{words} of {layer}")
-
-    def follow(self, output: Any) -> None:
-        """Attach to every operation in the graph of a model's output."""
-        todo = [node for _, tensor in tensors_in(output) if (node := node_of(tensor)) is not None]
-        visited: set[Node] = set()
-        while todo:
-            node = todo.pop()
-            if node not in visited:
-                visited.add(node)
-                todo += [before for before, _ in node.next_functions if before is not None]
-        for node in visited:
-            self._handles.append(node.register_hook(partial(self._pass_on, node)))
-
-    def _pass_on(self, node: Node, given: tuple[Tensor | None, ...], arrived: object) -> None:
-        """Record that an operation has used the incoming gradient and passes on `given`."""
-        for memory in list(self._waiting):
-            _, nodes = self._waiting[memory]
-            nodes.pop(node, None)
-            if not nodes:
-                del self._waiting[memory]
-        for grad, (target, _) in zip(given, node.next_functions, strict=False):
-            if grad is not None and target is not None and memory_of(grad):
-                _, nodes = self._waiting.setdefault(memory_of(grad), (grad, {}))
-                nodes[target] = None
-
-    def others(self, grad: Tensor, own: frozenset[Node]) -> Iterable[str]:
-        """Yield the pending users of a changed gradient, except the operations `own`."""
-        _, nodes = self._waiting.get(memory_of(grad), (grad, {}))
-        for node in nodes:
-            if node not in own and "BackwardHookFunction" not in node.name():
-                yield f"the gradient at {self._name(node)}"
-
-    def _name(self, node: Node) -> str:
-        if node in self._nodes:
-            return self._nodes[node]
-        parameter = self._parameters.get(id(getattr(node, "variable", None)))
-        return f"the parameter {parameter}" if parameter else f"the operation {node.name()}"
-
-
-def node_of(tensor: Tensor) -> Node | None:
-    """Return the operation that receives the gradient of a tensor; None without one."""
-    return get_gradient_edge(tensor).node if tensor.requires_grad else None
-
-
-def memory_of(tensor: Tensor) -> int:
-    """Return the address of a tensor's storage; 0 if it has none to share."""
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+        return call_function(self.spec, self.target.function, arguments, given, str(spot), self.counted)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
-from types import GeneratorType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -31,8 +30,6 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Args, Arguments, CallInputs, Kwargs, Shape
 
-# Maximum outputs taken from a generator that a model returns.
-_MOST_OUTPUTS = 1000
 _MOST_CHARACTERS = 300  # of an error of the model's
 
 
@@ -307,10 +304,6 @@ class HookSession:
     def _leave(self, module: nn.Module, output: Any) -> Any:
         if not self._open or self._open[-1].module is not module:
             return None  # a pre-hook of the user raised before this session's
-        if self._is_restoring and len(self._open) == 1 and isinstance(output, GeneratorType):
-            outputs = tuple(islice(output, _MOST_OUTPUTS))  # its layers run during iteration
-            changed = self._leave(module, outputs)
-            return outputs if changed is None else changed
         frame = self._open.pop()
         error = sys.exception()
         if error is not None and error is not frame.handling:

@@ -1,9 +1,8 @@
-"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Text only, standard library.
+"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS]@PATTERN`. Text only, standard library.
 
 zero@layer3                   the outputs of layer3 become 0
 pre:add=10@linear             10 is added to the inputs of every linear layer
 zero[3,7]@conv1  [0..15]      only these channels
-pre:add=2(0)@fuse             only the first of several inputs
 grad:clamp=-1,1@conv          the gradients at the outputs of convolutions are clamped
 call=path/to/hooks.py:fn@fc   a user's function, with PyTorch's signature for that kind
 
@@ -19,8 +18,7 @@ from typing import NoReturn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.patterns import parse_pattern
 
-KINDS = ("forward", "pre", "grad", "param-grad", "full-backward")
-BACKWARD_KINDS = ("grad", "param-grad", "full-backward")
+KINDS = ("forward", "pre", "grad")
 
 Argument = int | float | str
 
@@ -78,7 +76,6 @@ ACTIONS = {
     "noise": Action("noise=0.1", (_non_negative,)),
     "mean": Action("mean"),
     "keep": Action("keep=5", (_count,)),
-    "shuffle": Action("shuffle"),
     "print": Action("print"),
     "save": Action("save=FILE.safetensors", (_safetensors,)),
     "nan-to-num": Action("nan-to-num"),
@@ -122,7 +119,6 @@ class HookSpec:
     action: str
     arguments: tuple[Argument, ...]
     channels: tuple[tuple[int, int], ...]  # `(first, last)` ranges, both included; empty for all channels
-    index: int | None  # which tensor of several, counted from 0; None for all of them
     pattern: str  # layer pattern, as in `--layer`
 
     def __str__(self) -> str:
@@ -135,12 +131,11 @@ class HookSpec:
         arguments = f"={','.join(map(_as_text, self.arguments))}" if self.arguments else ""
         ranges = (f"{first}" if first == last else f"{first}..{last}" for first, last in self.channels)
         channels = f"[{','.join(ranges)}]" if self.channels else ""
-        index = "" if self.index is None else f"({self.index})"
-        return f"{kind}{self.action}{arguments}{channels}{index}"
+        return f"{kind}{self.action}{arguments}{channels}"
 
     @property
     def is_backward(self) -> bool:
-        return self.kind in BACKWARD_KINDS
+        return self.kind == "grad"
 
     @property
     def is_read_only(self) -> bool:
@@ -164,12 +159,12 @@ def function_hook(kind: str, pattern: str, name: str) -> HookSpec:
         message = f"'{kind}' is not a kind of hook" + (f": {near}" if near else "")
         raise UsageError(message, near or f"try {', '.join(KINDS)}")
     parse_pattern(pattern)
-    return HookSpec(kind, "call", (name,), (), None, pattern)
+    return HookSpec(kind, "call", (name,), (), pattern)
 
 
-_NAME = re.compile(r"[^=\[(]*")
-_SUFFIX = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
-_SUFFIXES = re.compile(rf"(?:{_SUFFIX.pattern})*\Z")
+_NAME = re.compile(r"[^=\[]*")
+_CHANNELS = re.compile(r"\[[^\[\]]*\]")
+_CHANNELS_AT_END = re.compile(rf"(?:{_CHANNELS.pattern})?\Z")
 
 
 class _Parser:
@@ -189,22 +184,25 @@ class _Parser:
         action, end = match.group(), match.end()
         if action not in ACTIONS:
             self._unknown("action", action, start, ACTIONS)
-        suffixes = _suffixes_start(head, end)
-        if end < suffixes and head[end] != "=":
+        match = _CHANNELS_AT_END.search(head, end)
+        assert match is not None  # it may be empty
+        brackets = match.start()
+        if end < brackets and head[end] != "=":
             self._bad_suffix(head, end, action)
-        arguments = self._arguments(action, head, end, suffixes)
-        channels, index = self._suffixes(head, suffixes)
-        if action == "call" and suffixes < len(head):
+        arguments = self._arguments(action, head, end, brackets)
+        parts = _split(head, brackets + 1, len(head) - 1) if brackets < len(head) else ()
+        channels = tuple(self._range(*part) for part in parts)
+        if action == "call" and channels:
             self._fail(
-                f"call does not take '{head[suffixes:]}': its function receives the whole tensor",
-                suffixes,
+                f"call does not take '{head[brackets:]}': its function receives the whole tensor",
+                brackets,
                 self._example(action),
             )
         try:
             parse_pattern(pattern)
         except UsageError as error:
             raise about_pattern(self._text, error, (len(head) + 1)) from None
-        return HookSpec(kind, action, arguments, channels, index, pattern)
+        return HookSpec(kind, action, arguments, channels, pattern)
 
     @property
     def _layer(self) -> str:
@@ -239,12 +237,12 @@ class _Parser:
         return len(kind) + 1, kind
 
     def _bad_suffix(self, head: str, place: int, action: str) -> NoReturn:
-        match = _SUFFIX.match(head, place)
+        match = _CHANNELS.match(head, place)
         if match and head.startswith("=", match.end()):
             moved = f"{head[:place]}{head[match.end() :]}{match.group()}{self._text[len(head) :]}"
             self._fail(f"the argument of {action} comes before '{match.group()}'", match.end(), moved)
         if match:
-            problem = f"'{head[match.end() :]}' is neither [channels] nor (index)"
+            problem = f"'{head[match.end() :]}' follows the channels"
             self._fail(problem, match.end(), f"{head[: match.end()]}@{self._layer}")
         self._fail(f"'{head[place]}' is not closed", place, f"{head[:place]}@{self._layer}")
 
@@ -271,24 +269,6 @@ class _Parser:
             )
         return tuple(values)
 
-    def _suffixes(self, head: str, start: int) -> tuple[tuple[tuple[int, int], ...], int | None]:
-        channels: tuple[tuple[int, int], ...] = ()
-        index = None
-        for match in _SUFFIX.finditer(head, start):
-            place, inside = match.start() + 1, match.group()[1:-1]
-            is_channels = match.group()[0] == "["
-            if channels if is_channels else index is not None:
-                without = self._text[: match.start()] + self._text[match.end() :]
-                self._fail(f"a second '{match.group()}'", match.start(), without)
-            if is_channels:
-                channels = tuple(self._range(*part) for part in _split(head, place, match.end() - 1))
-            elif not (inside.isascii() and inside.isdecimal() and len(inside) < 10):
-                first = f"{self._text[:place]}0{self._text[place + len(inside) :]}"
-                self._fail(f"'{inside}' is not a number of an input or output", place, first)
-            else:
-                index = int(inside)
-        return channels, index
-
     def _range(self, part: str, place: int) -> tuple[int, int]:
         try:
             return parse_range(part)
@@ -303,13 +283,6 @@ def about_pattern(text: str, error: UsageError, place: int | None = None) -> Usa
     where = f" at character {place + 1}" if place is not None else ""
     hint = (error.hint or "").replace("--layer '", f"--hook '{text.partition('@')[0]}@")
     return UsageError(f"--hook '{text}'{where}: {error.message}", hint)
-
-
-def _suffixes_start(head: str, start: int) -> int:
-    """Return the start of the brackets at the end; those inside a path belong to the path."""
-    match = _SUFFIXES.search(head, start)
-    assert match is not None  # it may be empty, at the end
-    return match.start()
 
 
 def _split(text: str, start: int, end: int) -> list[tuple[str, int]]:

@@ -1,27 +1,20 @@
-"""Wrappers of private torch functions, each with a fallback for versions without it."""
+"""Wrappers of private torch functions."""
 
 import contextlib
-import copy
-import inspect
 import os
 import sys
-import zlib
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from types import FrameType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from modelscope_cli.records.run import Args, Kwargs
-
-with contextlib.suppress(ImportError):
-    import torch.utils._pytree
-with contextlib.suppress(ImportError):
-    import torch.utils._python_dispatch
 
 Function = TypeVar("Function", bound=Any)
 
@@ -48,21 +41,18 @@ def left_alone_by_compiler(function: Function, *, with_callees: bool = True) -> 
 @left_alone_by_compiler
 def in_backward() -> bool:
     """Tell whether a backward pass is running, as when checkpointing runs a layer again."""
-    current = getattr(torch._C, "_current_graph_task_id", None)
-    return current() != -1 if current is not None else _is_called_by_autograd()
+    return torch._C._current_graph_task_id() != -1
 
 
 def forward_sequence() -> int:
-    """Return the number that the next node of the graph of autograd gets in this thread; 0 if unknown."""
-    current = getattr(getattr(torch._C, "_autograd", None), "_get_sequence_nr", None)
-    return int(current()) if current is not None else 0
+    """Return the number that the next node of the graph of autograd gets in this thread."""
+    return int(torch._C._autograd._get_sequence_nr())
 
 
 def backward_sequence() -> int | None:
     """Return the number of the node that a backward pass is computing; None outside one, and for a gradient that is
     only added up."""
-    current = getattr(torch._C, "_current_autograd_node", None)
-    node = current() if current is not None else None
+    node = torch._C._current_autograd_node()
     return None if node is None else sequence_of(node)
 
 
@@ -76,23 +66,10 @@ def sequence_of(node: Any) -> int | None:
 _OF_LEAVES = 2**63  # nodes that accumulate a gradient have the largest number of 64 bits
 
 
-def _is_called_by_autograd() -> bool:
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None:
-        module, function = frame.f_globals.get("__name__"), frame.f_code.co_name
-        if module in ("torch.autograd", "torch.autograd.graph"):
-            return True
-        if module == "torch.utils.checkpoint" and function in ("backward", "unpack_hook"):
-            return True  # on an accelerator the backward pass runs in its own thread
-        frame = frame.f_back
-    return False
-
-
 def is_transformed() -> bool:
     """Tell whether the caller runs inside a transform of `torch.func`, or is traced by `torch.jit`."""
-    is_tracing = getattr(torch.jit, "is_tracing", None)
-    peek = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
-    return (is_tracing is not None and is_tracing()) or (peek is not None and peek() is not None)
+    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+    return is_traced or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def has_compiled() -> bool:
@@ -107,10 +84,9 @@ def has_compiled() -> bool:
 
 def run_uncompiled() -> AbstractContextManager[Any]:
     """Run `torch.compile`d code eagerly while open."""
-    stance = getattr(torch.compiler, "set_stance", None)
-    if stance is None or "torch._dynamo.eval_frame" not in sys.modules:
+    if "torch._dynamo.eval_frame" not in sys.modules:
         return nullcontext()
-    return stance("force_eager")
+    return torch.compiler.set_stance("force_eager")
 
 
 @contextlib.contextmanager
@@ -147,24 +123,18 @@ def is_compiled(module: nn.Module) -> bool:
 
 def unseen_by_modes() -> AbstractContextManager[Any]:
     """Hide this thread's computations from all function modes while open."""
-    return getattr(torch._C, "DisableTorchFunction", nullcontext)()
+    return torch._C.DisableTorchFunction()
 
 
 def has_dispatch_modes() -> bool:
     """Tell whether a dispatch mode, such as one that counts operations, would see a computation."""
-    count = getattr(torch._C, "_len_torch_dispatch_stack", None)
-    return count is not None and count() > 0
+    return torch._C._len_torch_dispatch_stack() > 0
 
 
 def hooks_of(module: nn.Module) -> list[int]:
     """Return the numbers of the hooks on a module, forward and backward; a later hook has a higher number."""
     names = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
     return [number for name in names for number in getattr(module, name, ())]
-
-
-def can_move_modes() -> bool:
-    """Tell whether `insert_mode` and `remove_mode` work."""
-    return all(hasattr(overrides, name) for name in ("_push_mode", "_pop_mode", "_len_torch_function_stack"))
 
 
 def insert_mode(mode: TorchFunctionMode, n_above: int | None) -> None:
@@ -191,16 +161,13 @@ def operators_shown_to(
     see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None], *, are_named: bool = False
 ) -> AbstractContextManager[Any]:
     """Call `see(operator, args, kwargs, result)` for every operator that runs in this thread while open, below
-    autograd, where only basic operators remain, except those run by `see`; for none if torch lacks support.
+    autograd, where only basic operators remain, except those run by `see`.
 
     Args:
         are_named: the profiler is given their names.
     """
-    dispatch = getattr(torch.utils, "_python_dispatch", None)
-    if dispatch is None:
-        return nullcontext()
 
-    class _Mode(dispatch.TorchDispatchMode):  # type: ignore[name-defined,misc]
+    class _Mode(TorchDispatchMode):
         def __torch_dispatch__(
             self, operator: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None
         ) -> Any:
@@ -214,7 +181,7 @@ def operators_shown_to(
             see(operator, args, kwargs or {}, result)
             return result
 
-    return _Mode()
+    return _Mode()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -252,35 +219,21 @@ def arguments_of(operator: Any, args: Args, kwargs: Kwargs) -> dict[str, Any]:
 
 
 def base_of(tensor: Tensor) -> Tensor | None:
-    """Return the tensor that this one is a view of; None if it is not a view, or unknown."""
-    base = getattr(tensor, "_base", None)
-    return base if isinstance(base, Tensor) else None
+    """Return the tensor that this one is a view of; None if it is not a view."""
+    return tensor._base
 
 
 def norms_at_once(tensors: list[Tensor]) -> list[Tensor]:
     """Return the norm of each floating-point tensor."""
-    together = getattr(torch, "_foreach_norm", None) if tensors else None
-    return list(together(tensors)) if together else [torch.linalg.vector_norm(x) for x in tensors]
+    return list(torch._foreach_norm(tensors)) if tensors else []
 
 
 def version_of(tensor: Tensor) -> int:
     """Return a number that changes when the tensor is written to in place; 0 in inference mode.
 
-    It is torch's version counter, which ignores writes by batch norm; without it, a checksum of the values.
+    It is torch's version counter, which ignores writes by batch norm.
     """
-    if tensor.is_inference():
-        return 0
-    try:
-        return tensor._version
-    except AttributeError:
-        return _checksum(tensor)
-
-
-def _checksum(tensor: Tensor) -> int:
-    if tensor.is_meta or tensor.layout is not torch.strided or not tensor.numel():
-        return 0
-    values = tensor.detach().cpu().contiguous().reshape(-1)
-    return zlib.crc32(values.view(torch.uint8).numpy().tobytes())
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def output_shape_of(node: Any) -> tuple[int, ...] | None:
@@ -316,9 +269,6 @@ def children_of(value: Any) -> Children | None:
     """Return the children of a tuple, list, dict or other registered container; None for anything else."""
     if value is None or isinstance(value, _LEAVES):
         return None  # most values; looking through the kinds of containers takes as long as a small layer
-    pytree = getattr(torch.utils, "_pytree", None)
-    if pytree is None:
-        return _plain_children(value)
 
     def is_inside(node: Any) -> bool:
         return node is not value
@@ -339,24 +289,6 @@ def _key(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
-
-
-def _plain_children(value: Any) -> Children | None:
-    kind = type(value)
-    if kind in (dict, OrderedDict, defaultdict):
-
-        def refilled(others: list[Any]) -> Any:
-            copied = copy.copy(value)
-            copied.update(zip(value, others, strict=True))
-            return copied
-
-        return [(str(key), child) for key, child in value.items()], refilled
-    if kind in (tuple, list, deque):
-        children = [(str(n), child) for n, child in enumerate(value)]
-        return children, lambda others: deque(others, value.maxlen) if kind is deque else kind(others)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value, strict=True)), lambda others: kind(*others)
-    return None
 
 
 def leaves_of(value: Any) -> list[Any]:

@@ -59,7 +59,6 @@ class Inputs:
     files: FileList = field(default_factory=lambda: FileList(()), repr=False)
     # Counts and timings of decoding so far
     feed: DecodeTiming = field(default_factory=DecodeTiming, repr=False)
-    times: int = 1  # number of passes over all batches
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches that have images."""
@@ -68,7 +67,7 @@ class Inputs:
     @property
     def n_images(self) -> int:
         """Number of images for the model, without those found broken so far."""
-        return self.n_listed - len(self.feed.broken) * self.times
+        return self.n_listed - len(self.feed.broken)
 
     @property
     def info(self) -> InputInfo:
@@ -143,13 +142,6 @@ def to_sheet(frames: Tensor, dim: int) -> Tensor:
     frames = frames.movedim(dim, -3)
     cells = frames.unflatten(-3, (_rows(frames.shape[-3]), -1)).transpose(-3, -2)
     return cells.flatten(-2).flatten(-3, -2)
-
-
-def from_sheet(sheet: Tensor, n: int, dim: int) -> Tensor:
-    """Return the `n` frames of `to_sheet` along `dim`."""
-    rows = _rows(n)
-    cells = sheet.unflatten(-1, (n // rows, -1)).unflatten(-3, (rows, -1)).transpose(-3, -2)
-    return cells.flatten(-4, -3).movedim(-3, dim)
 
 
 def images_of_volumes(args: Arguments) -> tuple[Tensor, ...]:

@@ -14,11 +14,10 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor, nn, stack
+from torch import Tensor, stack
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.image import (
     UnreadableImage,
@@ -29,10 +28,10 @@ from modelscope_cli.inputs.image import (
     in_words,
 )
 from modelscope_cli.inputs.listing import FileGroups, ListedImage
-from modelscope_cli.inputs.model_config import CLIP_FRAMES, clip_of
+from modelscope_cli.inputs.model_config import CLIP_FRAMES
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.run import Arguments, Feeding
+from modelscope_cli.records.run import Feeding
 
 # Images per forward without `--batch`.
 _FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
@@ -41,16 +40,6 @@ Group = Sequence[ListedImage]
 
 # How models take clips, and the dimension of the frames in one.
 CLIPS = {"video": 1, "frames": 0}
-
-
-def frames_in(module: nn.Module, family: str, args: Arguments) -> tuple[int, int]:
-    """Return the dimension of the frames or slices of the input and their number; 0 and 1 for images."""
-    tensors = [tensor for _, tensor in tensors_in(args)]
-    if len(tensors) != 1 or tensors[0].ndim != 5:
-        return 0, 1
-    clip = clip_of(module, family)
-    dim = 1 + CLIPS[clip[0] if clip is not None else "video"]
-    return dim, tensors[0].shape[dim]
 
 
 def group_images(
@@ -185,7 +174,7 @@ class DecodeTiming:
             self._wait_s += arrived - before
             self._decode_s += decoded.seconds
             self._n_decoded += len(decoded.numbers)
-            self.broken.take(block, decoded.broken)
+            self.broken.take(decoded.broken)
             yield block, decoded
             before = time.perf_counter()
             self._model_s += before - arrived
@@ -290,7 +279,7 @@ class BlockSource:
             if decoded.tensors:
                 self._ready[block] = decoded
                 return block, decoded
-            broken.take(block, decoded.broken)
+            broken.take(decoded.broken)
         kinds = broken.kinds()
         raise CannotRunError(
             f"none of the {len(broken):,} images can be read: {in_words(kinds)}",
@@ -355,6 +344,6 @@ class BlockSource:
 def _received(workers: Any) -> Iterator[tuple[int, Packed | None]]:
     try:
         yield from workers
-    except RuntimeError as error:
+    except (RuntimeError, ConnectionError, EOFError) as error:  # the latter where it ends amid what it sends
         message = f"a process that decodes images ended too early: {error}"
         raise CannotRunError(message, "--workers 0") from error

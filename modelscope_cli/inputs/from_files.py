@@ -205,17 +205,16 @@ def open_named(
     cuts = content.cuts(outline, request.batch)
 
     def batches() -> Iterator[Batch]:
-        for number in range(request.repeat):
-            whole = content.draw((request.seed + number) % 2**64, target.device)
-            for cut in cuts:
-                part, shown_images = _cut(whole, cut), content.shown[cut]
-                yield Batch(
-                    target.place(arrange_named(module, part)),
-                    n_images=content.count(part),
-                    names=tuple(file.name for file, _ in shown_images),
-                    make_pictures=_pictures(plan, shown_images),
-                    numbers=tuple(range(len(content.shown))[cut]),
-                )
+        whole = content.draw(request.seed, target.device)
+        for cut in cuts:
+            part, shown_images = _cut(whole, cut), content.shown[cut]
+            yield Batch(
+                target.place(arrange_named(module, part)),
+                n_images=content.count(part),
+                names=tuple(file.name for file, _ in shown_images),
+                make_pictures=_pictures(plan, shown_images),
+                numbers=tuple(range(len(content.shown))[cut]),
+            )
 
     first = _cut(outline, cuts[0])
     paths = tuple(file for name, value in read.items() for file in _files(value, named[name]))
@@ -237,7 +236,7 @@ def open_named(
         notes.append("the forward takes one argument, so it gets all inputs as a dict")
     if plan is not None:
         notes += preparation_notes(plan, transforms)
-    n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
+    n_images, n_batches = content.count(outline), len(cuts)
     shown_files = FileList(file for file, _ in content.shown)
     return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)
 

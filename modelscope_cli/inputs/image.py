@@ -1,6 +1,5 @@
 """Decode images with Pillow, refusing truncated and oversized ones; count the unreadable."""
 
-import heapq
 import io
 import logging
 import shlex
@@ -54,39 +53,26 @@ class UnreadableImages:
     """Counts each broken image once, over any number of passes in any order."""
 
     def __init__(self) -> None:
-        self._seen = bytearray()  # one bit per block
-        self._counts: dict[str, int] = {}
-        self._first: dict[str, list[tuple[int, str]]] = {}  # max-heaps of the lowest numbers
+        self._by_number: dict[int, UnreadableImage] = {}
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return len(self._by_number)
 
-    def take(self, block: int, broken: Iterable[UnreadableImage]) -> None:
-        """Count the broken images of a block, unless it was counted before."""
-        at, bit = divmod(block, 8)
-        self._seen.extend(bytes(max(0, at + 1 - len(self._seen))))
-        if self._seen[at] >> bit & 1:
-            return
-        self._seen[at] |= 1 << bit
-        for image in broken:
-            self._counts[image.kind] = self._counts.get(image.kind, 0) + 1
-            heap = self._first.setdefault(image.kind, [])
-            push = heapq.heappush if len(heap) < _MOST_NAMED else heapq.heappushpop
-            push(heap, (-image.number, image.name))
+    def take(self, broken: Iterable[UnreadableImage]) -> None:
+        """Count broken images, unless they were counted before."""
+        self._by_number |= {image.number: image for image in broken}
 
     def kinds(self) -> tuple[BrokenKind, ...]:
         """Return every kind with its count, the most frequent first."""
-        kinds = sorted(self._counts, key=lambda kind: (-self._counts[kind], kind))
-        return tuple(
-            BrokenKind(
-                kind, self._counts[kind], tuple(name for _, name in sorted(self._first[kind], reverse=True))
-            )
-            for kind in kinds
-        )
+        names: dict[str, list[str]] = {}
+        for _, image in sorted(self._by_number.items()):
+            names.setdefault(image.kind, []).append(image.name)
+        kinds = sorted(names, key=lambda kind: (-len(names[kind]), kind))
+        return tuple(BrokenKind(kind, len(names[kind]), tuple(names[kind][:_MOST_NAMED])) for kind in kinds)
 
     def warnings(self, n_listed: int) -> tuple[Notice, ...]:
         """Return a warning with the number of unreadable images; empty if none."""
-        if not self._counts:
+        if not self._by_number:
             return ()
         message = f"{len(self):,} of {counted(n_listed, 'image')} could not be read: {in_words(self.kinds())}"
         return (Notice("broken-images", message),)

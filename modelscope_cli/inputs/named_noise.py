@@ -1,8 +1,7 @@
-"""The inputs of models of transformers and diffusers that take more than an image: noise, and texts to compare."""
+"""The inputs of models of transformers that take more than an image: noise, and texts to compare."""
 
 import inspect
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,7 +21,7 @@ _FRAMES = 4  # of a clip whose length is not configured
 
 
 def natural_named(module: nn.Module | None, batch: int) -> dict[str, Any] | None:
-    """Return the inputs by name of a model for text and images, or of diffusers; None for others.
+    """Return the inputs by name of a model for text and images; None for others.
 
     They are a `ShapeSpec` each. Among the integers of the text are as many image tokens as the model uses for an
     image.
@@ -30,8 +29,6 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, Any] | None
     parameters = signature_of(module)
     if module is None or parameters is None:
         return None
-    if type(module).__module__.startswith("diffusers."):
-        return _of_diffusers(module, parameters, batch)
     config, text = transformers_config(module), parameters.get("input_ids")
     if config is None or IMAGES not in parameters:
         return None
@@ -103,30 +100,18 @@ def texts_of(module: nn.Module, texts: Sequence[str], name: str, n_images: int) 
 
 
 def is_finder(module: nn.Module) -> bool:
-    """Tell whether a model of transformers finds what texts describe in images, such as OWL-ViT."""
-    return takes_texts(module) and "ObjectDetection" in type(module).__name__
+    """Tell whether a model of transformers finds what texts describe in images, such as OWL-ViT.
+
+    Grounding DINO scores the tokens of all texts in one, and not texts.
+    """
+    kind = type(module).__name__
+    return takes_texts(module) and "ObjectDetection" in kind and not kind.startswith("GroundingDino")
 
 
 def takes_texts(module: nn.Module) -> bool:
     """Tell whether a model of transformers takes text and images by name."""
     is_theirs = transformers_config(module) is not None
     return is_theirs and {"input_ids", IMAGES} <= (signature_of(module) or {}).keys()
-
-
-def texts_of_tokens(module: nn.Module, logits: Tensor, args: Any) -> Tensor:
-    """Return the number of the likeliest text of each query, `(N, queries)`.
-
-    Args:
-        logits: `(N, queries, texts)`; of Grounding DINO `(N, queries, tokens)`, where a token such as a full stop
-            ends each text.
-    """
-    ends = getattr(sys.modules[type(module).__module__], "SPECIAL_TOKENS", None)
-    if ends is None or not isinstance(args, dict):
-        return logits.argmax(2)
-    ids = args["input_ids"]
-    is_end = torch.isin(ids, torch.tensor(ends, device=ids.device))
-    of_words = logits[..., : ids.shape[1]].masked_fill(is_end[:, None], -torch.inf)
-    return (is_end.cumsum(1) - 1).gather(1, of_words.argmax(2))
 
 
 def is_open_clip(module: nn.Module) -> bool:
@@ -209,45 +194,3 @@ def fill(spec: ShapeSpec, like: Tensor) -> Tensor:
     if spec.row:
         return torch.tensor(spec.row, device=like.device).expand(spec.shape)
     return torch.ones(spec.shape, dtype=like.dtype, device=like.device)
-
-
-# Settings with the width of the text that a denoiser takes, that before a projection first.
-_TEXT_WIDTHS = (
-    *("encoder_hid_dim", "caption_channels", "joint_attention_dim", "text_embed_dim", "text_dim"),
-    "cross_attention_dim",
-)
-
-
-def _of_diffusers(
-    module: nn.Module, parameters: Mapping[str, Any], batch: int
-) -> dict[str, ShapeSpec] | None:
-    """Return the inputs of a denoiser of diffusers; None for its other models."""
-    config: dict[str, Any] = dict(getattr(module, "config", {}))
-    image = next((name for name in ("sample", "hidden_states") if name in parameters), None)
-    if image is None or "timestep" not in parameters:
-        return None
-    size = config.get("sample_size") or 32
-    size = 64 if isinstance(size, int) and size > 4096 else size  # samples of a sound
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    channels, kind = config.get("in_channels") or 3, type(module).__name__
-    sides = sides[:1] if "1D" in kind else (_FRAMES, *sides) if "3D" in kind else sides
-    named = {image: ShapeSpec((batch, channels, *sides))}
-    if "img_ids" in parameters:  # patches in a row and their places, as of Flux
-        named = {image: ShapeSpec((batch, _PATCHES, channels)), "img_ids": ShapeSpec((_PATCHES, 3))}
-        named["txt_ids"] = ShapeSpec((_TEXT_LENGTH, 3))
-    named["timestep"] = ShapeSpec((batch,), "int64")
-    width = next((config[key] for key in _TEXT_WIDTHS if config.get(key)), None)
-    if "encoder_hidden_states" in parameters and width:
-        width = width if isinstance(width, int) else width[0]
-        named["encoder_hidden_states"] = ShapeSpec((batch, _TEXT_LENGTH, width))
-    if "pooled_projections" in parameters and config.get("pooled_projection_dim"):
-        named["pooled_projections"] = ShapeSpec((batch, config["pooled_projection_dim"]))
-    if "controlnet_cond" in parameters:
-        larger = 2 ** (len(config.get("conditioning_embedding_out_channels") or (0,)) - 1)
-        shape = (batch, config.get("conditioning_channels") or 3, *(side * larger for side in sides))
-        named["controlnet_cond"] = ShapeSpec(shape)
-    if "guidance" in parameters and config.get("guidance_embeds"):
-        named["guidance"] = ShapeSpec((batch,))
-    if "class_labels" in parameters and (config.get("num_embeds_ada_norm") or config.get("num_class_embeds")):
-        named["class_labels"] = ShapeSpec((batch,), "int64")
-    return named

@@ -80,7 +80,7 @@ def _dtype(spec: ShapeSpec) -> torch.dtype:
 def open_noise(
     request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
-    """Open `request.repeat` batches of noise, drawn again identically in each pass."""
+    """Open a batch of noise, drawn again identically in each pass."""
     if request.shapes:
         specs = _typed_specs(request)
     else:
@@ -89,22 +89,19 @@ def open_noise(
     n_codes = count_codes(module)
     is_picture = target.family == "detection"
 
-    def arguments(device: torch.device, seed: int) -> tuple[Any, ...]:
-        noise = make_noise(specs, seed, target.dtype, device, n_codes, is_picture)
+    def arguments(device: torch.device) -> tuple[Any, ...]:
+        noise = make_noise(specs, request.seed, target.dtype, device, n_codes, is_picture)
         return target.arrange(noise)
 
-    outline = arguments(torch.device("meta"), request.seed)
+    outline = arguments(torch.device("meta"))
     n_images = count_images(outline)
-    seeds = [(request.seed + i) % 2**64 for i in range(request.repeat)]
 
     def batches() -> Iterator[Batch]:
-        for seed in seeds:
-            yield Batch(arguments(target.device, seed), n_images)
+        yield Batch(arguments(target.device), n_images)
 
-    several = f" to {seeds[-1]}" if len(seeds) > 1 else ""
-    note = f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed}{several})"
+    note = f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed})"
     info = InputInfo("noise", shapes_of(outline))
-    return Inputs(info, n_images * len(seeds), len(seeds), batches, (note,))
+    return Inputs(info, n_images, 1, batches, (note,))
 
 
 def _typed_specs(request: InputRequest) -> list[ShapeSpec]:

@@ -46,24 +46,6 @@ def _open_beside_text(
     return open_named(given, rest, target, transforms, module, n_of_each=shape[1] if len(shape) == 5 else 0)
 
 
-def repeated(inputs: Inputs, times: int) -> Inputs:
-    if times == 1:
-        return inputs
-
-    def batches() -> Iterator[Batch]:
-        for _ in range(times):
-            yield from inputs
-
-    return replace(
-        inputs,
-        n_listed=inputs.n_listed * times,
-        n_batches=inputs.n_batches * times,
-        make_batches=batches,
-        make_blocks=None,
-        times=times,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class PythonInputs:
     """The inputs of a model."""
@@ -184,11 +166,11 @@ def open_inputs(
         return _open_beside_text(given.images, request, target, transforms, module)
     if given.images:
         images = [ListedImage(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
-        return repeated(open_images(request, target, transforms, module, images), request.repeat)
+        return open_images(request, target, transforms, module, images)
     if given.tensors:
-        return repeated(open_batch(list(given.tensors), request.batch, target, "the tensor"), request.repeat)
+        return open_batch(list(given.tensors), request.batch, target, "the tensor")
     if given.loader is not None:
-        return repeated(_open_loader(given.loader, target, module, request.seed), request.repeat)
+        return _open_loader(given.loader, target, module, request.seed)
     if request.batch is not None and request.batch < 1:
         raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
     if request.files and request.shapes:
@@ -198,11 +180,11 @@ def open_inputs(
         )
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
         refuse(request.size_options() + request.value_options(), "a tensor file")
-        return repeated(open_tensors(request, target, module), request.repeat)
+        return open_tensors(request, target, module)
     if is_beside_text:
         return _open_beside_text(request.files, request, target, transforms, module)
     if request.files:
-        return repeated(open_images(request, target, transforms, module), request.repeat)
+        return open_images(request, target, transforms, module)
     if request.shapes:
         refuse(request.size_options(), "'--input-shape'")
     refuse(request.value_options(), "noise")

@@ -20,7 +20,6 @@ class InputRequest:
     std: str | None = None
     batch: int | None = None  # images per forward; for noise, the batch dimension
     seed: int = 0  # of the noise
-    repeat: int = 1  # number of passes; noise is drawn again with the next seed
     workers: int | None = None  # processes that decode images; None for as many as there are spare cores
     is_strict: bool = False  # whether any image that cannot be decoded is an error
 

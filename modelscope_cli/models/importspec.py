@@ -223,12 +223,7 @@ def imported_architecture(
                     result = result.module()
         except CannotRunError as error:
             cause = error.__cause__
-            error.hint = (
-                without_download(obj, kwargs, cause)
-                or _sequence_hint(obj, kwargs, cause)
-                or _call_hint(spec, kwargs)
-                or error.hint
-            )
+            error.hint = without_download(obj, kwargs, cause) or _call_hint(spec, kwargs) or error.hint
             raise
         if not isinstance(result, nn.Module):
             message = f"'{spec}' made {with_article(type(result).__name__)}, not a torch.nn.Module"
@@ -247,18 +242,6 @@ def imported_architecture(
         defaults=defaults_of(obj),
         notes=(f"model arguments: {listed}, the hyper-parameters in the checkpoint",) if used else (),
     )
-
-
-def _sequence_hint(builder: Any, kwargs: dict[str, Any], cause: BaseException | None) -> str | None:
-    """Return the hint for a number in the place of a sequence: `strides=2,` is one of one number."""
-    if not isinstance(cause, TypeError):
-        return None
-    annotations = {name: str(one.annotation).lower() for name, one in _parameters(builder).items()}
-    names = [name for name, value in kwargs.items() if isinstance(value, int | float)]
-    name = next(
-        (one for one in names if re.match(r"\S*(sequence|tuple|list)\b", annotations.get(one, ""))), None
-    )
-    return f"--model-arg {name}={kwargs[name]},   is a sequence of one number" if name is not None else None
 
 
 def _call_hint(spec: str, kwargs: dict[str, Any]) -> str | None:

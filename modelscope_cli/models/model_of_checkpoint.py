@@ -1,6 +1,5 @@
 """Find the architecture of a checkpoint given as the model. Standard library."""
 
-import re
 import shlex
 from dataclasses import replace
 from importlib.util import find_spec
@@ -201,21 +200,11 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {file}")
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        names = " ".join(entry.name for entry in contents.tensors)
-        house = next((line for pattern, line in _HOUSES.items() if re.search(pattern, names)), "")
-        other = f"--model {house} --checkpoint {file}   as its names suggest; or " if house else ""
-        return CannotRunError(message, f"{other}--model FILE.py:NAME --checkpoint {file}")
+        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {file}")
     message = (
         f"'{path}' is not a torchvision model: nearest is {identified.nearest}, {differences(identified)}"
     )
     return CannotRunError(message, f"--model {identified.nearest} --checkpoint {file} --no-strict")
-
-
-# Names of tensors in models of other libraries, and the models.
-_HOUSES = {
-    r"\bencoder\..*\bdecoder\..*\bsegmentation_head\.": "'smp:Unet?encoder_name=NAME'",
-    r"\bvisual\..*\btext_projection\b|\btext_projection\b.*\bvisual\.": "open_clip:NAME",
-}
 
 
 def _pickled_class(contents: Contents) -> str | None:

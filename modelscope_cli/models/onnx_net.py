@@ -7,7 +7,7 @@ the `OnnxLayer` of its node, so that everything that observes layers of torch ob
 import math
 import re
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,7 +24,6 @@ from modelscope_cli.checkpoints.reading import INSTALL_ONNX, read_onnx
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.plain_text import in_one_line, plain
-from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Shape
 
 _MAX_PARTS = 24
@@ -88,17 +87,15 @@ class OnnxLayer(nn.Module):
     """A node of a graph, or a part with several; its parameters are the initialisers that the node uses."""
 
     def forward(self, *inputs: Tensor, compute: Callable[[], Any]) -> Any:
-        """Return what `compute` returns, after the calls of the layers inside."""
         return compute()
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call of a layer in the run: of one node, or of a part, with the calls inside it."""
+    """A call of a layer in the run."""
 
     name: str
-    nodes: Sequence[OnnxNode]
-    calls: "list[_Call]"
+    node: OnnxNode
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -107,8 +104,8 @@ class OnnxNet(nn.Module):
     """An ONNX file as a module in eval mode; its outputs have no gradient, and cannot be changed by hooks.
 
     Layers have the names of the torch modules that nodes were exported from, where the file has them: a module with
-    one node is a layer of this name, one with several is a part with a layer for each node. A part is called where
-    its nodes follow one another and one value leaves it. A batch that the file does not take is run piece by piece.
+    one node is a layer of this name, one with several is a part with a layer for each node. Parts are not called. A
+    batch that the file does not take is run piece by piece.
     """
 
     def __init__(self, model: OnnxModel, *, has_values: bool = True) -> None:
@@ -120,7 +117,11 @@ class OnnxNet(nn.Module):
                 self._entries[node.outputs[0]] = value
         nodes = [node for node in model.nodes if node.op_type != "Constant"]
         self._names = _layer_names(nodes)
-        self._calls = _nested(nodes, self._names, {one.name for one in model.outputs}, set(self._entries))
+        self._calls = []
+        for node in nodes:
+            inputs = (name for name in (*node.inputs, *node.captured) if name and name not in self._entries)
+            outputs = tuple(filter(None, node.outputs))
+            self._calls.append(_Call(self._names[node.name], node, tuple(inputs), outputs))
         self._add_layers(nodes)
         self._add_parameters(nodes, has_values)
         self._session: tuple[tuple[str, ...], Any] | None = None
@@ -147,7 +148,7 @@ class OnnxNet(nn.Module):
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
         """Return the output of the graph; several as a dict by name."""
         is_watched = bool(self._forward_hooks) or any(module._forward_hooks for module in self.modules())
-        wanted = _values_of(self._calls) if is_watched else ()
+        wanted = tuple(name for call in self._calls for name in call.outputs) if is_watched else ()
         feeds = self._feeds(args, kwargs)
         values = self._compute(feeds, wanted)
         if is_watched:
@@ -180,9 +181,7 @@ class OnnxNet(nn.Module):
         versions = [tensor._version for tensor in outputs]
 
         def compute() -> Any:
-            for inner in call.calls:
-                self._make(inner, values, shapes)
-            macs = 0 if call.calls else count_macs(call.nodes[0], shapes)
+            macs = count_macs(call.node, shapes)
             if macs:  # seen by torch's counter of FLOPs, where one is open
                 torch.mm(torch.empty(1, macs, device="meta"), torch.empty(macs, 1, device="meta"))
             return given
@@ -401,65 +400,6 @@ def _path(node: OnnxNode) -> str:
     """Return the module of a node as a name that a torch module may have."""
     parts = [_UNSAFE.sub("_", part) for part in node.module.split(".") if part]
     return ".".join(part + "_" if hasattr(nn.Module, part) else part for part in parts[:_MAX_PARTS])
-
-
-def _nested(
-    nodes: Sequence[OnnxNode], names: Mapping[str, str], outputs: set[str], known: set[str]
-) -> list[_Call]:
-    """Return the calls of the run, those of parts around the calls inside them."""
-    users: dict[str, set[int]] = defaultdict(set)
-    for at, node in enumerate(nodes):
-        for name in (*node.inputs, *node.captured):
-            users[name].add(at)
-    runs = Counter[str]()
-    before: tuple[str, ...] = ()
-    for node in nodes:
-        parts = parents_of(names[node.name])
-        runs.update(part for part in parts if part not in before)
-        before = parts
-
-    def calls(start: int, end: int, depth: int) -> list[_Call]:
-        found: list[_Call] = []
-        at = start
-        while at < end:
-            parts = parents_of(names[nodes[at].name])
-            if len(parts) <= depth:
-                one = nodes[at]
-                ins = tuple(name for name in (*one.inputs, *one.captured) if name and name not in known)
-                found.append(_Call(names[one.name], [one], [], ins, tuple(filter(None, one.outputs))))
-                at += 1
-                continue
-            until = at
-            while (
-                until < end
-                and parents_of(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
-            ):
-                until += 1
-            inner = calls(at, until, depth + 1)
-            some = nodes[at:until]
-            made = {name for node in some for name in node.outputs}
-            used = (
-                name for node in some for name in (*node.inputs, *node.captured) if name and name not in known
-            )
-            ins = tuple(dict.fromkeys(name for name in used if name not in made))
-            outs = tuple(
-                name
-                for name in made
-                if name and (name in outputs or any(not at <= user < until for user in users[name]))
-            )
-            if runs[parts[depth]] == 1 and len(outs) == 1:
-                found.append(_Call(parts[depth], some, inner, ins, outs))
-            else:
-                found += inner
-            at = until
-        return found
-
-    return calls(0, len(nodes), 0)
-
-
-def _values_of(calls: Sequence[_Call]) -> tuple[str, ...]:
-    """Return the values of the nodes: all others are among these, the inputs or the initialisers."""
-    return tuple(name for call in calls for name in (_values_of(call.calls) if call.calls else call.outputs))
 
 
 # Inputs that are settings of an operation and not weights, by position; scale and zero point of quantised numbers.

@@ -44,7 +44,7 @@ class AttackRecord(Record):
             Euclidean length; `linf_saved`, `l2_saved`: of the file.
         success: whether the model was fooled: another prediction, or the target; `success_saved`: by the file;
             `success_prepared`: by the file resized and cropped once more.
-        iterations: gradient steps from the start of run `restart` (from 0) to the adversarial image.
+        iterations: gradient steps from the start of run `best_run` (from 0) to the adversarial image.
         losses: of each run, before its first step and after every one, the cross-entropy in nats. `loss_before`: of
             the image itself.
         forward_passes, backward_passes: in all runs.
@@ -63,7 +63,6 @@ class AttackRecord(Record):
     epsilon: float
     steps: int
     step_size: float
-    restarts: int
     targeted: bool
     target: int | None
     target_label: str | None
@@ -80,7 +79,7 @@ class AttackRecord(Record):
     success_saved: bool
     success_prepared: bool
     iterations: int
-    restart: int
+    best_run: int
     loss_before: float
     losses: tuple[tuple[float, ...], ...]
     forward_passes: int

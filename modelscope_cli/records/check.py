@@ -64,11 +64,10 @@ class DatasetReport:
 
 @dataclass(frozen=True, slots=True)
 class DatasetEvidence:
-    """The report, and the figures of every image that can be decoded: a name and a number each, in one order.
+    """The report, and what the rules need besides.
 
     Attributes:
-        names: names of the images. The other columns have the same length.
-        width, height: in pixels.
+        names: of the images that can be decoded.
         has_labels: whether any image is in the folder of a class.
         readable: number of images that can be decoded, in each data set.
         classes: number of images by class, for each data set.
@@ -76,8 +75,6 @@ class DatasetEvidence:
 
     report: DatasetReport
     names: Sequence[str]
-    width: Sequence[int]
-    height: Sequence[int]
     has_labels: bool
     readable: tuple[int, int]
     classes: tuple[Mapping[str, int], Mapping[str, int]]

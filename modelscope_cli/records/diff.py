@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
-from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
+from modelscope_cli.records.run import ModelInfo, Record, Shape
 from modelscope_cli.records.training_facts import Comparison
 
 
@@ -207,7 +207,6 @@ class DiffRecord(Record):
         tolerance: on `rel_l2`; more than this is a change. `tolerance_reason` says where it comes from.
         first_divergence: label of the first row, in execution order, that both have and that is not the same.
         renamings: the prefixes that make names fit.
-        hooks, b_hooks: the hooks of A and of B, and their effects.
         layers: in execution order; None if no model was run.
         tensors: in A's order; None if a model was run.
         figures: for two saved results, in A's order; else None.
@@ -228,8 +227,6 @@ class DiffRecord(Record):
     totals: DiffTotals
     renamings: tuple[Renaming, ...] = ()
     images: int | None = None
-    hooks: tuple[HookReport, ...] = ()
-    b_hooks: tuple[HookReport, ...] = ()
     layers: tuple[LayerDifference, ...] | None = None
     tensors: tuple[TensorDifference, ...] | None = None
     figures: tuple[FigureDifference, ...] | None = None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from modelscope_cli.errors import nearest
 from modelscope_cli.records.naming import counted, label
-from modelscope_cli.records.progress import print_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -156,11 +155,6 @@ class Shown:
             file: where it is saved as well.
         """
         return str(renderer().to_page(self, file))
-
-    def show(self) -> None:
-        """Show the result: in a notebook the table and its figure, elsewhere the table as text on stdout."""
-        if not renderer().display(self):
-            print_text(str(self))
 
     def save(self, file: "str | PathLike[str]") -> None:
         """Save the result: `.html` the page, `.json` the document, which `ms.read` takes back, `.csv`, `.tsv` and

@@ -7,22 +7,17 @@ from modelscope_cli.records.display import Row, column, hidden, share, signed, w
 from modelscope_cli.records.run import HookReport, Record
 
 PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
-QUICK, FULL, NONE = "quick", "full", "none"
-RECEIPTS = (QUICK, FULL, NONE)
-# Rank correlations above these: a map that a model whose head is random, or whose weights are all shuffled, or
-# another class, also has. The first was 0.0 for methods that are odd in the head, 0.8 at most for the magnitude of
-# a gradient, and 0.85 and more for guided backprop.
+QUICK, NONE = "quick", "none"
+RECEIPTS = (QUICK, NONE)
+# A map with a rank correlation above this is also that of a model whose head is random. It was 0.0 for methods that
+# are odd in the head, 0.8 at most for the magnitude of a gradient, and 0.85 and more for guided backprop.
 MOST_HEAD = 0.8
 LEAST_REPEATED = (
     0.7  # integrated gradients are made again in fewer points: from 0.76 to 0.99 on trained networks
 )
-MOST_RANDOMISED = 0.75
-MOST_OTHER_CLASS, MOST_OTHER_IMAGE = 0.99, 0.999
+MOST_OTHER_IMAGE = 0.999
 MOST_INCOMPLETE = 0.1
-RULE = (
-    "sorted by failed tests, then by tests not run, then by average rank in covering, insertion, deletion "
-    "and ROAD"
-)
+RULE = "sorted by failed tests, then by tests not run, then by covering"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,123 +40,42 @@ class TestJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
-    """The score of the class while an image is uncovered and covered, pixel by pixel in the map's order.
-
-    Attributes:
-        baseline: what replaces a covered pixel: `mean colour` or `blur`.
-        blank: the score of the baseline alone; `whole`: of the image; both not normalised.
-        shares: of the pixels, from 0 to 1.
-        inserted, deleted: at each share, normalised: 0 is the baseline's value or less, 1 the image's or more.
-            Empty if the baseline scores more than three quarters of the image: it is not blank.
-    """
-
-    baseline: str
-    blank: float
-    whole: float
-    shares: tuple[float, ...]
-    inserted: tuple[float, ...]
-    deleted: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Receipt:
     """The test results of one map. A figure is None if it was not or cannot be measured.
 
-    Over several images figures are means, except unbounded ones (the two ratios, `planted_recovered`), which are
-    medians.
+    Over several images figures are means.
 
     Attributes:
         covering: correlation over random halves of the image between the map's remaining evidence and the score
-            of the class in log odds. `covering_chance`: the 90th of the values of 99 shifted copies of the map;
-            `covering_edges`: the value of the image's edges.
+            of the class in log odds. `covering_chance`: the 90th of the values of 99 shifted copies of the map.
         repeatability: rank correlation with the map made again, by the same method on the same image and model.
         other_image: rank correlation with the map of the image whose right half is covered.
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
             shuffled and negated: 0 for a map that rests on what the last layer weighs.
-        insertion: area under the normalised insertion curve, 0..1, mean of the baselines; higher is better.
-        deletion: the same of the deletion curve; lower is better.
-        insertion_chance, deletion_chance: of 19 random rankings of the pixels, single ones and patches, their mean.
-        insertion_edges, deletion_edges: of the image's edges (Sobel), which do not depend on the model.
-        insertion_ratio, deletion_ratio: the map's area over that of chance.
-        percentile: the share of the random rankings whose insertion - deletion is below the map's, ties half.
-        road: mean of (LeRF - MoRF) / 2 over four shares of pixels removed and imputed, in probability; of a random
-            ranking it is 0 in the mean. `road_edges`: of the image's edges; `road_percentile`: the share of 19
-            random rankings whose value is below the map's, ties half.
-        ties: share of the pixels whose value another pixel has too; their order is random.
         agreement: mean rank correlation with the maps of the other methods.
-        randomisation: rank correlation of the map with that of the model of shuffled weights, in magnitude, the
-            mean of three draws; `randomisation_cascade`: the correlation after each stage, from the head down.
-        other_class: rank correlation with the map of another class.
-        planted: share of the change of the map inside the box in which evidence was planted.
-        planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
-        border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
         failed: the tests that it failed, in words; a test that could not be run is only in `tests`.
         tests: the result of each; `verdict`: of all, `passed` only if nothing failed, and `repeat`, `covering`
             and `head` passed.
-        curves: one a baseline, for the image.
     """
 
     covering: Annotated[float | None, column(rank=0)] = None
     covering_chance: Annotated[float | None, hidden("by chance")] = None
-    covering_edges: float | None = None
     repeatability: Annotated[float | None, signed("repeat", rank=5)] = None
     other_image: Annotated[float | None, signed("half image", rank=5)] = None
     head_randomisation: Annotated[float | None, signed("random head", rank=2)] = None
-    insertion: Annotated[float | None, column(rank=0)] = None
-    deletion: Annotated[float | None, column()] = None
-    insertion_chance: Annotated[float | None, hidden("by chance")] = None
-    deletion_chance: Annotated[float | None, hidden("by chance")] = None
-    insertion_edges: float | None = None
-    deletion_edges: float | None = None
-    insertion_ratio: float | None = None
-    deletion_ratio: float | None = None
-    percentile: float | None = None
-    road: Annotated[float | None, signed("ROAD", rank=3)] = None
-    road_chance: float | None = None
-    road_edges: float | None = None
-    road_percentile: float | None = None
-    ties: Annotated[float | None, share(rank=8)] = None
     agreement: Annotated[float | None, signed(rank=5)] = None
-    randomisation: Annotated[float | None, signed("shuffled weights", rank=3)] = None
-    randomisation_cascade: tuple[float | None, ...] = ()
-    other_class: Annotated[float | None, signed("other class", rank=4)] = None
-    planted: Annotated[float | None, share(rank=4)] = None
-    planted_recovered: float | None = None
-    border: Annotated[float | None, share(rank=6)] = None
     failed: tuple[str, ...] = ()
     tests: tuple[TestJudgement, ...] = ()
     verdict: TestJudgement | None = None
-    curves: tuple[Curves, ...] = ()
-
-    @property
-    def gain(self) -> float | None:
-        """Insertion - deletion; one order of the pixels and its reverse have opposite ones."""
-        return _difference(self.insertion, self.deletion)
-
-    @property
-    def gain_edges(self) -> float | None:
-        """Insertion - deletion of the image's edges."""
-        return _difference(self.insertion_edges, self.deletion_edges)
 
 
 FIGURES = tuple(name for name, kind in get_type_hints(Receipt).items() if kind == float | None)
 """The names of the figures of a receipt that are one number each."""
-OF_FULL = (
-    *(name for name in FIGURES if name.startswith(("insertion", "deletion", "road", "planted"))),
-    *("percentile", "ties", "randomisation", "other_class"),
-)
-"""Those of them that only the full receipt has."""
-UNBOUNDED = ("insertion_ratio", "deletion_ratio", "planted_recovered")
-
-
-def _difference(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
 
 
 @dataclass(frozen=True, slots=True)
 class RequirementMet:
-    """The result of a requirement, `insertion>chance`.
+    """The result of a requirement, `covering>chance`.
 
     Attributes:
         value: from the receipt of the method; None if it could not be measured, which does not meet the
@@ -179,47 +93,6 @@ class RequirementMet:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlier:
-    """An image with much of its evidence at the border.
-
-    Attributes:
-        share: of the positive evidence that is at the border.
-    """
-
-    image: str
-    label: str
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClassEvidence:
-    """The location of the evidence for one class, over its images.
-
-    Attributes:
-        label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
-        border: mean share of the evidence in the outer 10 % of each side; 0.36 of an even map.
-    """
-
-    label: str
-    images: int
-    silent: int
-    border: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """The location of the evidence over a folder.
-
-    Attributes:
-        classes: one a class, the one with the most evidence at the border first.
-        outliers: the ten images with the most evidence at the border; the worst first.
-    """
-
-    classes: tuple[ClassEvidence, ...]
-    outliers: tuple[Outlier, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation(Row):
     """One method: what its map is, and how far it can be trusted. Over several images figures are means.
 
@@ -232,7 +105,7 @@ class Explanation(Row):
             that change; the median over several images.
         steps: number of passes over an image, for methods that choose it themselves.
         seconds: for one map, without the receipt.
-        receipt: the test results; with `receipt="none"` only the location of the evidence.
+        receipt: the test results; empty with `receipt="none"`.
     """
 
     method: Annotated[str, words(rank=0)]
@@ -259,11 +132,9 @@ class ExplainRecord(Record):
         unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
         requirements: the result of each `require`, for the winner.
         passed: whether all were met.
-        whereabouts: location of the evidence over several images; None for one. `whereabouts_method`: the method
-            of its maps, the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.
-        receipt_kind: `quick`, `full` or `none`.
+        receipt_kind: `quick` or `none`.
         passes: images that went through the model, for maps and receipts; one that a gradient came back from counts
             once, and the one of each size in which the layer is found does not.
     """
@@ -278,8 +149,6 @@ class ExplainRecord(Record):
     unfit: tuple[str, ...] = ()
     requirements: tuple[RequirementMet, ...] = ()
     passed: bool = True
-    whereabouts: Whereabouts | None = None
-    whereabouts_method: str | None = None
     tensors: str | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()

@@ -204,7 +204,7 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 # Keywords of torchinfo: what they are called here, and what there is instead.
 _HABITS = {"input_size": "input_shape", "input_data": "inputs"}
 _ELSEWHERE = {
-    "verbose": "it never prints; print(record) or record.show() does",
+    "verbose": "it never prints; print(record) does",
     **dict.fromkeys(("col_names", "col_width", "row_settings"), "record.to_rows() has all columns"),
     "dtypes": "dtype='float32' is that of all inputs, and input_shape='int64:1,128' of one",
 }

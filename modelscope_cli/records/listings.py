@@ -39,13 +39,13 @@ class Catalogue(Listing):
 
 @dataclass(frozen=True, slots=True)
 class Page(Row):
-    """A page that was written, or that an index leads to.
+    """A page that was written.
 
     Attributes:
         file: where it is. `bytes`: how long.
-        command: whose result it shows; `index` of a folder.
-        model: the name of the model; empty for an index.
-        verdict: the result in one sentence, the heading of the page; empty for an index.
+        command: whose result it shows.
+        model: the name of the model.
+        verdict: the result in one sentence, the heading of the page.
     """
 
     file: Annotated[str, words("page", rank=0)]
@@ -57,12 +57,7 @@ class Page(Row):
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord(Listing):
-    """What `report` returns: the requested page first; an index is followed by its pages.
-
-    Attributes:
-        left_out: errors of the results in a folder that are missing in its index.
-    """
+    """What `report` returns: the page that was written."""
 
     document: ClassVar[str] = "report"
     pages: tuple[Page, ...]
-    left_out: tuple[str, ...] = ()

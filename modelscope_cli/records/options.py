@@ -165,8 +165,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
             help="Change values inside the model (repeatable); see `modelscope help hooks`: zero@layer3, "
             "pre:add=10@fc. Syntax [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', "
             "grad:clamp=-1,1@conv, call=hooks.py:fn@relu. Actions: zero, scale, add, clamp, noise, "
-            "mean, keep, shuffle, print, save, nan-to-num, raise-on-nan, call. Kinds: forward, pre, grad, "
-            "param-grad, full-backward.",
+            "mean, keep, print, save, nan-to-num, raise-on-nan, call. Kinds: forward, pre, grad.",
             completes="hooks",
         ),
     },
@@ -249,7 +248,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
+        OPTIONS: _options("near_zero T >=0, plot FILE"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -298,7 +297,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         ARGUMENTS: _SUBJECT,
         "Explanation": {
             **_options("method NAMES, target TARGET -t"),
-            "against": Option("CLASS", shown="the three nearest classes"),
             "layer": Option("LAYER", "-l", shown="found by tracing a run back from the score"),
         },
         "Receipt": {
@@ -318,8 +316,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "K", least=1, most=LONGEST_RUN, shown="every step at first, then progressively fewer"
             ),
             "steps": _STEPS,
-            **_options("abort_on nan|findings, like RUN"),
-            "log_to": Option("TRACKER", completes=("tensorboard:runs", "wandb", "trackio", "mlflow")),
+            **_options("abort_on nan|findings"),
             "fail_on": Option(choices=("warning", "error"), kind="text", help=_FAIL_ON),
             "strict": _flag("With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."),
             **_options("report DIR"),
@@ -328,7 +325,6 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "grads": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("repeat N >=1"),
         "Loss": {
             "loss": Option("LOSS", completes="losses"),
             **_options("target TARGET -t, label_smoothing E >=0 <=1, weight_decay L >=0"),
@@ -345,12 +341,11 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "steps": _STEPS,
             **_LEARNING,
             **_options("lr R >0, schedule NAME constant|one-cycle|cosine, clip_norm V >0"),
-            "patience": _STEPS,
             **_options("callback FILE:CLASS, vary OPTION=A,B"),
         },
         "Change the model": _CHANGE,
         "Model": _LEARNER,
-        "Output": {"every": Option("K", least=1, most=LONGEST_RUN), "save_every": _STEPS},
+        "Output": {"every": Option("K", least=1, most=LONGEST_RUN)},
     },
     "lrfind": {
         ARGUMENTS: {"first": _MODEL, "folder": _DATA},
@@ -358,7 +353,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Sweep": {
             "low": Option("R", flag="--from"),
             "high": Option("R", flag="--to"),
-            **_options("steps N >=3, linear, smoothing B >=0 <1, diverged X >1"),
+            **_options("steps N >=3"),
         },
         "Training": _LEARNING,
         "Change the model": _CHANGE,
@@ -386,8 +381,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Attack": {
             **_options("method fgsm|ifgsm|pgd, norm linf|l2, epsilon E -e"),
             "steps": Option("N", least=1, shown="ifgsm 10, pgd 20"),
-            "step_size": Option("A", shown="ifgsm E/N, pgd 2.5 E/N"),
-            **_options("restarts N >=1, target TARGET -t"),
+            **_options("target TARGET -t"),
         },
     },
     "check": {
@@ -442,7 +436,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("b_weights WEIGHTS, b_checkpoint FILE, b_key NAME, b_device DEVICE, b_dtype DTYPE"),
             "b_mode": Option(choices=MODES),
             "b_seed": Option("N", least=0, most=LAST_SEED),
-            **_options("b_hook HOOK, b_compile, b_quantize SCHEME int8wo|int8dq|int4wo|float8wo"),
+            **_options("b_compile, b_quantize SCHEME int8wo|int8dq|int4wo|float8wo"),
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },

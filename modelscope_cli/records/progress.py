@@ -67,11 +67,6 @@ class Silent:
 SILENT = Silent()
 
 
-def print_text(text: str) -> None:
-    """Write what a caller in Python asked to see to stdout."""
-    sys.stdout.write(text)
-
-
 def tell(progress: Progress, notes: Iterable[str], warnings: Iterable["Notice"] = ()) -> None:
     """Report notes, then the messages of warnings."""
     for note in notes:

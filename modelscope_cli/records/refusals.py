@@ -35,7 +35,6 @@ class Excludes:
 
 REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
     "summary": [Needs(option, "train", True) for option in ("optimizer", "amp", "fit")],
-    "stats": [Needs("correlation", "layer", "conv")],
     "featuremaps": [
         Excludes(
             "top_images",
@@ -142,7 +141,7 @@ def spelled(command: str, name: str, value: Any) -> str:
 
 
 def flags(command: str, name: str, value: Any) -> str:
-    """Return an option quoted for a shell: `--near-zero 1`, `--correlation`, `--no-save`."""
+    """Return an option quoted for a shell: `--near-zero 1`, `--no-save`."""
     option = find(command, name)
     flag = (option.flag if option else "") or "--" + name.replace("_", "-")
     if value is False:

@@ -26,7 +26,7 @@ class HookReport:
         max_abs_difference: largest |after - before| over values finite before and after; None without values, or
             for an action that only observes.
         left_alone: why some tensors were passed on unchanged; None if none was.
-        moved: what else changed because the function of the user worked in place.
+        moved: the parameters that the function of the user wrote to; they are put back.
         file: the file that `save` wrote.
     """
 

@@ -71,21 +71,6 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Redundancy:
-    """How alike the channels of a layer are, over positions and images.
-
-    Attributes:
-        mean_abs: mean absolute correlation over the pairs of different channels, 0..1.
-        channels: channels that varied; a constant one has no correlation and is left out.
-        file: the image of the matrix, None where none was written.
-    """
-
-    mean_abs: float | None
-    channels: int
-    file: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ActivationStats(Row):
     """One row of `stats`: one output tensor of one call, over all images.
 
@@ -127,7 +112,6 @@ class ActivationStats(Row):
     channels: Annotated[int | None, column(rank=2)] = None
     dead_channels: Annotated[int | None, column(rank=0, key="dead")] = None
     histogram: Counts | None = None
-    correlation: Redundancy | None = None
     problem: str | None = None
     quantiles: dict[str, float] | None = None
     dead_indices: tuple[int, ...] | None = None

@@ -24,7 +24,7 @@ from modelscope_cli.records.run import Record, Shape
 USED = "used without a call, through its parameters or buffers"
 INSIDE = "only its sublayers are called"
 # The columns that need a run with values.
-MEASURED = ("time", "backward", "bytes", "intensity", "bound", "zero", "gradient", "field")
+MEASURED = ("time", "backward", "zero", "gradient", "field")
 # What `--optimizer` of a step can be: the class in `torch.optim`, and its arguments.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("SGD", {}),
@@ -37,7 +37,7 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 AMP = ("bfloat16", "float16")
 # The columns that can colour a graph.
-COLORS = ("macs", "flops", "params", "memory", "time", "backward", "bytes", "zero", "gradient")
+COLORS = ("macs", "flops", "params", "memory", "time", "backward", "zero", "gradient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,6 @@ class LayerShape(Row):
             it was not measured, like the others.
         backward_ms: milliseconds of the backward of this call and those inside it, the median of several; None
             if no gradient reaches it.
-        moved_bytes: what the operators of this call read and write in a forward, weights included, views not.
-        intensity: multiply-adds for each of these bytes.
-        bound: what limits the call by the roofline of this machine: `compute` or `memory`. None if it moves no
-            data.
         zero_fraction: share of zeros among the finite values of the output, as `stats` counts them.
         grad_norm: Euclidean norm of the gradient at the output, as `grads` takes it.
         receptive_field: height and width, in pixels of the input, of the largest box that one value of the output
@@ -93,9 +89,6 @@ class LayerShape(Row):
     note: str | None = None
     time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
     backward_ms: Annotated[float | None, figure("backward (ms)", key="backward")] = None
-    moved_bytes: Annotated[int | None, size("moved", key="bytes")] = None
-    intensity: Annotated[float | None, figure("MACs a byte")] = None
-    bound: Annotated[str | None, words("bound by")] = None
     zero_fraction: Annotated[float | None, share("zeros", key="zero")] = None
     grad_norm: Annotated[float | None, figure(key="gradient")] = None
     receptive_field: Annotated[Shape | None, shape("receptive field", key="field")] = None
@@ -205,22 +198,6 @@ class TrainingMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
-    """The most that a machine does, measured by one product of matrices and one copy.
-
-    Attributes:
-        dtype, threads: of the measurement; `threads` of the CPU.
-        macs, bytes: multiply-adds and bytes a second.
-    """
-
-    device: str
-    dtype: str
-    threads: int
-    macs: float
-    bytes: float
-
-
-@dataclass(frozen=True, slots=True)
 class Operation:
     """A chain of functions that the forward of a layer calls itself, besides its child layers.
 
@@ -276,7 +253,6 @@ class SummaryRecord(Record):
         flow: the dataflow; None if it was not requested.
         training: the memory of one training step; None if it was not requested.
         slowest: labels of the fewest calls that take 80 % of the measured time, each without the calls inside it.
-        roofline: of the machine that measured `bound`; None if it was not requested.
     """
 
     document: ClassVar[str] = "summary"
@@ -287,11 +263,8 @@ class SummaryRecord(Record):
     flow: Flow | None = None
     training: TrainingMemory | None = None
     slowest: tuple[str, ...] = ()
-    roofline: Roofline | None = None
 
-    def graph(
-        self, file: str | PathLike[str] | None = None, *, color: str | None = None, whole: bool = False
-    ) -> Any:
+    def graph(self, file: str | PathLike[str] | None = None, *, color: str | None = None) -> Any:
         """Return the model as a figure: nested boxes in the order in which they run, coloured by a column.
 
         Args:
@@ -299,13 +272,12 @@ class SummaryRecord(Record):
                 text is returned.
             color: a column: `macs`, `flops`, `params`, `memory`, or one that was measured; None for the first of
                 those that were measured, else `macs`.
-            whole: show every block, also where a long image has many alike.
         """
         from pathlib import Path
 
         graph = renderer().graph_of(self.command)
         try:
-            return graph.save(self, Path(file) if file else None, color, is_whole=whole)
+            return graph.save(self, Path(file) if file else None, color)
         except ModelscopeError as error:
             error.speak_python()
             raise

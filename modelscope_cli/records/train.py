@@ -178,7 +178,6 @@ class LrfindRecord(RangeTest, Record):
 
     document: ClassVar[str] = "lrfind"
     optimizer: str
-    sweep: str
     data: str
     out_dir: str | None = None
     files: tuple[str, ...] = ()

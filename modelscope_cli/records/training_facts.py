@@ -55,11 +55,6 @@ class OptimizerFacts:
             unscaled them.
         held: number of parameters; `strangers`: those without a gradient that belong to no model that ran.
         weight_decay: the highest of its groups.
-        stale: number of last recorded steps for which its averages and counters stayed the same although it
-            stepped.
-        remade: number of steps by a new optimizer whose predecessor took only one step.
-        repeated: number of last recorded steps whose gradients are bit-identical to those of the recorded step
-            before.
         restored: number of steps that go on with the averages of earlier ones, after the weights before the first
             step were loaded again.
     """
@@ -74,9 +69,6 @@ class OptimizerFacts:
     maximizes: bool
     scaled: int = 0
     weight_decay: float = 0.0
-    stale: int = 0
-    remade: int = 0
-    repeated: int = 0
     shrunk: int = 0
     discarded: int = 0
     restored: int = 0
@@ -110,26 +102,15 @@ class TimeFacts:
         steps: of all optimizers, without the first, which takes longer.
         passes: forwards of models, with and without gradients.
         seconds: of those steps, in `data` (waiting for it), `forward`, `backward`, `optimizer`, `validation`,
-            `printing`, `saving`, `device` (waiting for an accelerator), `ranks` (for other processes), `watching`
-            (this tool) and the `rest`. Of a script without steps, of all of it since the first of them began.
-        first: seconds of the first step.
+            `device` (waiting for an accelerator), `watching` (this tool) and the `rest`. Of a script without steps,
+            of all of it.
         workers: of the data loaders waited for, the most; None without any.
-        images: that came from data loaders in those steps.
-        waited: number of those steps in which the script waited for a result of an accelerator.
-        idle: seconds from the end of such a wait to the next forward, backward or optimizer step, in which the
-            accelerator is idle.
-        place: the line that waited most often; None without any.
     """
 
     steps: int
     passes: int
     seconds: dict[str, float]
-    first: float
     workers: int | None
-    images: int
-    waited: int = 0
-    idle: float = 0.0
-    place: str | None = None
 
     @property
     def total(self) -> float:
@@ -137,23 +118,6 @@ class TimeFacts:
 
     def share(self, part: str) -> float:
         return self.seconds.get(part, 0.0) / self.total if self.total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
-    """The memory of a training at the end of some steps.
-
-    Attributes:
-        bytes: of the process, and of its tensors on an accelerator.
-        in_data: share of the growth within steps that came while a batch was waited for.
-        marked: older steps whose loss was followed; `kept`: those whose graph still existed at the last sample.
-    """
-
-    step: tuple[int, ...]
-    bytes: tuple[int, ...]
-    in_data: float
-    marked: int
-    kept: int
 
 
 @dataclass(frozen=True, slots=True)

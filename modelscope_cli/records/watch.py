@@ -9,8 +9,6 @@ from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
     Birth,
-    Comparison,
-    MemoryFacts,
     OptimizerFacts,
     RankFacts,
     ScheduleFacts,
@@ -312,8 +310,7 @@ class TrainingFacts:
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
         backwards: backward passes of the whole run; `ranks`: whether they agree, None in a single process.
-        time: where it went; `memory`: whether it grows; None in a log that does not say.
-        rank_times: of every rank, if there are several.
+        time: where it went; None in a log that does not say.
     """
 
     inputs: tuple[WatchedInput, ...] = ()
@@ -325,8 +322,6 @@ class TrainingFacts:
     ranks: RankFacts | None = None
     schedules: tuple[ScheduleFacts, ...] = ()
     time: TimeFacts | None = None
-    memory: MemoryFacts | None = None
-    rank_times: tuple[TimeFacts, ...] = ()
 
 
 def labelling(
@@ -428,7 +423,6 @@ class WatchRecord(Record):
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
             it is not about.
         births: where values that are not finite began, in the order of the steps.
-        compared: how it differs from the run of `--like`; None without one.
     """
 
     document: ClassVar[str] = "watch"
@@ -448,7 +442,6 @@ class WatchRecord(Record):
     births: tuple[Birth, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
-    compared: Comparison | None = None
 
     @property
     def came_to_nothing(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.plain_text import plain
@@ -69,10 +70,7 @@ def block_of(layer: str) -> str:
 def groups_of(names: Sequence[Name]) -> list[LayerGroup]:
     """Return the runs of rows of one block, in order."""
     starts = [i for i, name in enumerate(names) if i == 0 or name.block != names[i - 1].block]
-    return [
-        LayerGroup(names[start].block, start, stop)
-        for start, stop in zip(starts, [*starts[1:], len(names)], strict=True)
-    ]
+    return [LayerGroup(names[start].block, start, stop) for start, stop in pairwise([*starts, len(names)])]
 
 
 def room_for(figure: "Figure", names: Sequence[Name]) -> float:
@@ -126,92 +124,54 @@ def _widest(figure: "Figure", texts: Iterable[str]) -> float:
     return max(widths, default=0.0) / figure.dpi
 
 
-_MOST_NAMED = 64  # layers side by side; of more every second or third
-WIDTH = 15.0  # inches of a deep figure: 1,950 pixels at 130 dots
-_LEAST, _SIDE = 8.0, 2.5  # inches: least width of a figure, and its width without the layers
-_NAMES = 1.2  # inches for names below a panel; longer names enlarge the figure
-# Inches around the panels of a deep figure, and above a panel.
+WIDTH = 15.0  # inches: 1,950 pixels at 130 dots
+_LEAST = 6  # rows of a panel, which has that height at least
+# Inches around the panels, and above a panel.
 _TITLE, _FOOT, _RIGHT, _BETWEEN = 0.4, 0.95, 0.35, 0.7
 _WORDS, _LEGEND, _LINE = 0.32, 0.56, 0.19
 _BOTH_ENDS: dict[str, Any] = {"axis": "x", "top": True, "labeltop": True}
 
 
 class Panel:
-    """Axes with layers along one axis and values along the other."""
+    """Axes with a row for every layer, from top to bottom, and values from left to right."""
 
-    def __init__(self, axes: Any, is_down: bool) -> None:
+    def __init__(self, axes: Any) -> None:
         self.axes = axes
-        self.is_down = is_down
 
     def plot(self, places: Sequence[float], values: Sequence[float], *style: str, **look: Any) -> None:
         """Draw a line or marks."""
-        self.axes.plot(*self._xy(places, values), *style, **look)
+        self.axes.plot(values, places, *style, **look)
 
     def bars(self, places: Sequence[float], values: Sequence[float], **look: Any) -> None:
-        """Draw bars from 0; a layer has a width of 1."""
-        if self.is_down:
-            self.axes.barh(places, values, height=look.pop("width"), **look)
-        else:
-            self.axes.bar(places, values, **look)
-
-    def spread(self, places: Any, values: Any, by: Any, **look: Any) -> None:
-        """Draw points with error bars of `by`."""
-        x, y = self._xy(places, values)
-        self.axes.errorbar(x, y, **({"xerr": by} if self.is_down else {"yerr": by}), **look)
-
-    def boxes(self, corners: Any, **look: Any) -> None:
-        """Draw filled polygons, `(n, 4, 2)` of layer and value."""
-        from matplotlib.collections import PolyCollection
-
-        self.axes.add_collection(PolyCollection(corners[..., ::-1] if self.is_down else corners, **look))
+        """Draw bars from 0; a layer has a height of 1."""
+        self.axes.barh(places, values, **look)
 
     def level(self, value: float, **look: Any) -> None:
         """Draw a line at a value, through all layers."""
-        (self.axes.axvline if self.is_down else self.axes.axhline)(value, **look)
-
-    def mark(self, place: float, **look: Any) -> None:
-        """Draw a line at a layer, through all values."""
-        (self.axes.axhline if self.is_down else self.axes.axvline)(place, **look)
-
-    def scale(self, kind: str, **how: Any) -> None:
-        (self.axes.set_xscale if self.is_down else self.axes.set_yscale)(kind, **how)
-
-    def limits(self, low: float | None, high: float | None) -> None:
-        (self.axes.set_xlim if self.is_down else self.axes.set_ylim)(low, high)
+        self.axes.axvline(value, **look)
 
     def say(self, words: str) -> None:
-        """Label the value axis; for a tall panel also at the top."""
-        if not self.is_down:
-            self.axes.set_ylabel(words)
-            return
+        """Label the values at the bottom and at the top."""
         self.axes.set_xlabel(words)
         self.axes.text(0, self._above(_WORDS), words, transform=self.axes.transAxes, color=INK)
 
     def grid(self) -> None:
         """Draw faint grid lines at the values, behind everything."""
-        self.axes.grid(axis="x" if self.is_down else "y", lw=0.4, alpha=0.5)
+        self.axes.grid(axis="x", lw=0.4, alpha=0.5)
         self.axes.set_axisbelow(True)
 
     def other_scale(self, low: float, high: float, words: str) -> None:
         """Add a second scale whose `low` and `high` are at the limits of the values."""
-        if self.is_down:
-            other = self.axes.twiny()
-            other.xaxis.set_ticks_position("bottom")
-            other.xaxis.set_label_position("bottom")
-            other.spines["bottom"].set_position(("outward", 36))
-            other.set_xlim(low, high)
-            other.set_xlabel(words)
-            self.axes.tick_params(**_BOTH_ENDS)  # another axis removes the upper ticks
-        else:
-            other = self.axes.twinx()
-            other.set_ylim(low, high)
-            other.set_ylabel(words)
+        other = self.axes.twiny()
+        other.xaxis.set_ticks_position("bottom")
+        other.xaxis.set_label_position("bottom")
+        other.spines["bottom"].set_position(("outward", 36))
+        other.set_xlim(low, high)
+        other.set_xlabel(words)
+        self.axes.tick_params(**_BOTH_ENDS)  # another axis removes the upper ticks
 
     def legend(self, **more: Any) -> None:
-        """Draw the legend where it covers no data."""
-        if not self.is_down:
-            self.axes.legend(**ABOVE, **more)
-            return
+        """Draw the legend above the panel, in two columns."""
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, self._above(_LEGEND)), "borderaxespad": 0.0}
         handles = more.get("handles") or self.axes.get_legend_handles_labels()[0]
         columns = min(max(len(handles), 1), 2)
@@ -221,77 +181,40 @@ class Panel:
         """Return a position above the panel in fractions of its height."""
         return 1 + inches / (self.axes.get_position().height * self.axes.figure.get_figheight())
 
-    def _xy(self, places: Any, values: Any) -> tuple[Any, Any]:
-        return (values, places) if self.is_down else (places, values)
-
 
 def layer_panels(
-    title: str,
-    names: Sequence[Sequence[Name]],
-    ratios: Sequence[float],
-    height: float,
-    legend_lines: int = 2,
-    least_down: float = MOST_ACROSS + 1,
+    title: str, names: Sequence[Sequence[Name]], ratios: Sequence[float], legend_lines: int = 2
 ) -> tuple["Figure", list[Panel]]:
-    """Return a figure with one panel for each of `ratios`, with layer names.
+    """Return a figure with panels side by side, one row per layer.
 
     Args:
         names: layer names, once for all panels or once per panel.
-        ratios: heights of the panels, or widths if layers go downwards.
-        height: inches of the figure if layers go from left to right.
-        legend_lines: number of two-column lines of the longest legend if layers go downwards.
-        least_down: number of layers from which they go downwards; if more go from left to right, some are named.
+        ratios: widths of the panels.
+        legend_lines: number of two-column lines of the longest legend.
     """
-    longest = max(map(len, names), default=0)
-    if longest >= least_down:
-        return _downwards(title, names, ratios, legend_lines)
-    stride = -(-longest // _MOST_NAMED) or 1
-    figure = new_figure(max(_LEAST, ROW * min(longest, _MOST_NAMED) + _SIDE), height, title)
-    figure.set_figheight(
-        height + sum(max(room_for(figure, panel_names) - _NAMES, 0.0) for panel_names in names)
-    )
-    rows = figure.subplots(len(ratios), 1, sharex=len(names) == 1, height_ratios=list(ratios), squeeze=False)
-    for axes, panel_names in zip(rows[:, 0], _each(names, len(ratios)), strict=True):
-        texts = [shortened(name.text) for name in panel_names or ()]
-        if panel_names is not None:
-            axes.set_xticks(range(0, len(texts), stride), texts[::stride], rotation=90, fontsize=POINTS)
-        axes.set_xlim(-0.7, max(longest if panel_names is None else len(texts), 1) - 0.3)
-    return figure, [Panel(axes, is_down=False) for axes in rows[:, 0]]
-
-
-def _each(names: Sequence[Sequence[Name]], n: int) -> list[Sequence[Name] | None]:
-    """Return the names at each panel; shared names only at the last."""
-    return list(names) if len(names) == n else [*[None] * (n - 1), names[0]]
-
-
-def _downwards(
-    title: str, names: Sequence[Sequence[Name]], ratios: Sequence[float], legend_lines: int
-) -> tuple["Figure", list[Panel]]:
-    """Return a figure with tall panels side by side, one row per layer."""
-    longest = max(map(len, names))
     title = fitted(title, WIDTH)
     head = _TITLE + _LINE * (title.count("\n") + legend_lines) + _LEGEND
-    whole = head + ROW * longest + _FOOT
-    figure = new_figure(WIDTH, whole, title, is_laid_out=False)
+    height = ROW * max(_LEAST, *map(len, names))
+    figure = new_figure(WIDTH, head + height + _FOOT, title, is_laid_out=False)
     written = [*names, *[()] * (len(ratios) - len(names))]
     rooms = [room_for(figure, panel_names) if panel_names else _BETWEEN for panel_names in written]
     free = WIDTH - sum(rooms) - _RIGHT - 0.1
     panels = []
     left = 0.1
-    for panel_names, room, ratio in zip(written, rooms, ratios, strict=True):
-        rows = len(panel_names or names[0])
+    for n, (panel_names, room, ratio) in enumerate(zip(written, rooms, ratios, strict=True)):
+        rows = names[min(n, len(names) - 1)]
         width = free * ratio / sum(ratios)
         left += room
-        axes = axes_at(figure, left, head, width, ROW * rows)
+        axes = axes_at(figure, left, head, width, ROW * max(len(rows), _LEAST))
         left += width
-        _prepare(axes, panel_names, rows)
-        band_blocks(axes, panel_names or names[0])
-        panels.append(Panel(axes, is_down=True))
+        _prepare(axes, panel_names, len(rows))
+        band_blocks(axes, rows)
+        panels.append(Panel(axes))
     return figure, panels
 
 
 def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
-    """Set up a tall panel: names, and ticks at both ends without an offset, which only the bottom would show."""
+    """Set up a panel: names, and ticks at both ends without an offset, which only the bottom would show."""
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if names:
         write_names(axes, names)

@@ -1,9 +1,7 @@
 """The display of records in Python: in a notebook, by `print`, as a figure or a page; see `records/display.py`."""
 
 import io
-import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from html import escape
@@ -19,7 +17,7 @@ from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
-from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
+from modelscope_cli.report.views import figures_of, graph_of, sheet_of, whole_sheet_of
 
 __all__ = ["graph_of", "sheet_of"]  # which records look for here, beside what is defined below
 
@@ -33,7 +31,6 @@ _SHOWN_BELOW = {
 }
 _LABELS = ("name", "call", "output")  # fields that make the label of a row
 _MOST_ROWS = 40  # rows before a table is folded
-_PANEL_STEPS, _PANEL_FINDINGS = 512, 3
 
 
 def to_text(sheet: Sheet, width: int | None = None) -> str:
@@ -88,10 +85,9 @@ def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
     visible = set(folded.kept if folded else range(len(sheet.rows)))
     cells = list(zip(*(column.cells(sheet.rows) for column in columns), strict=True))
     for n, row in enumerate(sheet.rows):
-        if folded and n not in visible and (n - 1 in visible or not n):
-            after = next((place for place in folded.kept if place > n), len(sheet.rows))
-            for text in folded.lines.get(after, ()):
-                yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(text)}</td></tr>'
+        if folded and n not in visible and n - 1 in visible:
+            after = next(place for place in folded.kept if place > n)
+            yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(folded.lines[after])}</td></tr>'
         marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in visible}
         texts = (
             f"<td{_class(_kind(column, row))}>{escape(cell)}</td>"
@@ -155,60 +151,6 @@ def figure_below(record: Any) -> str:
         except UsageError:  # it has no rows, or was made without what is drawn
             return ""
     return f'<div class="modelscope below">{image}</div>'
-
-
-def _is_in_notebook() -> bool:
-    ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(ipython, "kernel")
-
-
-def display(record: Any) -> bool:
-    """Display a record in a notebook; return False elsewhere."""
-    if not _is_in_notebook():
-        return False
-    from IPython.display import display
-
-    display(record)
-    return True
-
-
-def panel() -> Callable[[Any], object] | None:
-    """Show a small panel in a notebook, and return what draws a record of a training into it; None elsewhere."""
-    if not _is_in_notebook():
-        return None
-    from IPython.display import HTML, display
-
-    handle = display(HTML(""), display_id=True)
-    return lambda record: handle.update(HTML(panel_of(record)))
-
-
-def panel_of(record: Any) -> str:
-    """Return the current verdict, the loss over the steps, and the findings, as HTML."""
-    loss = record.loss[0] if record.loss else None
-    points = (
-        [] if loss is None else [(s, v) for s, v in zip(loss.step, loss.value, strict=True) if v is not None]
-    )
-    points = [(step, value) for step, value in points if math.isfinite(value)][-_PANEL_STEPS:]
-    line = ""
-    if len(points) > 1:
-        (first, *_), (last, *_) = points[0], points[-1]
-        low, high = min(value for _, value in points), max(value for _, value in points)
-        xy = (
-            f"{300 * (step - first) / (last - first):.1f},{46 - 42 * (value - low) / ((high - low) or 1):.1f}"
-            for step, value in points
-        )
-        line = (
-            '<svg width="300" height="50" role="img" aria-label="loss"><polyline fill="none" '
-            f'stroke="currentColor" points="{" ".join(xy)}"/></svg>'
-        )
-    findings = [
-        f"{one.code} {one.layer + ': ' if one.layer else ''}{one.message}"
-        for one in record.findings[:_PANEL_FINDINGS]
-    ]
-    facts = "".join(
-        f"<dt>{'' if n else 'found'}</dt><dd>{escape(plain(text))}</dd>" for n, text in enumerate(findings)
-    )
-    return _box(plain(table_of(record.command).answer(record)), line, facts)
 
 
 def noun_of(sheet: Sheet) -> str:

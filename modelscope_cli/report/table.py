@@ -87,7 +87,7 @@ def _rows(sheet: Sheet, folded: Folded, columns: Sequence[_Written]) -> Iterator
     visible = folded.kept
     starts = [0, *(n for n, place in enumerate(visible) if n and place in folded.lines), len(visible)]
     for start, stop in pairwise(starts):
-        for line in folded.lines.get(visible[start], ()):
+        if line := folded.lines.get(visible[start]):
             yield Text(f"⋯ {line}", "dim")
         table = _frame(columns, has_header=not start)
         for n in range(start, stop):

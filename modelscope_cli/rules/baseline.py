@@ -8,14 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain_json
-from modelscope_cli.records.check import CheckRecord, Finding, KnownFinding, RuleInfo
-from modelscope_cli.records.documents import RECORDS, restore
-from modelscope_cli.records.page_data import extract, is_page
+from modelscope_cli.records.check import Finding, KnownFinding, RuleInfo
 from modelscope_cli.records.run import invocation
 from modelscope_cli.rules.registry import EVERY_RULE
 
@@ -61,30 +59,14 @@ def _order(entry: KnownFinding) -> tuple[str, bool, str, bool, float]:
 
 
 def read_baseline(path: Path) -> CheckBaseline:
-    """Return the known findings.
-
-    A page or document written by `check` is accepted, too.
-    """
+    """Return the known findings."""
     refuse_endless(path, "baseline ")
     try:
-        document = _document(path)
+        document = json.loads(path.read_bytes().decode("utf-8"))
         schema = str(document["schema"])
-        if other := _other_result(schema):
-            message = f"'{path}' is a result of modelscope {other}, and a baseline is one of modelscope check"
-            raise CannotRunError(message, _another(path))
-        if schema.startswith("modelscope/check/"):
-            record = restore(document)
-            assert isinstance(record, CheckRecord)
-            is_model = record.dataset is None and record.run.model.source != "file"
-            model = record.run.model.class_name if is_model else None
-            return CheckBaseline(tuple(map(_checked, known_of(record.findings))), model)
         if schema != f"{_FAMILY}{_VERSION}":
-            text = (
-                "holds no values, so a finding that got worse would pass"
-                if schema == f"{_FAMILY}1"
-                else "is not readable"
-            )
-            raise CannotRunError(f"'{path}' has the schema '{schema}', which {text}", _another(path))
+            message = f"'{path}' has the schema '{schema}', and a baseline has '{_FAMILY}{_VERSION}'"
+            raise CannotRunError(message, _another(path))
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
         return CheckBaseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
@@ -124,15 +106,6 @@ def check_model(baseline: CheckBaseline, path: Path | None, model: str) -> None:
         raise CannotRunError(message, _another(path))
 
 
-def _document(path: Path) -> dict[str, Any]:
-    """Return the content of a baseline, or of a page or document of `check` used as one."""
-    data = path.read_bytes()
-    documents = extract(data) if is_page(data) else [json.loads(data.decode("utf-8"))]
-    if len(documents) != 1:
-        raise ValueError("a page of two results")
-    return dict(documents[0])
-
-
 def _with_update() -> str:
     """Return how to write a baseline: the typed command line with the flag, or a keyword."""
     argv = invocation().argv
@@ -143,13 +116,6 @@ def _another(path: Path) -> str:
     """Return how to write a baseline next to a file that is not one, without overwriting it."""
     other = path.with_name(f"{path.stem}-known.json")
     return f"--baseline {shlex.quote(str(other))} --update-baseline   writes a new one"
-
-
-def _other_result(schema: str) -> str:
-    """Return the command other than `check` that writes documents of a schema; empty if none."""
-    family, _, rest = schema.partition("/")
-    name = rest.partition("/")[0]
-    return name.replace("-", " --") if family == "modelscope" and name in {*RECORDS} - {"check"} else ""
 
 
 def check_update(baseline: Path | None) -> None:

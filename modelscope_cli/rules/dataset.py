@@ -1,7 +1,6 @@
 """MS8xx: the images of a data set, whatever model they are for."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median_low
 from typing import Any
 
 from modelscope_cli.records.check import ERROR, WARNING, CopyGroup, DatasetEvidence
@@ -107,24 +106,6 @@ def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]
                 yield Sighting(label, n, words)
 
 
-def _ratios(values: Sequence[float]) -> list[float]:
-    usual = median_low(values) if values else 1.0
-    return [max(value / usual, usual / value) for value in values]
-
-
-def _odd(data: DatasetEvidence, values: Sequence[float], threshold: float, usual: str) -> Iterator[Sighting]:
-    """Yield the images whose ratio to the median is above the threshold, the farthest first."""
-    beyond = sorted((n for n, value in enumerate(values) if value > threshold), key=lambda n: -values[n])
-    return _told(
-        [
-            Sighting(
-                data.names[n], values[n], f"{data.width[n]} x {data.height[n]}: {values[n]:.1f} times {usual}"
-            )
-            for n in beyond
-        ]
-    )
-
-
 @rule("MS802", "identical-images", WARNING, 0, needs=_NEEDS, excuse=_nothing_read)
 def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """An image occurs several times, byte by byte or pixel by pixel.
@@ -147,31 +128,3 @@ def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Why: accuracy on training images does not measure accuracy on new images
     """
     return _copies(_data(evidence).report.leaks, threshold)
-
-
-@rule("MS806", "odd-sizes", WARNING, 4, needs=_NEEDS, excuse=_nothing_read)
-def _odd_sizes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image is far larger or smaller than the median image.
-
-    Measure: ratio of the side to that of the median image, whichever is larger
-    Source: own reasoning: an image enlarged fourfold has a sixteenth of the detail
-    Hint: look at them; thumbnails and scans often get into a folder by mistake
-    Why: an enlarged small image has no real detail; a huge one slows every run
-    """
-    data = _data(evidence)
-    sides = [(w * h) ** 0.5 for w, h in zip(data.width, data.height, strict=True)]
-    return _odd(data, _ratios(sides), threshold, "larger or smaller than the median image")
-
-
-@rule("MS807", "odd-aspect-ratios", WARNING, 3, needs=_NEEDS, excuse=_nothing_read)
-def _odd_aspects(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image is far wider or taller than the median image.
-
-    Measure: ratio of the aspect ratio to the median one, whichever is larger
-    Source: own reasoning: a centre crop keeps a third of it at most
-    Hint: look at them; a resize distorts them, a crop loses most of the image
-    Why: resizing distorts it and cropping loses most of it, so the model sees another image than you do
-    """
-    data = _data(evidence)
-    aspects = [w / h for w, h in zip(data.width, data.height, strict=True)]
-    return _odd(data, _ratios(aspects), threshold, "wider or taller than the median image")

@@ -87,12 +87,7 @@ def begin_work() -> None:
     if settings.argv[:1] != ("watch",):  # whose script writes as it would without us
         settings.out, sys.stdout = stdout(), sys.stderr
     if not (settings.is_quiet or settings.is_silent):
-        _BUSY.start("loading", None if is_drawn_over(sys.stderr) else _note_activity)
-
-
-def _note_activity(what: str) -> None:
-    """Note in a log what runs, unless the loop that runs says so."""
-    note(f"{settings.argv[0]}: {settings.pace or what}")
+        _BUSY.start("loading")
 
 
 def terminal_width() -> int:
@@ -244,16 +239,15 @@ def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:
     pace = live.Pace(what, total)
     settings.pace = settings.pace or (pace if total > 1 else None)
     is_heard = total > 1 and not (settings.is_quiet or settings.is_silent or is_drawn_over(sys.stderr))
-    with (
-        progress(what, total) as bar,
-        live.in_log(pace, note) if is_heard else contextlib.nullcontext(),
-    ):
+    with progress(what, total) as bar:
         for item in items:
             obey()
             yield item
             pace.done += 1
             if bar is not None:
                 bar.advance(bar.task_ids[0])
+            elif is_heard and (line := pace.line()) is not None:
+                note(line)
     if settings.pace is pace:
         settings.pace = None
 

@@ -177,51 +177,25 @@ class Pace:
         self.done = 0  # number of finished items
         self._what, self._total, self._clock = what, total, clock
         self._begun = clock()
-        self._next = self._begun + self.FIRST_S
-        self._has_estimate = False
+        self._last: float | None = None  # when a line was written
 
     def __str__(self) -> str:
         return f"{self._what}: {self.done:,} of {self._total:,}"
 
     def line(self) -> str | None:
-        """Return the line that is due now, if any."""
-        now, n_done = self._clock(), self.done  # which another thread counts
+        """Return the line that is due after an item, if any."""
+        now = self._clock()
         elapsed = now - self._begun
-        has_basis = n_done and (100 * n_done >= self._total or elapsed > self.LONG_S)
-        if now < self._next and not (has_basis and elapsed > self.FIRST_S and not self._has_estimate):
+        seconds_left = elapsed / self.done * (self._total - self.done)
+        is_early = elapsed < self.FIRST_S or seconds_left < self.LONG_S
+        if is_early if self._last is None else now < self._last + self.EVERY_S:
             return None
-        text = str(self)
-        if has_basis:
-            seconds_left = elapsed / n_done * (self._total - n_done)
-            if not self._has_estimate and seconds_left < self.LONG_S:
-                return None
-            text += f", about {spell_time(seconds_left)} left"
-            self._has_estimate = True
-        self._next = now + self.EVERY_S
-        return text
-
-
-@contextlib.contextmanager
-def in_log(pace: Pace, write: Callable[[str], object]) -> Iterator[None]:
-    """Write the lines of `pace` from another thread while open, as a single item may take minutes."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.25):
-            if (line := pace.line()) is not None:
-                write(line)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+        self._last = now
+        return f"{self}, about {spell_time(seconds_left)} left"
 
 
 class Busy:
-    """Shows activity once a command has run for some time: until it writes a result, or once in a log."""
+    """Shows activity on a terminal once a command has run for some time, until it writes a result."""
 
     _DELAY_S = 1.5
 
@@ -230,16 +204,12 @@ class Busy:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, what: str, write: Callable[[str], object] | None = None) -> None:
-        """Start the timer.
-
-        Args:
-            write: writes the line of a log, where none can be redrawn.
-        """
-        if self._thread is None and (write or is_drawn_over(sys.stderr)):
+    def start(self, what: str) -> None:
+        """Start the timer."""
+        if self._thread is None and is_drawn_over(sys.stderr):
             self.what = what
             self._over.clear()
-            self._thread = threading.Thread(target=self._show, args=(write,), daemon=True)
+            self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -260,13 +230,9 @@ class Busy:
             if was_running:
                 self.start("working")
 
-    def _show(self, write: Callable[[str], object] | None) -> None:
+    def _show(self) -> None:
         started = time.monotonic()
-        delay = self._DELAY_S if write is None else min(Pace.FIRST_S - 0.2, threading.TIMEOUT_MAX)
-        if self._over.wait(delay):
-            return
-        if write is not None:
-            write(self.what)
+        if self._over.wait(self._DELAY_S):
             return
         with live_line() as draw:
             turn = 0

@@ -120,10 +120,9 @@ def emit(
     record: "Shown",
     review: "Callable[[], Review] | None" = None,
     more: Mapping[str, Callable[[], str]] | None = None,
-    drawn: Callable[[], Mapping[str, bytes]] | None = None,
 ) -> None:
     """Write the result: `record` for json, `review` for the formats of CI hosts, `more` for other formats of the
-    command, `sheet` for the rest; `drawn` returns figures for a page whose result has no folder.
+    command, `sheet` for the rest.
 
     Of several processes with the same result, only the first writes.
     """
@@ -147,7 +146,7 @@ def emit(
         return _render(format, sheet)
 
     if where.html is not None:
-        _write_page(where.html, record, drawn() if drawn is not None else {})
+        _write_page(where.html, record)
     if _resolved(where) in ("tsv", "csv"):  # rows only
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
@@ -192,10 +191,10 @@ def _append_summary(sheet: "Sheet") -> None:
             _console.warn(f"no summary of the step: {error}")
 
 
-def _write_page(file: Path, record: "Shown", drawn: Mapping[str, bytes]) -> None:
+def _write_page(file: Path, record: "Shown") -> None:
     from modelscope_cli.report.page.results import page_of, save_page
 
-    note = save_page(page_of(record, drawn=drawn), file)
+    note = save_page(page_of(record), file)
     if note:
         _console.note(note)
     _console.note(f"wrote {file}")

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import UsageError
@@ -107,35 +106,6 @@ class HeldOut(Callback):
         run.model.train()
         if n_images:
             self.results.append((run.step, loss / n_images, hits / n_images))
-
-
-class EarlyStopping(Callback):
-    """Ends the training once the held-out loss has not fallen for `patience` epochs. Must come after `HeldOut`."""
-
-    at: int | None = None  # the step it stopped at; None if it did not
-
-    def __init__(self, held_out: HeldOut, patience: int) -> None:
-        self.held_out, self.patience = held_out, patience
-
-    def after_epoch(self, run: Runner) -> None:
-        losses = [loss for _, loss, _ in self.held_out.results]
-        if len(losses) > self.patience and min(losses[-self.patience :]) >= min(losses[: -self.patience]):
-            self.at = run.step
-            raise CancelFit
-
-
-class Checkpoints(Callback):
-    """Saves the weights every `every` steps."""
-
-    def __init__(self, every: int, save: Callable[[nn.Module, Path], None], folder: Path) -> None:
-        self.every, self.save, self.folder = every, save, folder
-        self.files: list[str] = []  # names of the files written
-
-    def after_batch(self, run: Runner) -> None:
-        name = f"step-{run.step:06d}.safetensors"
-        if run.step and run.step % self.every == 0 and name not in self.files:
-            self.save(run.model, self.folder / name)
-            self.files.append(name)
 
 
 class UserCallback:

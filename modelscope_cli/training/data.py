@@ -242,7 +242,7 @@ class TrainingData:
     def n_classes(self) -> int:
         return len(self.classes)
 
-    starts_anew = has_held_out = True
+    starts_anew = True
 
     def info(self, shape: Shape) -> DataInfo:
         """Describe the data for the record, with the files skipped so far; `shape` is that of one batch."""

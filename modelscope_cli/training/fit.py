@@ -205,7 +205,6 @@ def train_once(
     place: cb.ModelPlace,
     own_callbacks: Sequence[Any] = (),
     advance: Callable[[], object] = lambda: None,
-    checkpoints: cb.Checkpoints | None = None,
 ) -> Training:
     """Train `model` in place as `variant` requests and return the curves; the same seed gives the same bits.
 
@@ -220,7 +219,6 @@ def train_once(
     history = History(type(model).__name__, request.looks_every)
     non_finite = cb.StopAtNonFinite()
     held_out = cb.HeldOut(data.held_out_batches(), place)
-    stopping = cb.EarlyStopping(held_out, request.patience) if request.patience else None
     parts: list[Any] = [
         cb.to_place(place),
         *([cb.On("begin_step", lambda run: clip(run.model.parameters(), norm))] if norm else []),
@@ -228,11 +226,9 @@ def train_once(
         non_finite,
         *([cb.On("after_step", lambda run: schedule.step())] if schedule else []),
         cb.On("after_step", lambda run: advance()),
-        *([checkpoints] if checkpoints else []),
         *own_callbacks,
         cb.StepLimit(request.steps),
         held_out,
-        *([stopping] if stopping else []),
     ]
     batches = data.batches(request.batch, request.seed)
     criterion = classification_loss(request.label_smoothing, data.n_classes)
@@ -250,22 +246,17 @@ def train_once(
         loss=loss,
         lr=lr,
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
-        events=_events(non_finite, stopping, runner.interrupted_at),
+        events=_events(non_finite, runner.interrupted_at),
     )
     facts = training_facts(loss[0], data.n_classes, request.batch)
     judgement = judge_training(training, facts)
     return replace(training, findings=judgement.findings, verdict=judgement.verdict, reason=judgement.reason)
 
 
-def _events(
-    non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None, interrupted_at: int | None
-) -> tuple[Event, ...]:
+def _events(non_finite: cb.StopAtNonFinite, interrupted_at: int | None) -> tuple[Event, ...]:
     events = []
     if non_finite.at is not None:
         events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
-    if stopping is not None and stopping.at is not None:
-        message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
-        events.append(Event(stopping.at, "early-stop", message))
     if interrupted_at is not None:
         message = f"Ctrl-C after {counted(interrupted_at, 'step')}: stopped"
         events.append(Event(interrupted_at, INTERRUPTED, message))

@@ -22,6 +22,9 @@ from modelscope_cli.training.request import check_init, check_one_source, name_m
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
 from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 
+_SMOOTHING = 0.9  # weight of the past in the smoothed loss
+_DIVERGED = 4.0  # times the lowest smoothed loss
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
@@ -31,16 +34,10 @@ class Sweep:
     low: float = 1e-5
     high: float = 10.0
     steps: int = 100
-    is_linear: bool = False
-    smoothing: float = 0.9  # weight of the past in the smoothed loss, 0..1
-    diverged: float = 4.0  # stop once the smoothed loss is this many times its lowest value
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
-        share = step / max(self.steps - 1, 1)
-        if self.is_linear:
-            return self.low + (self.high - self.low) * share
-        return self.low * (self.high / self.low) ** share
+        return self.low * (self.high / self.low) ** (step / max(self.steps - 1, 1))
 
 
 class LrSweep(Callback):
@@ -64,16 +61,16 @@ class LrSweep(Callback):
             group["lr"] = self.sweep.rate(run.step)
 
     def after_loss(self, run: Runner) -> None:
-        loss, smoothing = float(run.loss.detach()), self.sweep.smoothing
+        loss = float(run.loss.detach())
         self.lr.append(self.sweep.rate(run.step))
         self.losses.append(loss)
         if not math.isfinite(loss):
             self.stopped = f"the loss was not finite at step {run.step}"
             raise CancelFit
-        self._average = smoothing * self._average + (1 - smoothing) * loss
-        self.smoothed.append(self._average / (1 - smoothing ** len(self.losses)))
-        if self.smoothed[-1] > self.sweep.diverged * min(self.smoothed):
-            self.stopped = f"diverged: the smoothed loss is {self.sweep.diverged:g} times its lowest value"
+        self._average = _SMOOTHING * self._average + (1 - _SMOOTHING) * loss
+        self.smoothed.append(self._average / (1 - _SMOOTHING ** len(self.losses)))
+        if self.smoothed[-1] > _DIVERGED * min(self.smoothed):
+            self.stopped = f"diverged: the smoothed loss is {_DIVERGED:g} times its lowest value"
             raise CancelFit
 
     def judged(self) -> tuple[list[float], list[float]]:
@@ -167,9 +164,6 @@ def lrfind(
     low: float = 1e-5,
     high: float = 10.0,
     steps: int = 100,
-    linear: bool = False,
-    smoothing: float = 0.9,
-    diverged: float = 4.0,
     batch: int = 32,
     weights: str = "none",
     num_classes: int | None = None,
@@ -191,9 +185,6 @@ def lrfind(
         low: the first learning rate.
         high: the last learning rate.
         steps: how many steps to make.
-        linear: increase the rate linearly instead of exponentially.
-        smoothing: smoothing of the loss, from 0 to below 1.
-        diverged: stop when the smoothed loss is X times its lowest value.
         batch: images per step. A loader has its own batches.
         out: folder for the report and the figure; `force` allows one that is not empty.
 
@@ -233,7 +224,7 @@ def lrfind(
                 make_optimizer(trainable(net), request),
                 source.batches(batch, request.seed),
                 classification_loss(request.label_smoothing, source.n_classes),
-                Sweep(low, high, steps, linear, smoothing, diverged),
+                Sweep(low, high, steps),
                 [to_place(place), On("after_step", lambda run: advance())],
                 forward,
             )
@@ -241,7 +232,6 @@ def lrfind(
             run=classifier.run("lrfind", source, request.seed, invoked, progress),
             **vars(test),
             optimizer=request.optimizer,
-            sweep="linear" if linear else "exponential",
             data=source.source,
         )
     return results.write(record, progress)

@@ -38,7 +38,6 @@ class TrainRequest:
     activation: str = "relu"  # `relu`, `leaky:SLOPE` or `general:SLOPE:SUBTRACT:MAXIMUM`
     norm: str = "batch"
     clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
-    patience: int | None = None  # stop after this many epochs without a better held-out loss; None for never
     every: int | None = None  # record every this many steps; None for about 200 records in all
     seed: int = 0
 
@@ -124,14 +123,8 @@ def name_model(
     return as_request(model, model_keywords)
 
 
-def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) -> None:
-    """Refuse data that cannot satisfy the request (exit 2)."""
-    if request.patience and not source.has_held_out:
-        message = f"'--patience {request.patience}' needs validation images, and '{source.source}' has none"
-        raise UsageError(
-            message,
-            f"leave out --patience {request.patience}   or give a pair of loaders: (training, held_out)",
-        )
+def check_source(source: "DataSource", n_trainings: int) -> None:
+    """Refuse data for one training where several are requested (exit 2)."""
     if n_trainings > 1 and not source.starts_anew:
         message = f"'{source.source}' can be iterated only once, but {n_trainings} trainings were requested"
         raise UsageError(message, "give a DataLoader, or a list of batches")

@@ -1,17 +1,16 @@
 """`train`: train a classifier briefly and record what happens inside it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import renderer
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
-from modelscope_cli.records.naming import NEAR_ZERO, counted
+from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Notice, invocation
 from modelscope_cli.records.train import Training, TrainRecord
@@ -28,7 +27,6 @@ from modelscope_cli.training.request import (
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
-    from modelscope_cli.training.callbacks import Checkpoints
 
 
 @spelled_out
@@ -44,12 +42,10 @@ def train(
     lr: float = 0.05,
     schedule: str = "constant",
     clip_norm: float | None = None,
-    patience: int | None = None,
     callback: str | Sequence[str] | Any = (),
     vary: str | Sequence[str] = (),
     weights: str = "none",
     every: int | None = None,
-    save_every: int | None = None,
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -72,13 +68,11 @@ def train(
         lr: the learning rate, or its peak.
         schedule: constant, one-cycle, or cosine.
         clip_norm: scale all gradients to this norm.
-        patience: stop after N epochs without a lower validation loss.
         callback: call the methods of your own class (repeatable). They are those of
             modelscope_cli.training.runner.Callback. In Python also a class or an object, or several.
         vary: train once for each value (repeatable). Several give every combination. OPTION is init, norm-layer,
             activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
         every: record every K-th step, instead of about 200 in all.
-        save_every: also save the weights after every N steps.
         out: folder for the report, the figure, the table and the weights; `force` allows one that is not empty.
 
     Raises:
@@ -96,7 +90,6 @@ def train(
         lr=lr,
         schedule=schedule,
         clip_norm=clip_norm,
-        patience=patience,
         every=every,
         seed=seed_of(model, keywords),
     )
@@ -104,7 +97,6 @@ def train(
     variants = variants_of(request, as_tuple(vary))
     for variant in variants:
         check_init(variant.request, model)
-    _check_saving(save_every, is_varied=bool(vary), has_folder=out is not None)
     folder = OutputFolder(Path(out), force) if out is not None else None
     if folder is not None:
         folder.check()
@@ -120,13 +112,11 @@ def train(
     warnings: tuple[Notice, ...] = ()
     with (
         kept_random_states(),
-        _report_saved(folder, save_every, progress),
         folder.open() if folder is not None else nullcontext(Path()) as stage,
         counting(progress, "steps", len(variants) * steps) as advance,
     ):
         source = open_data(data, loaders, pictures, size, request.seed)
-        check_source(source, request, n_trainings=len(variants))
-        saving = _checkpoints(folder, save_every, source.classes)
+        check_source(source, n_trainings=len(variants))
         for variant in variants:
             told = SILENT if trainings else progress  # the notes would be repeated
             classifier = open_classifier(model, weights, keywords, source, variant.request, told)
@@ -138,7 +128,6 @@ def train(
                 classifier.place,
                 own_callbacks=[UserCallback(part) for part in as_tuple(callback)],
                 advance=advance,
-                checkpoints=saving,
             )
             trainings.append(training)
             if any(event.kind == INTERRUPTED for event in training.events):
@@ -151,8 +140,7 @@ def train(
         )
         if folder is not None:
             report = renderer().figures_of("train")
-            files = (*report.files_of(record), *(saving.files if saving else ()))
-            record = replace(record, out_dir=str(folder.path), files=files)
+            record = replace(record, out_dir=str(folder.path), files=report.files_of(record))
             report.save_report(record, stage)
             if not record.is_study:
                 state = classifier.loaded.module.state_dict()
@@ -160,36 +148,3 @@ def train(
     if folder is not None:
         progress.note(f"wrote {folder.path}")
     return record
-
-
-def _check_saving(save_every: int | None, *, is_varied: bool, has_folder: bool) -> None:
-    if save_every and is_varied:
-        raise UsageError("'--save-every' and '--vary' exclude each other", "leave out --save-every")
-    if save_every is not None and (save_every < 1 or not has_folder):
-        raise UsageError(
-            f"'--save-every {save_every}' needs 1 or more, and a folder", "--save-every 100 --out DIR"
-        )
-
-
-def _checkpoints(
-    folder: OutputFolder | None, save_every: int | None, classes: Sequence[str]
-) -> "Checkpoints | None":
-    """Return the callback that saves weights during training; None without `save_every`."""
-    if folder is None or save_every is None:
-        return None
-    from modelscope_cli.training.callbacks import Checkpoints
-
-    save = renderer().figures_of("train").save_weights
-    return Checkpoints(save_every, lambda net, path: save(net.state_dict(), path, classes), folder.begun())
-
-
-@contextmanager
-def _report_saved(folder: OutputFolder | None, save_every: int | None, progress: Progress) -> Iterator[None]:
-    """If the training fails, print where the saved weights are."""
-    try:
-        yield
-    except BaseException:
-        saved = [*folder.path.glob("step-*.safetensors")] if folder is not None and save_every else []
-        if folder is not None and saved:
-            progress.note(f"saved to {folder.path}: the weights of {counted(len(saved), 'step')}")
-        raise

@@ -27,7 +27,7 @@ _PROBES = 4  # parameters of an optimizer that represent all of them
 _TEACHER = 4  # tensors
 _SAMPLE = 64  # elements of a parameter that are compared to detect changes
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
-COUNTED = "uncleared", "emptied", "discarded", "scaled", "shrunk", "stale", "remade", "repeated", "restored"
+COUNTED = "uncleared", "emptied", "discarded", "scaled", "shrunk", "restored"
 _LONG = 500  # runs of a target between the steps
 _MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
 
@@ -46,11 +46,6 @@ class Cycle:
     discarded: int = 0  # those after several backward passes, each of which began without gradients
     scaled: int = 0  # those whose gradients were still multiplied by the factor of a gradient scaler
     shrunk: int = 0  # those in which gradients became smaller before a gradient scaler unscaled them
-    # Recorded steps up to the last whose averages and counters did not change, though it stepped
-    stale: int = 0
-    remade: int = 0  # steps of a new optimizer with averages that replaced one with a single step
-    # Recorded steps up to the last whose gradients equal those of the previous record bit by bit
-    repeated: int = 0
     restored: int = 0  # steps by averages of earlier ones, after the first weights were loaded again
     is_loaded: bool = False  # whether they have been since the last step
     n_steps: int = 0
@@ -63,11 +58,7 @@ class Cycle:
     _left: list[float] = field(default_factory=list)  # norms of the gradients after the last backward pass
     _before: list[float] = field(default_factory=list)  # the same before it
     _scale: float = 1.0
-    _found: list[Tensor] | None = None  # a gradient and the averages before the last recorded step
-    _gradients: tuple[list[float | None], list[Tensor]] = field(default_factory=lambda: ([], []))
-    _n_own: int = 0  # steps of the current optimizer, of several created at one line
-    # A parameter, a sample of it after the first step of the current optimizer, and whether there are averages.
-    _first: tuple["weakref.ref[Tensor]", Tensor, bool] | None = None
+    _first: "weakref.ref[Tensor] | None" = None  # the first parameter
 
     def before_backward(self) -> None:
         if self._is_looking():
@@ -91,18 +82,11 @@ class Cycle:
             is_same_set = len(norms) == len(self._left)
             self.shrunk += is_same_set and all(map(lt, norms, self._left))
 
-    def before_step(self, is_recorded: bool = False) -> None:
+    def before_step(self) -> None:
         self._has_closure = not self._n_backward
         if self.is_loaded:
             self.restored += bool(self._known_averages())
             self.is_loaded = False
-        if is_recorded and (gradient := self._gradient_seen()) is not None:
-            averages = self._averages()
-            # A constant gradient leaves momentum unchanged, and so does a NaN.
-            before = self._found or [gradient]
-            is_new = bool(gradient.isfinite().all()) and not torch.equal(before[0], gradient)
-            is_same = is_new and _are_same(before[1:], averages)
-            self.stale, self._found = self.stale + 1 if is_same else 0, [gradient, *averages]
         if self._is_looking() and self._n_backward:
             norms = self._norms()
             self.n += 1
@@ -113,41 +97,25 @@ class Cycle:
                 self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
 
     def after_step(self) -> None:
-        if self._found is not None and not self._known_averages():
-            self._found = None
         evaluated = self._count_evaluations()
         if self._is_looking() and self._has_closure and self._n_backward:
             self.n += 1
             # A closure clears gradients before each evaluation.
             n = evaluated - self._n_evaluated
             self.uncleared += not self._n_clear or (n > 1 and 2 * self._n_clear <= n)
-        self.n_steps, self._n_own, self._n_evaluated = self.n_steps + 1, self._n_own + 1, evaluated
+        self.n_steps, self._n_evaluated = self.n_steps + 1, evaluated
         self._n_backward, self._n_clear, self._has_gradient = 0, 0, False
         if not self._probes:
             self._choose_probes()
-        if self.made is not None and self._n_own == 1 and (parameters := self.held()):
-            self._first = (
-                weakref.ref(parameters[0]),
-                sample_of(parameters[0], _SAMPLE).clone(),
-                bool(self._averages()),
-            )
-
-    def compare_gradients(self, norms: list[float | None]) -> None:
-        """Compare the gradients with those of the previous recorded step if their norms are equal."""
-        samples: list[Tensor] = []
-        if norms == self._gradients[0] and any(norms):
-            samples = [sample_of(p.grad, _SAMPLE).clone() for p in self.held() if p.grad is not None]
-        is_same = bool(samples) and _are_same(self._gradients[1], samples)
-        self.repeated, self._gradients = self.repeated + 1 if is_same else 0, (norms, samples)
+        if self.made is not None and self._first is None and (parameters := self.held()):
+            self._first = weakref.ref(parameters[0])
 
     def goes_on_as(self, other: "Cycle") -> bool:
         """Continue with an optimizer created at the same line for the same parameters; return whether it was."""
         parameters = other.held()
-        if self._first is None or not parameters or self._first[0]() is not parameters[0]:
+        if self._first is None or not parameters or self._first() is not parameters[0]:
             return False
-        _, sample, has_averages = self._first
-        is_lost = has_averages and self._n_own == 1 and torch.equal(sample, sample_of(parameters[0], _SAMPLE))
-        self.remade, self._n_own, self.optimizer = self.remade + is_lost, 0, other.optimizer
+        self.optimizer = other.optimizer
         return True
 
     def _is_looking(self) -> bool:
@@ -176,18 +144,6 @@ class Cycle:
     def _norms(self) -> list[float]:
         alive = [p for probe in self._probes if (p := probe()) is not None]
         return [float(norm_of(p.grad)) for p in alive if p.grad is not None]
-
-    def _gradient_seen(self) -> Tensor | None:
-        """Return a sample of the gradient of the parameter whose averages are compared; None if it is zero."""
-        parameter = self._probes[-1]() if self._probes else None
-        if parameter is None or parameter.grad is None:
-            return None
-        sample = sample_of(parameter.grad, _SAMPLE).clone()
-        return sample if sample.any() else None
-
-    def _averages(self) -> list[Tensor]:
-        """Return a sample of the optimizer state of a parameter, by torch's names."""
-        return [sample_of(torch.as_tensor(one), _SAMPLE).clone() for one in self._known_averages()]
 
     def _known_averages(self) -> list[Any]:
         state = getattr(self.optimizer(), "state", {})

@@ -8,15 +8,13 @@ from modelscope_cli.errors import afterwards
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import renderer
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.watching.log import log_file
-from modelscope_cli.watching.model_inputs import save_first_images
 from modelscope_cli.watching.request import WatchRequest
 
 
 def conclude(
     record: WatchRecord, folder: Path | None, request: WatchRequest, *, report: Path | None = None
 ) -> WatchRecord:
-    """Write the report, if there is a folder, and to the tracker; print the warnings.
+    """Write the report, if there is a folder, and print the warnings.
 
     Args:
         report: the folder with the log of an earlier run. None if a training has just ended, whose log is in
@@ -30,14 +28,9 @@ def conclude(
             attempt(f"the report was not written to '{folder}'"),
             OutputFolder(folder, is_forced=has_log or request.force).open() as stage,
         ):
-            with attempt("the first images were not written"):
-                save_first_images(log_file(report or folder), stage)
             renderer().figures_of("watch").save_watch_report(
                 record, stage, attempt, has_figures=report is not None
             )
-    if request.tracker is not None and not record.came_to_nothing:
-        with attempt("the run was not logged"):
-            progress.note(f"logged to {request.tracker(record)}")
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.training_facts import Disagreement, RankFacts
 from modelscope_cli.records.watch import SAME_DATA, Event
 
@@ -104,9 +104,8 @@ class Breach:
 def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, str | None]:
     """Return why the copies differ, a hint, and the line of the script."""
     copies, step = breach.copies, breach.culprit
-    members, origins = copies.members, copies.origins
-    made_at = next((origin.get("made") for origin in origins if origin), None)
-    is_parallel = all(origin and not origin.get("by_hand") for origin in origins)
+    made_at = next((origin.get("made") for origin in copies.origins if origin), None)
+    is_parallel = all(copies.origins)
     if breach.step == 0:
         words = "they differ before the first step"
         if is_parallel:
@@ -119,7 +118,7 @@ def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, s
     if breach.is_between:
         return f"they change between steps {step} and {step + 1} without an optimizer", _WRITE_ALIKE, None
     if is_parallel:
-        passes = {number: _passes(rank, copies.optimizer, step) for number, rank in members.items()}
+        passes = {number: _passes(rank, copies.optimizer, step) for number, rank in copies.members.items()}
         if without_sync := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
             return (
                 f"every backward pass of {_ranks_named(without_sync)} runs inside no_sync()",
@@ -131,72 +130,32 @@ def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, s
             where = called.called if called is not None else None
             cause = f"the forward pass of {_ranks_named(bypassing)} bypasses DistributedDataParallel"
             return cause + (f", made at {made_at}" if made_at else ""), _CALL_IT, where
-        of_model = [one for one in replicas if one.key[0] == copies.key[0]]
-        left_out = [
-            one.key[1] for one in of_model if not all(origin.get("averaged") for origin in one.origins)
-        ]
-        if any(origin.get("replaced") for one in of_model for origin in one.origins):
-            words = "was replaced by another parameter" if len(left_out) == 1 else "were replaced by others"
-            return f"{some(left_out)} {words} once DistributedDataParallel was made", _MAKE_LAST, made_at
-        if left_out:
-            were = "was" if len(left_out) == 1 else "were"
-            words = f"{some(left_out)} {were} frozen or missing when DistributedDataParallel was made"
-            return f"{words}, which leaves {'it' if len(left_out) == 1 else 'them'} out", _MAKE_LAST, made_at
         if any(lost for _, _, lost in passes.values()):
             words = (
                 "the model was moved or cast after DistributedDataParallel was made, which loses its hooks"
             )
             return words, _MAKE_LAST, made_at
-    ends = {number: rank.end or {} for number, rank in members.items()}
-    if len({end.get("steps") for end in ends.values()}) > len({end.get("backward") for end in ends.values()}):
-        counts = [
-            f"rank {n} {counted(int(end['steps']), 'step')}" for n, end in ends.items() if end.get("steps")
-        ]
-        words = f"for the same number of backward passes, {' and '.join(counts)}: a rank skips some of them"
-        return words, _SKIP_ALIKE, None
-    rates = {n: _rates(rank, copies.optimizer, step) for n, rank in members.items()}
-    if len(set(rates.values())) > 1:
-        words = " and ".join(f"{rate[0]:g} on rank {n}" for n, rate in rates.items() if rate)
-        return f"the learning rate is {words}", "use the same schedule and options on every rank", None
     return (*_gradient_cause(breach, replicas), None if is_parallel else made_at)
 
 
 def _gradient_cause(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str]:
-    """Return the cause according to the norms of gradients and changes at the step of the breach."""
+    """Return the cause according to the norms of gradients at the step of the breach."""
     numbers = list(breach.copies.members)
-    same = [one for one in replicas if list(one.members) == numbers]
     # Averaged gradients are equal even if the weights are not, so a later step can be used, too.
     step = next((step for step in breach.copies.common() if step >= breach.culprit), breach.culprit)
-    is_recorded = breach.is_exact and step == breach.culprit
-    gradients = [(one, norms) for one in same if any(norms := one.row(step, 0))]
-    if not gradients:
-        return _UNKNOWN
-    for one, norms in gradients:
-        if None in norms:
-            without = [n for n, norm in zip(numbers, norms, strict=True) if norm is None]
-            return f"{one.key[1]} has no gradient on {_ranks_named(without)}", _USE_ALIKE
+    rows = [(one, one.row(step, 0)) for one in replicas if list(one.members) == numbers]
+    gradients = [(one, [norm or 0.0 for norm in norms]) for one, norms in rows if any(norms)]
     differing = [(one, norms) for one, norms in gradients if not _are_same(norms)]
     if not differing:
-        if is_recorded and any(not _are_same(one.row(step, 2)) for one in same):
-            return (
-                "the gradients agree but the steps differ: check options and state of the optimizer",
-                _STEP_ALIKE,
-            )
         return _UNKNOWN
-    norms_of_first = differing[0][1]
-    ratios = [[(norm or 0.0) / norms[0] for norm in norms] for _, norms in differing if norms[0]]
+    first, norms_of_first = differing[0]
+    ratios = [[norm / norms[0] for norm in norms] for _, norms in differing if norms[0]]
     if len(ratios) == len(gradients) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True)):
         n, ratio = max(zip(numbers, ratios[0], strict=True), key=lambda pair: abs(math.log(pair[1] or 1e-30)))
         words = f"every gradient of rank {n} is {ratio:.3g} times that of rank {numbers[0]}"
         return f"{words}, clipped or scaled on one of them only", _CLIP_ALIKE
     each = " and ".join(f"{norm:.3g} on rank {n}" for n, norm in zip(numbers, norms_of_first, strict=True))
-    if len(differing) < len(gradients):
-        words = f"its gradient is not averaged, unlike that of {counted(len(gradients) - len(differing), 'other')}"
-        return f"{words}: its norm is {each}", "average the gradient of every parameter"
-    words = f"that of {differing[0][0].key[1]} is {each}"
-    if all(origin and not origin.get("by_hand") for origin in breach.copies.origins):
-        return f"the gradients are changed on one rank after averaging: {words}", _CLIP_ALIKE
-    return f"the gradients of the steps differ: {words}", _AVERAGE
+    return f"the norm of the gradient of {first.key[1]} is {each}", _AVERAGE
 
 
 _MAKE_LAST = (
@@ -209,13 +168,12 @@ _WRITE_ALIKE = (
 )
 _NO_SYNC = "use no_sync() for all but the last backward pass before each step"
 _CALL_IT = "call the DistributedDataParallel object itself, not its .module or the original model"
-_SKIP_ALIKE = "skip a step on every rank or on none: all_reduce the flag"
-_USE_ALIKE = "use the same layers on every rank in each step, or find_unused_parameters=True"
 _CLIP_ALIKE = "clip and scale gradients the same way on every rank, after the backward pass"
 _AVERAGE = "average the gradients in every step, and treat them the same way on every rank afterwards"
-_UNKNOWN = "the cause is unknown because the step was not recorded", "watch with --every 1 to see each step"
-_STEP_ALIKE = (
-    "make the same optimizer with the same options on every rank, and treat the gradients the same way"
+_UNKNOWN = (
+    "their gradients agree where they were recorded",
+    "use the same optimizer, rates and options on every rank, and take or skip each step on all of them; "
+    "--every 1 records each step",
 )
 
 
@@ -227,11 +185,6 @@ def _passes(rank: "RankLog", optimizer: str, step: int) -> tuple[int, int, bool]
         lost for (label, at), (_, _, lost) in rank.passes.items() if label == optimizer and at >= step
     )
     return averaged - before[0], alone - before[1], is_lost or later
-
-
-def _rates(rank: "RankLog", optimizer: str, step: int) -> tuple[float | None, ...]:
-    noted = rank.steps.get((optimizer, step))
-    return tuple(noted.lr) if noted is not None else ()
 
 
 def _any_rank(copies: Replicas) -> "RankLog":
@@ -321,9 +274,7 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     # A bias before a norm hardly changes, and may be equal again by chance.
     apart = [one for one in breaches if one.farthest is None or one.farthest >= _ROUNDING]
     agreements = [step for one in apart if (step := _same_again(one)) is not None]
-    if 2 * len(agreements) > len(apart) or any(
-        origin.get("local") for one in apart for origin in one.copies.origins
-    ):
+    if 2 * len(agreements) > len(apart):
         return replace(facts, averaged_at=min(agreements, default=None), is_averaged_rarely=True)
     if not apart:
         return replace(facts, differs_by=max(one.farthest or 0.0 for one in breaches))

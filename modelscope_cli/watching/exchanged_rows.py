@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import (
-    can_move_modes,
     has_compiled,
     insert_mode,
     leaves_of,
@@ -110,7 +109,7 @@ class Tape(threading.local):
         tensors = [x for _, x in tensors_in(output) if x.is_floating_point() and x.requires_grad and x.ndim]
         tensors = [x for x in tensors if len(x) == len(tensors[0]) >= _FEWEST and not is_sharded(x)]
         is_small = sum(x.numel() for x in tensors) <= _MOST_VALUES and len(self.outputs) < _MOST_OUTPUTS
-        if self._is_over or model.step < _FIRST or not can_move_modes() or has_compiled():
+        if self._is_over or model.step < _FIRST or has_compiled():
             return
         self._is_barred |= not is_small
         if tensors:

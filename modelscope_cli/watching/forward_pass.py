@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.hooks.layers import ChannelFinder
 from modelscope_cli.hooks.torch_private import (
-    can_move_modes,
     has_compiled,
     insert_mode,
     left_alone_by_compiler,
@@ -261,7 +260,7 @@ class FunctionalWatch(threading.local):
         """Prepare for a forward pass; return False if the mode cannot be used."""
         self.switch(False)
         self._n_above = 0
-        return can_move_modes() and not has_compiled()
+        return not has_compiled()
 
     def switch(self, is_on: bool) -> None:
         if is_on == self._is_on:

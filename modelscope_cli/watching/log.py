@@ -3,7 +3,6 @@
 {"begin": {...}}     version of the log, command line, rank and number of ranks
 {"layer": {...}}     numbers a call of a layer, before its first use; so does {"parameter": {...}}
 {"entering": {...}}  numbers an input of a model; {"criterion": {...}} a line that calls a criterion
-{"images": {...}}    a few of the first input images, as a PNG
 {"step": {...}}      sums of one optimizer step, without those of which there are none
 {"evaluation": {...}} sums of the criteria in evaluation, before that step
 {"facts": {...}}     which optimizer holds a parameter, when gradients are cleared, and so on; the last entry counts

@@ -310,7 +310,7 @@ class PassWatch:
         held = next((key for key in model.entering if key.name == name), None)
         key = held or EnteringKey(name, kind, tuple(x.shape), dtype_name(x.dtype), x.requires_grad)
         try:
-            model.entering.setdefault(key, EnteringSums()).add(x, is_shown=not kind and not model.step)
+            model.entering.setdefault(key, EnteringSums()).add(x)
         except (TypeError, RuntimeError, NotImplementedError):
             model.entering.pop(key, None)
 

@@ -8,9 +8,8 @@ from typing import Any, Self
 from torch import nn
 from torch.optim import Optimizer
 
-from modelscope_cli.errors import UsageError, afterwards
+from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import OutputFolder, make_folder
-from modelscope_cli.records.display import renderer
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
@@ -22,7 +21,7 @@ from modelscope_cli.watching.read_record import record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.run_script import without_compile_warning
-from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher
+from modelscope_cli.watching.watcher import StopScript, Watcher
 
 
 class WatchedLoop:
@@ -66,8 +65,6 @@ class WatchedLoop:
             name = ", ".join(type(peel(model)).__name__ for model in self._models)
             self._log.write("begin", version=VERSION, script=name, source="object", argv=[], rank=0, world=1)
             self._watcher = self._new_watcher(self._log)
-            self._panel = renderer().panel()
-            self._watcher.redraw = Redraw.every(1, self._panel)
             stack.enter_context(without_compile_warning())
             stack.enter_context(self._watcher.recorder.installed())
             self._open = stack.pop_all()
@@ -83,10 +80,7 @@ class WatchedLoop:
         self._open.close()
         if stop is not None:
             self._request.progress.note(stop.reason)
-        record = conclude(self.record(), self._request.folder, self._request)
-        if self._panel is not None:
-            with afterwards(self._request.progress.warn, "the panel was not updated"):
-                self._panel(record)
+        conclude(self.record(), self._request.folder, self._request)
         return stop is not None
 
     @property
@@ -97,10 +91,10 @@ class WatchedLoop:
     def record(self) -> WatchRecord:
         """Return the record so far, before the loop, in it or after it."""
         if self._memory.end is not None:
-            return record_of(merge_ranks([self._memory]), self._request.like)
+            return record_of(merge_ranks([self._memory]))
         self._memory.end = self._watcher.end(None, self._invocation.elapsed_ms)  # while it is read
         try:
-            return record_of(merge_ranks([self._memory]), self._request.like)
+            return record_of(merge_ranks([self._memory]))
         finally:
             self._memory.end = None
 

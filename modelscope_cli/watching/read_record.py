@@ -10,20 +10,17 @@ from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
 from modelscope_cli.records.watch import JUDGED, NEVER_TRAINED, RUNNING, SPARSE, WatchRecord
 from modelscope_cli.rules.training import judge_training
-from modelscope_cli.rules.training.reference import compare_with
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.read_series import RankLog, RunSeries, read_series
 
-Reference = tuple[str, WatchRecord] | None
 
-
-def read_record(folder: Path, like: Reference = None) -> WatchRecord:
+def read_record(folder: Path) -> WatchRecord:
     """Read the logs in a folder and judge the run, which may have ended, been killed or still be running."""
-    return record_of(read_series(folder), like)
+    return record_of(read_series(folder))
 
 
-def record_of(series: RunSeries, like: Reference = None, *, is_running: bool = False) -> WatchRecord:
-    """Return the record of a run with its findings, compared with a reference run if there is one.
+def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
+    """Return the record of a run with its findings.
 
     Args:
         is_running: the log has no end because the run goes on.
@@ -60,10 +57,7 @@ def record_of(series: RunSeries, like: Reference = None, *, is_running: bool = F
         births=series.births,
     )
     judged = judge_training(record, series.facts)
-    compared = compare_with(record, like[1], like[0]) if like is not None else None
-    return replace(
-        record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason, compared=compared
-    )
+    return replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
 
 
 def _model(begin: Entry, models: str) -> ModelInfo:

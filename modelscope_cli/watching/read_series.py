@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.training_facts import Birth, MemoryFacts, OptimizerFacts, ScheduleFacts, TimeFacts
+from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,
@@ -66,14 +66,11 @@ class FactsLog:
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
     time: TimeFacts | None = None
-    memory: MemoryFacts | None = None
 
     def take(self, kind: str, entry: Entry) -> None:
         """Update the facts; those about deleted models, which later entries lack, remain."""
         if kind == "time":
             self.time = TimeFacts(**entry)
-        elif kind == "memory":
-            self.memory = MemoryFacts(**entry | {key: tuple(entry[key]) for key in ("step", "bytes")})
         if kind != "facts":
             return
         self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
@@ -103,7 +100,6 @@ class FactsLog:
             backwards=backwards,
             schedules=tuple(self.schedules.values()),
             time=self.time,
-            memory=self.memory,
         )
 
 
@@ -261,7 +257,7 @@ class RankLog:
             self._by_id[entry["id"]] = self.facts.describe(kind, entry)
         elif kind == "evaluation":
             self._take_rows(entry["criteria"], entry["step"])
-        elif kind in ("time", "memory", "facts"):
+        elif kind in ("time", "facts"):
             self.facts.take(kind, entry)
         elif kind == "step":
             self._take_step(entry, entry["step"])
@@ -370,7 +366,6 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
         facts=replace(
             first.facts.to_facts(int((first.end or {}).get("backward", 0))),
             ranks=compare_weights(ranks),
-            rank_times=tuple(one.facts.time for one in ranks if one.facts.time and len(ranks) > 1),
         ),
     )
 

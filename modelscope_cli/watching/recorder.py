@@ -183,7 +183,7 @@ class Recorder:
         self.bookkeeper.take_over(optimizer)
         clock = self.clocks.of(optimizer)
         is_due = self._is_due(clock)
-        clock.cycle.before_step(is_due)
+        clock.cycle.before_step()
         if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
             self._trained.clear()
@@ -327,7 +327,7 @@ class Recorder:
             return
         self.stretches.end()
         self._passes.hook()
-        self.step_time.resume(self._n_missed)
+        self.step_time.resume()
         self._budget.resume()
         self._n_counted += self._n_missed
         self._budget.n += self._n_missed
@@ -421,8 +421,6 @@ class Recorder:
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:
-        if self.replicas is not None:
-            self.replicas.see_gradients(self.bookkeeper)
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
         is_loss_finite = self.losses.is_finite
         for model in self.registry.models:
@@ -479,8 +477,6 @@ class Recorder:
             self._begin_next(clock, model)
         if watch is not None:
             figures = watch.finish(has_closure)
-            if isinstance(optimizer, Optimizer):  # inferred steps are seen after gradients may be cleared
-                clock.cycle.compare_gradients([norm for norm, *_ in figures])
             report.parameters = clock.name_rows(figures, self.registry)
             if not models:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"

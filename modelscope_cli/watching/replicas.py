@@ -19,8 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.hooks.torch_private import left_alone_by_compiler
-from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
 from modelscope_cli.watching.source_location import place_of_caller
@@ -29,7 +27,6 @@ _COLUMNS = 1024  # sums that represent a large parameter
 _FEW = 16  # values of a parameter that are compared at every step
 _MOST = 256  # parameters of an optimizer that are compared so
 _ALL, _SHARE = 64, 0.02  # first steps, all compared; share of the time of later ones
-_FIRST = 8  # steps in which reductions by the script itself are recorded
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 
 
@@ -48,12 +45,12 @@ class ReplicaReport:
 
 @dataclass(slots=True)
 class _Parallel:
-    """A DistributedDataParallel, and the parameters that it averages by name, as of its creation."""
+    """A DistributedDataParallel, and the parameters that it averages, as of its creation."""
 
     module: "weakref.ref[nn.Module]"
     made: str | None
     group: list[int]
-    averaged: dict[str, "weakref.ref[Tensor]"]
+    averaged: list["weakref.ref[Tensor]"]
     ignored: set[str]
     passes: list[int] = field(default_factory=lambda: [0, 0])  # as in `ReplicaReport`
     first: Tensor | None = None  # the first parameter
@@ -65,7 +62,7 @@ class _Parallel:
         return self.module() is None and any(self.passes)
 
     def holds_any(self, parameters: list[Tensor]) -> bool:
-        averaged = {id(parameter) for one in self.averaged.values() if (parameter := one()) is not None}
+        averaged = {id(parameter) for one in self.averaged if (parameter := one()) is not None}
         return any(id(p) in averaged for p in parameters)
 
     @property
@@ -92,11 +89,7 @@ class ReplicaWatch:
         # By the label of the optimizer: a few values after its last step, if that was compared.
         self._last: dict[str, tuple[weakref.ref[Optimizer], dict[int, Tensor] | None]] = {}
         self._began, self._spent, self._n_looks = 0.0, 0.0, 0
-        # By the id of a parameter whose gradient the script reduces itself: the line, and the ranks.
-        self._reduced: dict[int, tuple[weakref.ref[Tensor], str | None, list[int]]] = {}
-        self._held: dict[int, Tensor] = {}  # parameters, by the address of their gradient
         self._n_steps = 0
-        self._has_news = False
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
@@ -109,54 +102,26 @@ class ReplicaWatch:
             original(module, *args, **kwargs)
             guard(self._made, module)
 
-        reduce = torch.distributed.all_reduce
-
-        @functools.wraps(reduce)
-        def noted_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._n_steps < _FIRST and not torch.compiler.is_compiling():
-                group = kwargs.get("group", args[1] if len(args) > 1 else None)
-                guard(self._see_reduced, tensor, group)
-            return reduce(tensor, *args, **kwargs)
-
-        left_alone_by_compiler(noted_reduce, with_callees=False)
-        with replaced((kind, "__init__", noted), (torch.distributed, "all_reduce", noted_reduce)):
+        with replaced((kind, "__init__", noted)):
             yield
-
-    def _see_reduced(self, tensor: Tensor, group: Any) -> None:
-        parameter = self._held.get(tensor.data_ptr())
-        if parameter is not None and parameter.grad is not None and parameter.grad.shape == tensor.shape:
-            ranks = torch.distributed.get_process_group_ranks(group or torch.distributed.group.WORLD)
-            self._has_news |= id(parameter) not in self._reduced
-            self._reduced[id(parameter)] = weakref.ref(parameter), place_of_caller(), ranks
-
-    def take_news(self) -> bool:
-        """Tell whether more is known about averaging since the last call."""
-        has_news, self._has_news = self._has_news, False
-        return has_news
-
-    def see_gradients(self, bookkeeper: Bookkeeper) -> None:
-        """Store the addresses of gradients after one of the first backward passes."""
-        is_early = self._n_steps < _FIRST
-        self._held = (
-            {p.grad.data_ptr(): p for p in bookkeeper.held() if p.grad is not None} if is_early else {}
-        )
 
     def _made(self, module: Any) -> None:
         ignored = module.parameters_to_ignore
-        named = dict(module.module.named_parameters())
-        averaged = {name: p for name, p in named.items() if p.requires_grad and name not in ignored}
+        averaged = [
+            p for name, p in module.module.named_parameters() if p.requires_grad and name not in ignored
+        ]
         earlier = self._parallel.get(module.module)
         self._by_optimizer.clear()
         self._parallel[module.module] = one = _Parallel(
             module=weakref.ref(module),
             made=place_of_caller(),
             group=torch.distributed.get_process_group_ranks(module.process_group),
-            averaged={name: weakref.ref(p) for name, p in averaged.items()},
+            averaged=[weakref.ref(p) for p in averaged],
             ignored=set(ignored),
             passes=[0, 0] if earlier is None else earlier.passes,
         )
         if averaged:
-            one.first = next(iter(averaged.values()))
+            one.first = averaged[0]
             one.accumulator = _accumulator(one.first)
 
     def see_pass(self, module: nn.Module) -> None:
@@ -220,25 +185,11 @@ class ReplicaWatch:
         return states
 
     def origin(self, parameter: Tensor) -> dict[str, Any]:
-        """Return how a parameter is averaged: by what, in which group, and the line that set it up."""
+        """Return the ranks that average a parameter, and the line that made its wrapper; else nothing."""
         for module, one in self._parallel.items():
             name = next((name for name, p in module.named_parameters() if p is parameter), None)
-            if name is None or name in one.ignored or one.is_over:
-                continue
-            averaged = one.averaged.get(name)
-            hooks = [
-                getattr(hook, "__qualname__", "") for hook, _ in getattr(one.module(), "_comm_hooks", ())
-            ]
-            return {
-                "averaged": averaged is not None and averaged() is parameter,
-                "replaced": averaged is not None and averaged() is not parameter,
-                "group": one.group,
-                "made": one.made,
-                "local": any("localSGD" in hook for hook in hooks),
-            }
-        reduced, made_at, group = self._reduced.get(id(parameter), (None, None, []))
-        if reduced is not None and reduced() is parameter:
-            return {"averaged": True, "group": group, "made": made_at, "by_hand": True}
+            if name is not None and name not in one.ignored and not one.is_over:
+                return {"group": one.group, "made": one.made}
         return {}
 
 

@@ -1,11 +1,9 @@
 """The request for `watch`, for scripts and loops. Standard library only."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.watch import WatchRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +18,3 @@ class WatchRequest:
     folder: Path | None = None  # for the log, the report and the figures; None to write nothing
     force: bool = False  # the folder need not be empty
     progress: Progress = SILENT
-    like: tuple[str, WatchRecord] | None = None  # a reference run, as typed and as read; None without one
-    # Writes the record to a tracker, and returns where; None for none
-    tracker: Callable[[WatchRecord], str] | None = None

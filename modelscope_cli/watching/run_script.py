@@ -78,15 +78,13 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
 
         # From here on nothing changes the script's exit code.
         nothing = RankLog(begin={"script": script.name, "argv": tuple(argv)}, end=last)
-        record = record_of(merge_ranks([nothing]), request.like)
+        record = record_of(merge_ranks([nothing]))
         with afterwards(progress.warn, "the record could not be read"):
             if path is None or folder is None:
-                record = record_of(merge_ranks([memory]), request.like)
+                record = record_of(merge_ranks([memory]))
             else:
-                is_first, like = ranks.is_first, request.like
-                record = (
-                    read_record(folder, like) if is_first else record_of(merge_ranks([read_rank(path)]), like)
-                )
+                is_first = ranks.is_first
+                record = read_record(folder) if is_first else record_of(merge_ranks([read_rank(path)]))
         record = replace(record, exit_code=code)  # even if the log was cut off
         if path is None or not ranks.is_first:
             return record if path is not None else conclude(record, None, request)

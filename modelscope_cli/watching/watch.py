@@ -13,7 +13,6 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.request import WatchRequest
-from modelscope_cli.watching.trackers import find_tracker
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,8 +34,6 @@ def watch(
     every: int | None = None,
     steps: int | None = None,
     abort_on: str | None = None,
-    like: "str | PathLike[str] | WatchRecord | None" = None,
-    log_to: str | None = None,
     report: str | PathLike[str] | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -53,8 +50,6 @@ def watch(
     every: int | None = None,
     steps: int | None = None,
     abort_on: str | None = None,
-    like: "str | PathLike[str] | WatchRecord | None" = None,
-    log_to: str | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -72,8 +67,6 @@ def watch(
     every: int | None = None,
     steps: int | None = None,
     abort_on: str | None = None,
-    like: "str | PathLike[str] | WatchRecord | None" = None,
-    log_to: str | None = None,
     report: str | PathLike[str] | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -100,10 +93,6 @@ def watch(
         every: record every K-th step.
         steps: stop the script after N steps.
         abort_on: stop the script with exit code 1 at the first NaN or finding.
-        like: compare with the folder or page of a good run, causes first. In Python also its record: `compared` of
-            the record lists the differences.
-        log_to: at the end write the run to a tracker as well: tensorboard:DIR, wandb, trackio or mlflow. wandb:NAME
-            sets the project. wandb stays offline unless WANDB_MODE is set.
         report: build the report from the log of a killed run, in its folder or in that of out, without running
             anything. Also draws the figures from the log of a run that ended.
         layer: layer patterns without positions.
@@ -116,10 +105,7 @@ def watch(
     invoked = invocation()
     patterns = (layer,) if isinstance(layer, str) else tuple(layer)
     folder = Path(out) if out is not None else None
-    tracker = find_tracker(log_to) if log_to is not None else None
-    request = WatchRequest(
-        every, steps, abort_on, patterns, folder, force, progress or SILENT, _good_run(like), tracker
-    )
+    request = WatchRequest(every, steps, abort_on, patterns, folder, force, progress or SILENT)
     _check(request)
     if report is not None:
         if what is not None:
@@ -129,7 +115,7 @@ def watch(
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record
 
-        record = read_record(Path(report), request.like)
+        record = read_record(Path(report))
         return conclude(record, folder, request, report=Path(report))
     if what is None:
         raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
@@ -147,19 +133,6 @@ def watch(
     from modelscope_cli.watching.run_script import run_script
 
     return run_script(script, request, invoked)
-
-
-def _good_run(like: "str | PathLike[str] | WatchRecord | None") -> tuple[str, WatchRecord] | None:
-    """Read the run to compare with before anything runs."""
-    if like is None or isinstance(like, WatchRecord):
-        return None if like is None else ("the record", like)
-    from modelscope_cli.report.reading import read
-
-    record = read(like)
-    if not isinstance(record, WatchRecord):
-        message = f"'{fspath(like)}' is a result of {record.command}, and --like compares with a run of watch"
-        raise UsageError(message, "modelscope watch --out runs/good SCRIPT")
-    return fspath(like), record
 
 
 def _check(request: WatchRequest) -> None:

@@ -1,14 +1,11 @@
 """Write the observations of the recorder to the log, and stop the script on request."""
 
-import base64
 import contextlib
 import itertools
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +18,7 @@ from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
-from modelscope_cli.watching.log import Log, log_file
+from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.read_record import record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_series
@@ -37,16 +34,11 @@ _AT_LEAST_EVERY = 256  # parts of a run: the longest delay of a finding, as a sh
 class Judge:
     """Applies the rules during a run.
 
-    Each time, all records since the beginning are judged, so in long runs not after every record.
-
-    Args:
-        folder: of the logs of the other ranks, which the first rank reads; None in a single process.
+    Each time, all records of this rank since the beginning are judged, so in long runs not after every record.
     """
 
-    def __init__(self, log: RankLog, folder: Path | None = None, n_ranks: int = 1) -> None:
+    def __init__(self, log: RankLog) -> None:
         self._log = log
-        self._others = {log_file(folder, rank): RankLog() for rank in range(1, n_ranks)} if folder else {}
-        self._offsets = dict.fromkeys(self._others, 0)
         self._n_asked = 0
         self._due = 1
 
@@ -56,23 +48,9 @@ class Judge:
         if self._n_asked < self._due:
             return None
         self._due = self._n_asked + max(self._n_asked // _AT_LEAST_EVERY, 1)
-        is_first = not self._log.begin.get("rank")
-        others = [log for path, log in self._others.items() if is_first and self._has_begun(path, log)]
-        series = merge_ranks([self._log, *others])
+        series = merge_ranks([self._log])
         findings = judge_training(series, series.facts).findings
         return f"{findings[0].code} {findings[0].message}" if findings else None
-
-    def _has_begun(self, path: Path, log: RankLog) -> bool:
-        """Read the new complete lines in the log of another rank; return whether it has begun."""
-        if path.is_file():
-            with path.open("rb") as file:
-                file.seek(self._offsets[path])
-                whole, end, _ = file.read().rpartition(b"\n")
-            self._offsets[path] += len(whole) + len(end)
-            for line in whole.splitlines():
-                ((kind, entry),) = json.loads(line).items()
-                log.take(kind, entry)
-        return bool(log.begin)
 
 
 _NEXT_PHASE = 8  # steps of another optimizer before its facts are written, which may be short-lived
@@ -141,11 +119,11 @@ class Watcher:
         )
         self.recorder.stretches.is_barred |= request.steps is not None or request.abort_on is not None
         self._log, self._memory = log, memory
-        self._folder, self._like = request.folder, request.like
+        self._folder = request.folder
         self._steps = request.steps
         self._script, self._n_ranks = script, n_ranks
         self._is_stopped_by_nan = request.abort_on == "nan"
-        self._judge = Judge(memory, request.folder, n_ranks) if request.abort_on == "findings" else None
+        self._judge = Judge(memory) if request.abort_on == "findings" else None
         self._show, self.redraw = show, redraw
         self._note, self._warn = request.progress.note, request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
@@ -155,7 +133,6 @@ class Watcher:
         self._worst = ""
         self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
         self._birth: Birth | None = None  # the last
-        self._has_images = False
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
         """Return the last entry of the log; without an exit code, the one that it would be now."""
@@ -224,7 +201,7 @@ class Watcher:
 
     def _so_far(self) -> WatchRecord:
         series = merge_ranks([self._memory]) if self._folder is None else read_series(self._folder)
-        return record_of(series, self._like, is_running=True)
+        return record_of(series, is_running=True)
 
     def _cause(self, otherwise: str) -> str:
         return otherwise if self._birth is None else self._birth.words
@@ -247,10 +224,6 @@ class Watcher:
             self._number("layer", model, name, call, type=kind): sums.to_list()
             for model, name, call, kind, sums in report.layers
         }
-        if self.recorder.replicas is not None and self.recorder.replicas.take_news():
-            self._numbers = {
-                key: n for key, n in self._numbers.items() if key[0] != "parameter"
-            }  # report it again
         numbers = [
             self._parameter_number(model, name, report.optimizer, tensor)
             for model, name, tensor, _ in report.parameters
@@ -288,14 +261,6 @@ class Watcher:
             **{name: values for name, values in rows.items() if values},
             **ranks,
         )
-        self._write_images(report)
-
-    def _write_images(self, report: StepReport) -> None:
-        """Write the first images of the first model, once."""
-        images = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
-        if images is not None and not self._has_images:
-            self._has_images = True
-            self._log.write("images", png=base64.b64encode(images.png()).decode())
 
     def _write_evaluation(self, step: int, sums: dict[CriterionKey, CriterionSums]) -> None:
         if sums:
@@ -328,7 +293,6 @@ class Watcher:
         """Write the facts, repeatedly, as models may be deleted before a run ends."""
         recorder = self.recorder
         self._log.write("time", **recorder.step_time.to_dict())
-        self._log.write("memory", **recorder.step_time.memory.to_dict())
         for model in recorder.registry.models:
             if model.has_been_trained:
                 recorder.bookkeeper.note_copies(model)

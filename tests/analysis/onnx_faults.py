@@ -71,10 +71,6 @@ def epsilon(model):
     attribute(node(model, "LayerNormalization"), "epsilon").f = 1e-2
 
 
-def odd_epsilon(model):
-    attribute(node(model, "LayerNormalization"), "epsilon").f = 3.7e-4
-
-
 def same_padding(model):
     conv = next(one for one in model.graph.node if "conv2.weight" in one.input)
     attribute(conv, "pads").ints[:] = [0, 0, 1, 1]  # as SAME_UPPER pads a stride of two
@@ -87,16 +83,6 @@ def asymmetric(model):
 def turned(model):
     name = model.graph.input[0].name
     before_first(model, onnx.helper.make_node("Transpose", [name], ["new"], perm=[0, 1, 3, 2]))
-
-
-def nearest(model):
-    attribute(node(model, "Resize"), "mode").s = b"nearest"
-    attribute(node(model, "Resize"), "coordinate_transformation_mode").s = b"asymmetric"
-    attribute(node(model, "Resize"), "nearest_mode").s = b"floor"
-
-
-def corners(model):
-    attribute(node(model, "Resize"), "coordinate_transformation_mode").s = b"align_corners"
 
 
 def half(model):

@@ -1,22 +1,19 @@
 """What is said of a layer that is taken out, against formulas written out and whole reruns."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from listening import Told
-from tolerance import A_NETWORK, close
+from tolerance import close
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.ablation.ablating import AblationRequest, Ablations, ablate
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.selection import Selection, select
-from modelscope_cli.hooks.session import Call, Intervention
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.run import InputInfo, ModelInfo, WeightsInfo
@@ -243,14 +240,6 @@ def test_a_model_that_is_another_each_time_is_called_unsteady() -> None:
     assert warning.code == "unsteady"
 
 
-def test_a_head_of_zeros_has_nothing_to_say() -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4))
-    nn.init.zeros_(model[1].weight)
-    nn.init.zeros_(model[1].bias)
-    (warning,) = ablations(model, noise(2, 3)).warnings
-    assert warning.code == "undecided"
-
-
 def test_an_answer_that_is_not_a_number_comes_first() -> None:
     class Divide(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -264,72 +253,6 @@ def test_an_answer_that_is_not_a_number_comes_first() -> None:
     assert all(row.kl_divergence is not None for row in others)
 
 
-class Doubling(Intervention):
-    """Changes the second call of one layer, counting calls as a person does."""
-
-    def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
-        return output * 2 if (call.name, call.index) == ("block.1", 1) else output
-
-
-class Lending(nn.Module):
-    """Uses a layer of a block once more behind it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid())
-        self.middle, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.block[1](self.middle(self.block(x))))
-
-
-def test_other_interventions_still_know_which_call_it_is() -> None:
-    torch.manual_seed(0)
-    model, x = Lending(), noise(2, 3)
-    found = ablations(model, x, layers=["middle"], is_by_channel=True, interventions=[Doubling()])
-    with torch.no_grad():
-        middle = model.middle(model.block(x))
-        before = model.head(2 * middle.sigmoid())
-    for row in found.rows:
-        without = middle.clone()
-        without[:, row.channel] = 0
-        with torch.no_grad():
-            after = model.head(2 * without.sigmoid())
-        assert row.output_l2 == close((after - before).norm(dim=1).mean().item(), A_NETWORK)
-
-
-class Listening(Told):
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: list[Any] = []
-
-    def track(self, items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
-        self.told.append(total)
-        for one in items:
-            self.told.append(one)
-            yield one
-
-
-def test_progress_counts_every_ablation(residual: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    images, request = noise(3, 3, 8, 8).split(1), {"layers": ["conv2"], "is_by_channel": True}
-    progress = Listening()
-    ablations(residual, *images, **request, progress=progress)
-    assert progress.told == [18, *[None] * 18]
-    assert progress.notes == []  # it is over at once
-    monkeypatch.setattr(ablating, "_LONG", 0)
-    ablations(residual, *images, **request, progress=progress)
-    assert progress.notes == ["18 passes through the model, about 1 s at most"]
-
-
-@pytest.mark.parametrize(
-    ("target", "quoted"),
-    [("4", "target 4 is out of range"), ("-1", "-1"), ("stra", "unknown target 'stra': the classes are")],
-)
-def test_no_such_target(residual: nn.Module, target: str, quoted: str) -> None:
-    with pytest.raises(UsageError, match=quoted):
-        ablations(residual, noise(1, 3, 8, 8), target=target)
-
-
 @pytest.mark.parametrize(("model", "x", "quoted"), [
     (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "is 8, and it was given 2 images"),
     (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
@@ -337,33 +260,3 @@ def test_no_such_target(residual: nn.Module, target: str, quoted: str) -> None:
 def test_nothing_to_compare(model: nn.Module, x: Tensor, quoted: str) -> None:
     with pytest.raises(CannotRunError, match=quoted):
         ablations(model, x)
-
-
-def test_nothing_to_take_out() -> None:
-    class Counting(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return (x > 0).long()
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.count, self.head = Counting(), nn.Linear(3, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.count(x).float())
-
-    with pytest.raises(UsageError, match="no selected layer has an output"):
-        ablations(Net(), noise(1, 3), layers=["count"])
-
-
-def test_blocks_can_be_taken_out_with_what_is_in_them() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(4, 4))
-    found = ablations(model, noise(2, 3), layers=["type:Sequential", "linear"])
-    assert {row.name for row in found.rows} == {"", "0", "0.0", "1"}
-
-
-def test_selections() -> None:
-    assert Selection(wanted=frozenset({("a", 1)})).means("a", 1, True)
-    assert not Selection(wanted=frozenset({("a", 1)})).means("a", 0, True)
-    assert not Selection(is_innermost_only=True).means("a", 0, False)

@@ -1,6 +1,5 @@
 """Whose output goes where: against torch.fx's graphs of torchvision's models, and models worked out by hand."""
 
-import contextlib
 import gc
 import operator
 from dataclasses import replace
@@ -19,9 +18,8 @@ from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.summary import Operation
 
 NAMES = (
-    *("resnet18", "densenet121", "googlenet", "inception_v3", "mobilenet_v3_small", "shufflenet_v2_x0_5"),
-    *("efficientnet_b0", "regnet_y_400mf", "convnext_tiny", "squeezenet1_1", "mnasnet0_5"),
-    *("swin_t", "vit_b_32", "maxvit_t", "fcn_resnet50", "deeplabv3_mobilenet_v3_large", "r3d_18"),
+    *("resnet18", "densenet121", "googlenet", "mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny"),
+    *("swin_t", "vit_b_32", "deeplabv3_mobilenet_v3_large"),
 )
 
 
@@ -95,13 +93,11 @@ def seen_by_fx(model, leaves):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_edges_are_those_of_torch_fx(name):
-    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    options |= {"weights_backbone": None} if name.startswith(("fcn", "deeplab")) else {}
+    options = {"init_weights": False} if name == "googlenet" else {}
+    options |= {"weights_backbone": None} if name.startswith("deeplab") else {}
     with on_meta():
         model = models.get_model(name, **options).eval().to("meta")
-    size = 299 if name == "inception_v3" else 224
-    x = torch.empty((1, 3, 4, 32, 32) if name == "r3d_18" else (1, 3, size, size), device="meta")
-    structure = measure_shapes(model, (x,), with_flow=True)
+    structure = measure_shapes(model, (torch.empty(1, 3, 224, 224, device="meta"),), with_flow=True)
     calls, edges = seen_by_us(structure)
     known_calls, known_edges = seen_by_fx(model, calls)
     assert calls == known_calls
@@ -338,46 +334,6 @@ def test_nothing_is_kept_alive():
 
     measure_shapes(Large(), (torch.rand(2, 4),), with_flow=True)
     assert gone == [True]
-
-
-class Nested(Layers):
-    def forward(self, x):
-        return self.a(torch.nested.nested_tensor([x[0], x[1]]).to_padded_tensor(0.0))
-
-
-class Vectorised(Layers):
-    def forward(self, x):
-        return torch.vmap(self.a)(x)
-
-
-class Sparse(Layers):
-    def forward(self, x):
-        return torch.sparse.mm(self.a(x).to_sparse(), torch.eye(4))
-
-
-class ItsOwnGradient(Layers):
-    def forward(self, x):
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            y = self.relu(self.drop(self.a(x)))
-            return torch.autograd.grad(y.sum(), x)[0]
-
-
-class Caught(Layers):
-    def forward(self, x):
-        with contextlib.suppress(RuntimeError):
-            self.b(x[:, :2])
-        return self.a(x)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("kind", [Nested, Vectorised, Sparse, ItsOwnGradient, Caught])
-def test_unusual_forwards_are_as_they_are_without(kind):
-    model = kind().eval()
-    plain, followed = (measure_shapes(model, (torch.rand(2, 4),), with_flow=flag) for flag in (False, True))
-    assert plain.error is None
-    assert replace(followed, flow=None) == plain
-    assert followed.flow.edges or followed.flow.unfollowed
 
 
 def test_one_tensor_may_be_two_inputs():

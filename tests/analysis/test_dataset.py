@@ -115,21 +115,17 @@ def test_copies_in_folders_of_two_classes_conflict(folder, tmp_path):
     assert ms.check_images(bare).dataset.conflicts == ()
 
 
-def test_what_is_broken_or_odd(folder):
+def test_what_is_broken(folder):
     at = folder / "cat"
     (at / "empty.png").write_bytes(b"")
     (at / "text.jpg").write_bytes(b"hello")
     (at / "cut.png").write_bytes((at / "01.png").read_bytes()[:2000])
-    noise(50, (200, 150)).save(at / "huge.png")
-    noise(51, (120, 12)).save(at / "wide.png")
     record = ms.check_images(folder)
     found = {(one.code, one.layer.rpartition("/")[2]) for one in record.findings}
     assert found == {
         ("MS801", "empty.png"),
         ("MS801", "text.jpg"),
         ("MS801", "cut.png"),
-        ("MS806", "huge.png"),
-        ("MS807", "wide.png"),
     }
     assert {kind.kind: kind.count for kind in record.dataset.broken} == {
         "empty": 1,
@@ -137,43 +133,7 @@ def test_what_is_broken_or_odd(folder):
         "truncated": 1,
     }
     assert record.run.input.broken == record.dataset.broken
-    assert record.images == N + 5
-
-
-def test_only_so_many_are_reported_and_the_rest_are_counted(tmp_path):
-    def save_twice(n):
-        for copy in "ab":
-            noise(n, (4, 4)).save(tmp_path / f"{n:02d}{copy}.png")
-
-    for n in range(30):
-        save_twice(n)
-    record = ms.check_images(tmp_path)
-    assert len(record.findings) == 21
-    assert record.findings[-1].message.startswith("... and 10 more")
-    assert "30 warnings (20 shown)" in str(record)
-
-    known = tmp_path / "known.json"
-    ms.check_images(tmp_path, baseline=known, update_baseline=True)
-    assert all(one.known for one in ms.check_images(tmp_path, baseline=known).findings)
-    save_twice(30)
-    *before, rest = ms.check_images(tmp_path, baseline=known).findings
-    assert all(one.known for one in before)
-    assert not rest.known
-    assert rest.message.endswith("worse than in the baseline, which has 10")
-
-
-def test_a_threshold_and_a_baseline_are_obeyed(folder, tmp_path):
-    noise(2).save(folder / "dog" / "again.bmp")
-    assert codes(ms.check_images(folder, set={"MS802": 1})) == []
-    known = tmp_path / "known.json"
-    ms.check_images(folder, baseline=known, update_baseline=True)
-    record = ms.check_images(folder, baseline=known, fail_on="warning")
-    assert record.passed
-    assert [one.known for one in record.findings] == [True]
-    noise(4).save(folder / "dog" / "another.bmp")
-    record = ms.check_images(folder, baseline=known, fail_on="warning")
-    assert not record.passed
-    assert [one.layer.rpartition("/")[2] for one in record.findings if not one.known] == ["04.png"]
+    assert record.images == N + 3
 
 
 def test_what_means_nothing_is_refused(folder, tmp_path):

@@ -2,7 +2,6 @@
 
 from functools import reduce
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -141,12 +140,6 @@ def test_zeros_of_each_channel_are_numpys_and_add_up(
         assert reduce(Moments.merge, map(way, x.split(2))).channel_zeros == expected
 
 
-def test_channels_that_come_and_go_have_no_zeros() -> None:
-    two, three = (reduce_tensor(torch.zeros(1, n), 1, WANTED)() for n in (2, 3))
-    assert two.merge(three).channel_zeros is None
-    assert reduce_tensor(torch.zeros(4), None, WANTED)().channel_zeros is None
-
-
 @given(st.sets(st.integers(0, 40)))
 def test_ranges_are_short_and_say_which(indices: set[int]) -> None:
     text = index_ranges(sorted(indices))
@@ -157,11 +150,3 @@ def test_ranges_are_short_and_say_which(indices: set[int]) -> None:
     assert found == sorted(indices)
     assert index_ranges([3, 7, *range(10, 21)]) == "3,7,10..20"
     assert len(text) <= len(",".join(map(str, indices)))
-
-
-def test_thousands_are_numpys() -> None:
-    x = torch.zeros(2, 2048, 7, 7)
-    alive = np.random.default_rng(0).permutation(2048)[:1500]
-    x[1, alive, 3, 3] = 1
-    (row,) = rows(nn.Identity(), x).values()
-    assert row.dead_indices == tuple(np.setdiff1d(np.arange(2048), alive).tolist())

@@ -13,9 +13,9 @@ X = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(3))
 
 
 class Mlp(nn.Module):
-    def __init__(self, wide=16):
+    def __init__(self):
         super().__init__()
-        self.a, self.b, self.c = nn.Linear(12, wide), nn.Linear(wide, wide), nn.Linear(wide, 5)
+        self.a, self.b, self.c = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, 5)
 
     def forward(self, x):
         return self.c(self.b(self.a(x).relu()).relu())
@@ -45,10 +45,9 @@ def test_the_sqnr_of_a_quantised_model_is_torchaos():
 
 
 @pytest.mark.parametrize("scheme", ["int8wo", "bfloat16"])
-@pytest.mark.parametrize("wide", [16, 24])
-def test_the_ranking_of_layers_is_that_of_brute_force(scheme, wide):
-    torch.manual_seed(wide)
-    model, x = Mlp(wide).eval(), torch.randn(6, 12)
+def test_the_ranking_of_layers_is_that_of_brute_force(scheme):
+    torch.manual_seed(0)
+    model, x = Mlp().eval(), torch.randn(6, 12)
     setting = {"b_quantize": scheme} if scheme == "int8wo" else {"b_dtype": scheme}
     found = ms.diff(model, None, x, rank_layers=True, **setting).ranking
     low = quantised(model) if scheme == "int8wo" else copy.deepcopy(model).bfloat16()
@@ -101,18 +100,6 @@ def test_a_compiled_model_is_compared_by_its_output():
     )
 
 
-def test_the_input_is_not_the_cause_where_layers_before_are_left_out():
-    torch.manual_seed(0)
-    a = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3)).eval()
-    b = copy.deepcopy(a)
-    with torch.no_grad():
-        b[0].weight.mul_(2)
-        b[0].bias.mul_(2)
-    record = ms.diff(a, b, torch.randn(1, 3, 8, 8), layer=("2",))
-    assert record.first_divergence == "2"
-    assert not [one for one in record.causes if "inputs already differ" in one.message]
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_type_of_a_cast_is_the_coarsest_that_holds_the_values(dtype):
     class Cast(nn.Module):
@@ -128,18 +115,3 @@ def test_the_type_of_a_cast_is_the_coarsest_that_holds_the_values(dtype):
         (one.kind, str(dtype).removeprefix("torch.") in one.message) for one in ms.diff(net, other, X).causes
     ]
     assert kinds == [("cast", True)]
-
-
-def test_rounded_images_are_not_another_range():
-    class Rounded(nn.Module):
-        def forward(self, x):
-            return (x * 512).round() / 512
-
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 8, 3)).eval()
-    other = copy.deepcopy(net)
-    other[0] = Rounded()
-    record = ms.diff(net, other, X, tolerance=1e-5)
-    assert record.first_divergence is not None
-    assert not [one for one in record.causes if one.kind in ("input_range", "preprocessing", "cast")]

@@ -1,4 +1,4 @@
-"""Every kind of torchvision model: its gradients against `torch.autograd.grad` on the same graph."""
+"""Models of torchvision: their gradients against `torch.autograd.grad` on the same graph."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kinds import SWEEP
 from tolerance import A_NETWORK, are_close, close
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torchvision.models.video import mvit
 
 from modelscope_cli.analysis.gradients import measure as gradients
 from modelscope_cli.analysis.gradients.gradient_statistics import ActivationGradients, ParameterGradients
@@ -22,48 +20,25 @@ from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.models.zoo import family_of
 
 pytestmark = pytest.mark.usefixtures("quick_weights")
 
-
-def smallest(name: str) -> tuple[tuple[str, ...], InputRequest]:
-    """Return the arguments of a model and its input that are the least it runs on."""
-    family = family_of(name)
-    if name.startswith("vit_"):
-        side = 2 * int(name.rpartition("_")[2])
-        return (f"image_size={side}",), InputRequest(size=str(side))
-    if name.startswith("maxvit"):
-        return (), InputRequest()  # made for one size
-    if name.startswith("mvit"):
-        return (), InputRequest(shapes=("1,3,4,64,64",))  # see `small_mvit`
-    if family == "detection":
-        can_shrink = "rcnn" in name or name.startswith(("fcos", "retinanet"))
-        few = ("rpn_post_nms_top_n_train=16", "box_batch_size_per_image=8") if "rcnn" in name else ()
-        batch = 1 if name == "ssd300_vgg16" else 2  # it has no batch norms, and makes every image large
-        return ("min_size=64", *few) if can_shrink else (), InputRequest(size="64", batch=batch)
-    if family == "video":
-        return (), InputRequest(shapes=("1,3,14,224,224" if name == "s3d" else "1,3,4,32,32",))
-    side = {"optical_flow": 128}.get(family, 96 if "inception" in name else 64)
-    return (), InputRequest(size=str(side))
-
-
-@pytest.fixture(autouse=True)
-def small_mvit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Build mvit for small clips; its builders take no size, and 16 x 224 x 224 is half a minute."""
-    build = mvit._mvit
-
-    def build_small(*args: Any, **options: Any) -> nn.Module:
-        return build(*args, **{**options, "spatial_size": (64, 64), "temporal_size": 4})
-
-    monkeypatch.setattr(mvit, "_mvit", build_small)
+# One of each kind of output and way to pass tensors on, with the least input it runs on; all are quick.
+MODELS = {
+    "resnet18": InputRequest(size="64"),
+    "shufflenet_v2_x0_5": InputRequest(size="64"),
+    "swin_t": InputRequest(size="64"),
+    "lraspp_mobilenet_v3_large": InputRequest(size="64"),
+    "ssdlite320_mobilenet_v3_large": InputRequest(size="64", batch=2),
+    "raft_small": InputRequest(size="128"),
+    "r3d_18": InputRequest(shapes=("1,3,4,32,32",)),
+}
 
 
 def prepare(name: str) -> tuple[LoadedModel, Any]:
-    model_args, given = smallest(name)
-    model = load_model(ModelRequest(name, weights="none", device="cpu", model_args=model_args))
+    model = load_model(ModelRequest(name, weights="none", device="cpu"))
     inputs = open_inputs(
-        given,
+        MODELS[name],
         family=model.family,
         transforms=model.transforms,
         module=model.module,
@@ -159,7 +134,7 @@ def assert_figures(row: Any, grad: Tensor) -> None:
     assert (row.nan_count, row.inf_count) == (0, 0)
 
 
-@pytest.mark.parametrize("name", SWEEP)
+@pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_those_of_autograd(name, compared, truth, unchanged):
     model, inputs = prepare(name)
     expected = truth(model.module)

@@ -116,22 +116,6 @@ def test_nothing_is_left_after_a_failure(net, measure, unchanged, monkeypatch, o
         assert caught.value.message == "backward raised ValueError: no luck"
 
 
-def test_a_failure_in_the_second_pass_is_no_different(net, measure, unchanged):
-    calls = []
-
-    def fail(place: str) -> None:
-        calls.append(place)
-        if len(calls) == 2:
-            raise ValueError("no luck")
-
-    net.fails_in = fail
-    check = unchanged(net)
-    with pytest.raises(ForwardError):
-        measure(net, X, X, X, is_training=True)
-    check()
-    assert len(calls) == 2
-
-
 def test_what_hooks_and_losses_of_ones_own_leave_in_place_stays(net, measure):
     """The user's own hooks run, and are still there."""
     seen = []

@@ -62,12 +62,6 @@ def test_merging_in_any_order_gives_the_whole(parts: list[list[float]], random: 
     assert reduce(Histogram.merge, histograms) == whole
 
 
-@given(PARTS.filter(lambda parts: len(parts) > 2))
-def test_merging_in_any_grouping_gives_the_whole(parts: list[list[float]]) -> None:
-    x, y, z = map(histogram, parts[:3])
-    assert x.merge(y).merge(z) == x.merge(y.merge(z))
-
-
 @given(SAMPLES)
 def test_the_way_of_accelerators_gives_the_same(values: list[float]) -> None:
     assert reduce_on_device(torch.tensor(values), None, ONLY)().histogram == histogram(values)

@@ -2,10 +2,8 @@
 
 import copy
 
-import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import modelscope_cli as ms
 from modelscope_cli.records.summary import INSIDE, USED
@@ -111,27 +109,3 @@ def test_stats_and_grads_name_only_what_takes_no_part() -> None:
     # Who asks for a layer wants to know that it is not called.
     assert ms.stats(model, X, layer=["query", "linear"]).not_called[0] == "heads.idle"
     assert "query" in ms.stats(model, X, layer=["query", "linear"]).not_called
-
-
-class Codebook(nn.Module):
-    """Looks up the nearest code, which no gradient passes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.codes, self.head = nn.Embedding(8, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            nearest = torch.cdist(x, self.codes.weight).argmin(1)
-            code = F.embedding(nearest, self.codes.weight)
-        return self.head(x + code)
-
-
-@pytest.mark.parametrize(("model", "x", "idle"), [
-    (Uncalled(), X, {"blocks.2", "heads.idle", "idle"}),
-    (Codebook(), torch.ones(2, 4), set()),
-    (Inside(), torch.ones(2, 4), set()),
-])  # fmt: skip
-def test_check_warns_of_what_takes_no_part(model: nn.Module, x: Tensor, idle: set[str]) -> None:
-    findings = ms.check(model, x, select="MS401").findings
-    assert {finding.layer for finding in findings} == idle

@@ -75,12 +75,6 @@ def test_a_target_is_an_index_a_label_or_the_prediction(target, words, classes):
     assert loss.value.item() == close(F.cross_entropy(X, torch.tensor(classes)).item())
 
 
-def test_the_prediction_of_one_picture_is_named():
-    index = int(BEST[0])
-    assert judge(X[:1]).target == f"predicted: {index} ({LABELS[index]})"
-    assert judge(X[:1], categories=None).target == f"predicted: {index}"
-
-
 @pytest.mark.parametrize(("target", "categories", "message", "hint"), [
     ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target 4"),
     ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target 4"),
@@ -130,13 +124,6 @@ def test_an_output_that_is_not_a_vector_of_classes_is_squared(shape, name):
     loss = judge(x, name=name)
     assert (loss.name, loss.target) == ("mean square", "zero")
     assert torch.equal(loss.value, x.square().mean())
-
-
-def test_pixels_of_a_model_of_ones_own_can_be_asked_for():
-    x = scores(2, 5, 4, 4)
-    loss = judge(x, name="cross-entropy")
-    assert loss.name == "cross-entropy per pixel"
-    assert torch.equal(loss.value, F.cross_entropy(x, x.detach().argmax(1)))
 
 
 def test_segmentation_is_cross_entropy_per_pixel_with_the_auxiliary_head():
@@ -231,23 +218,3 @@ def test_a_loss_of_ones_own_that_does_not_work(custom, name, error, quoted):
     assert f"losses.py:{name}'" in caught.value.message or name == "missing"
     assert quoted in caught.value.message
     assert caught.value.hint
-
-
-def test_a_loss_that_wants_a_target_needs_classes(custom):
-    with pytest.raises(UsageError, match="expects a target, and the output has no classes"):
-        judge(scores(3, 1), name=custom("two"))
-    with pytest.raises(UsageError, match="'--target 1' has no meaning for the loss"):
-        judge(X, name=custom("one"), target="1")
-
-
-def test_the_report_holds_the_loss(measure):
-    torch.manual_seed(0)
-    model = nn.Linear(4, 5)
-    passes = torch.randn(3, 2, 4).unbind()
-    request = LossRequest(target="dog", label_smoothing=0.1)
-    found = measure(model, *passes, categories=LABELS, loss=request).loss
-    one = torch.ones(2).long()
-    expected = [F.cross_entropy(model(x), one, label_smoothing=0.1).item() for x in passes]
-    assert found.value == close(sum(expected) / 3)
-    assert (found.name, found.target, found.label_smoothing) == ("cross-entropy", "1 (dog)", 0.1)
-    assert found.classes == (1, 1)

@@ -6,12 +6,10 @@ import pytest
 import torch
 from tolerance import assert_close
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.summary import times
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.session import HookSession
 
 
 class Net(nn.Module):
@@ -60,12 +58,6 @@ def test_gradients_are_those_of_autograd(net, x):
     nn.functional.cross_entropy(output, output.argmax(1)).backward()
     assert_close(torch.tensor(found["block.0"].grad_norm), hidden.grad.norm())
     assert_close(torch.tensor(found["head"].grad_norm), output.grad.norm())
-
-
-def test_a_model_without_layers_is_measured():
-    (row,) = ms.summary(nn.ReLU(), torch.tensor([[-1.0, 2.0]]), measure=("time", "zero")).layers
-    assert row.zero_fraction == 0.5
-    assert row.time_ms > 0
 
 
 def test_the_time_of_a_call_has_everything_in_it(net, x, monkeypatch):
@@ -128,76 +120,10 @@ def test_a_planted_wait_is_found_where_it_is(monkeypatch):
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-def test_the_backward_is_that_of_the_profiler():
-    net = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.Conv2d(32, 4, 1))
-    timer = times._PassTimer(times._Clock(net))
-    with HookSession(net, [timer], with_gradients=True) as session:
-        for _ in range(2):
-            timer.begin()
-            output = session.run((torch.ones(2, 3, 64, 64),))
-            with profile(activities=[ProfilerActivity.CPU]) as profiler:
-                timer.run_backward(output)
-        ours = timer.backward()
-    theirs = dict.fromkeys(ours, 0.0)
-    for event in profiler.events():
-        if event.name.startswith("autograd::engine::evaluate_function: Convolution"):
-            theirs[timer.owner_of(event.sequence_nr)[-1]] += event.cpu_time_total / 1000
-    assert ours["2", 0] > ours["3", 0]
-    assert ours["2", 0] == pytest.approx(theirs["2", 0], rel=0.3)  # of one run, by two clocks
-
-
-def test_the_bytes_are_those_of_inputs_weights_and_outputs():
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(inplace=True), nn.Dropout(), nn.Flatten(), nn.Linear(72, 5)
-    )
-    found = rows(ms.summary(net, torch.ones(2, 3, 8, 8), measure=("bytes", "intensity")))
-    n_in, n_hidden, n_out = 2 * 3 * 8 * 8, 2 * 8 * 3 * 3, 2 * 5
-    expected = {"0": n_in + 8 * 3 * 9 + 8 + n_hidden, "1": 2 * n_hidden, "2": 0, "3": 0}
-    expected |= {"4": n_hidden + 72 * 5 + 5 + n_out}
-    expected[""] = sum(expected.values())
-    assert {name: row.moved_bytes for name, row in found.items()} == {k: 4 * n for k, n in expected.items()}
-    assert found["4"].intensity == 2 * 72 * 5 / (4 * expected["4"])
-    assert found["2"].intensity is None
-
-
-def test_what_binds_a_layer_is_where_it_is_on_the_roofline(monkeypatch, tmp_path):
-    monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path))
-    monkeypatch.setattr(times, "_COPIED", 2**16)
-    monkeypatch.setattr(times, "_SIDE", {"cpu": 32})
-    net = nn.Sequential(nn.Conv2d(64, 64, 3), nn.ReLU())
-    first = ms.summary(net, torch.ones(1, 64, 32, 32), measure=("bound",))
-    roof = first.roofline
-    assert (roof.device, roof.dtype, roof.threads) == ("cpu", "float32", torch.get_num_threads())
-    for row in first.layers:
-        is_compute = row.intensity > roof.macs / roof.bytes
-        assert row.bound == ("compute" if is_compute else "memory")
-    assert rows(first)["1"].bound == "memory"
-    (file,) = tmp_path.rglob("*.json")
-    monkeypatch.setattr(times, "_best_of", None)  # it is not measured again
-    assert ms.summary(net, torch.ones(1, 64, 32, 32), measure=("bound",)).roofline == roof
-    file.write_text("{")
-    with pytest.raises(TypeError):
-        ms.summary(net, torch.ones(1, 64, 32, 32), measure=("bound",))
-
-
 def test_a_model_without_gradients_has_no_backward():
     net = nn.Sequential(nn.Linear(4, 4)).requires_grad_(requires_grad=False)
     with pytest.raises(CannotRunError, match="no output depends on anything trainable"):
         ms.summary(net, torch.ones(2, 4), measure=("backward",))
-
-
-def test_nothing_is_measured_unless_asked_for(net, x):
-    first, second = ms.summary(net, x), ms.summary(net, x, measure=("time", "zero", "gradient"))
-    assert all((row.time_ms, row.zero_fraction, row.grad_norm) == (None,) * 3 for row in first.layers)
-    assert all(row.time_ms is not None for row in second.layers)
-    assert second.totals == first.totals
-
-
-def test_values_of_random_weights_are_warned_of(x):
-    record = ms.summary("squeezenet1_1", input_shape=(1, 3, 64, 64), measure=("zero",))
-    assert [warning.code for warning in record.run.warnings] == ["random_weights"]
-    assert record.run.device != "meta"
-    assert ms.summary("squeezenet1_1", input_shape=(1, 3, 64, 64), measure=("time",)).run.warnings == ()
 
 
 @pytest.mark.parametrize(("keywords", "message"), [

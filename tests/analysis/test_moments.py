@@ -2,7 +2,6 @@
 
 import math
 from functools import reduce
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -51,30 +50,6 @@ def test_parts_in_any_order_are_the_whole(parts: list[list[float]], random: obje
         assert math.isnan(merged.std)
 
 
-def test_nothing_added_changes_nothing() -> None:
-    some, none = moments([1.0, -2.0, 0.0]), moments([])
-    for merged in (some.merge(none), none.merge(some)):
-        assert (merged.mean, merged.m2, merged.n, merged.alive) == (some.mean, some.m2, 3, (True,))
-        assert (merged.n_zero, merged.n_near_zero, merged.histogram) == (1, 1, some.histogram)
-
-
-def test_merging_does_not_cancel_far_from_zero() -> None:
-    values = (np.random.default_rng(0).normal(1e4, 1.0, 40_000)).astype(np.float32)
-    merged = reduce(
-        Moments.merge, (reduce_tensor(torch.from_numpy(p), None, WANTED)() for p in np.split(values, 40))
-    )
-    exact = values.astype(np.float64)
-    assert merged.mean == close(exact.mean(), dtype=torch.float64)
-    assert merged.std == close(exact.std())
-
-
-def test_the_three_orders_agree() -> None:
-    parts = [moments([1.0, 2.0]), moments([1e5]), moments([-3.0, 0.0, 0.0])]
-    found = [reduce(Moments.merge, order) for order in permutations(parts)]
-    assert len({(m.n, m.low, m.high, m.n_zero, m.histogram) for m in found}) == 1
-    assert max(m.mean for m in found) == close(min(m.mean for m in found), dtype=torch.float64)
-
-
 def test_channels_that_come_and_go_have_no_dead_count() -> None:
     two = Moments(1, 0.0, 0.0, 0.0, 0.0, alive=(True, False))
     three = Moments(1, 0.0, 0.0, 0.0, 0.0, alive=(True, False, True))
@@ -95,11 +70,10 @@ def far(n: int, mean: float, std: float, dtype: type, seed: int = 0) -> np.ndarr
 @pytest.mark.parametrize(
     ("mean", "std"), [(1e6, 1e-3), (-1e6, 1e-3), (1e6, 1.0), (1e3, 1e-3), (1e-6, 1e-9), (0, 1e-3)]
 )
-@pytest.mark.parametrize("n_parts", [1, 7, 100])
-def test_far_from_zero_the_figures_are_numpys(dtype: type, mean: float, std: float, n_parts: int) -> None:
+def test_far_from_zero_the_figures_are_numpys(dtype: type, mean: float, std: float) -> None:
     # The truth is of the numbers as they are stored: 1e6 + 1e-3 in float32 is 1e6, and its deviation 0.
     values = far(300_000, mean, std, dtype)
-    parts = [torch.from_numpy(part) for part in np.array_split(values, n_parts)]
+    parts = [torch.from_numpy(part) for part in np.array_split(values, 7)]
     exact = values.astype(np.float64)
     for order in (parts, parts[::-1]):
         merged = reduce(Moments.merge, (reduce_tensor(part, None, WANTED)() for part in order))

@@ -1,15 +1,12 @@
 """What a model's output is, whatever its shape and names, and what is followed in it."""
 
-import sys
 from collections import OrderedDict
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from safetensors.torch import load_file
 from tolerance import assert_close, close
 from torch import Tensor, nn
@@ -99,21 +96,6 @@ class Unet(nn.Module):
     __module__ = "segmentation_models_pytorch.decoders.unet.model"
 
 
-@pytest.mark.parametrize(("module", "output", "kind", "why"), [
-    (Unet(), MAPS, "pixels", "Unet is a model for segmentation"),
-    (Unet(), numbers(2, 1, 8, 8), "pixels", "Unet is a model for segmentation"),
-    (nn.Sequential(nn.Sigmoid()), numbers(2, 1, 8, 8).sigmoid(), "pixels", "after a sigmoid"),
-    (nn.Sequential(nn.Sigmoid()), numbers(2, 1, 8, 8), "depth", "one channel"),  # something comes after it
-    (nn.Identity(), WIDE, "pixels", "4 channels"),
-    (nn.Identity(), numbers(2, 3, 8, 8), "vectors", None),  # as many channels as the image: an image
-])  # fmt: skip
-def test_why_an_output_is_read_as_what_it_is(module, output, kind, why):
-    answer = OutputReader("custom", None, module).read(output, (torch.zeros(2, 3, 8, 8),), 2)
-    assert answer.kind == kind
-    assert (why or "") in answer.note
-    assert ("--output-kind" in answer.note) == bool(why)
-
-
 class Gated(nn.Module):
     """Its last layer is a sigmoid inside a block, and not of the output."""
 
@@ -156,34 +138,6 @@ def test_later_rows_are_read_as_the_first_are():
         reader.read(rows, (torch.zeros(2, 3, 8, 8),), 2).kind for rows in (F.normalize(SCORES), 0 * SCORES)
     ]
     assert kinds == ["vectors", "vectors"]
-
-
-@pytest.mark.parametrize("ending", [nn.Softmax(1), nn.Sigmoid()])
-def test_scores_of_a_model_that_ends_in_probabilities_are_those(ending):
-    torch.manual_seed(0)
-    model, images = nn.Sequential(nn.Flatten(), nn.Linear(48, 5), ending), numbers(3, 3, 4, 4)
-    with torch.no_grad():
-        expected = model(images)
-    for prediction, row in zip(ms.predict(model, images, top=5), expected, strict=True):
-        assert_close(
-            torch.tensor([one.score for one in prediction.top]), row[[one.index for one in prediction.top]]
-        )
-
-
-def test_one_class_can_be_explained():
-    """It has no other class to be compared with."""
-    torch.manual_seed(0)
-    layers = (
-        nn.Conv2d(3, 4, 3),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(4, 1),
-        nn.Sigmoid(),
-    )
-    record = ms.explain(nn.Sequential(*layers), numbers(1, 3, 16, 16), receipt="full")
-    assert record.rows
-    assert record.target == "0"
 
 
 @pytest.mark.parametrize(("output", "wanted", "kind", "path"), [
@@ -262,52 +216,6 @@ def test_depths_and_classes_are_drawn_in_the_size_of_the_input(tmp_path):
     record = ms.explain(net, x[:1], output_kind="depth", method="saliency", receipt="none")
     assert (record.probability, record.score_name) == (None, "mean value")
     assert record.logit == close(float(net(x[:1]).detach().mean()))
-
-
-class TwoTowers(nn.Module):
-    """Returns features as models of open_clip do."""
-
-    context_length, vocab_size, logit_bias = 4, 9, None
-
-    def __init__(self):
-        super().__init__()
-        self.image, self.text = nn.Conv2d(3, 5, 4), nn.Embedding(9, 5)
-        self.logit_scale = nn.Parameter(torch.tensor(1.5))
-
-    def encode_image(self, image):
-        return F.normalize(self.image(image).mean((2, 3)), dim=1)
-
-    def encode_text(self, text):
-        return F.normalize(self.text(text).mean(1), dim=1)
-
-    def forward(self, image=None, text=None):
-        texts = None if text is None else self.encode_text(text)
-        return self.encode_image(image), texts, self.logit_scale.exp()
-
-
-def test_images_are_compared_with_texts(tmp_path, monkeypatch):
-    """With a tokenizer of its letters in the place of open_clip's."""
-
-    def tokenizer(context_length):
-        return lambda texts: torch.tensor(
-            [[ord(c) % 9 for c in text.ljust(context_length)] for text in texts]
-        )
-
-    monkeypatch.setitem(sys.modules, "open_clip", SimpleNamespace(SimpleTokenizer=tokenizer))
-    torch.manual_seed(0)
-    net, x = TwoTowers(), numbers(1, 3, 8, 8)
-    Image.new("RGB", (8, 8), (200, 30, 90)).save(tmp_path / "a.png")
-    record = ms.predict(net, tmp_path / "a.png", labels=["cat", "owl"], size=8, mean=0, std=1)
-    seen = torch.tensor([200, 30, 90]).view(1, 3, 1, 1).expand(1, 3, 8, 8) / 255
-    text = tokenizer(4)(["cat", "owl"])
-    with torch.no_grad():
-        images, texts, scale = net(seen, text)
-    expected = (scale * images @ texts.T).softmax(1)[0]
-    best = int(expected.argmax())
-    assert (record[0].top[0].index, record[0].top[0].label) == (best, ("cat", "owl")[best])
-    assert record[0].top[0].score == close(float(expected[best]))
-    with pytest.raises(CannotRunError, match="compares images with texts"):
-        ms.predict(net, x)
 
 
 def test_a_row_of_scores():
@@ -401,16 +309,6 @@ def test_a_number_of_every_image(typed):
     assert torch.equal(answer.follow(parse_aim(typed), None).score(answer), SCORES[:, 2])
 
 
-def test_with_an_index_for_every_dimension_the_first_is_the_image():
-    answer = read({"key": SCORES[:1]}, n_images=1)
-    assert float(answer.follow(parse_aim("logit:key[0,1]"), None).score(answer)) == float(SCORES[0, 1])
-    with pytest.raises(UsageError, match="chooses one of 2 images"):
-        read({"key": SCORES}).follow(parse_aim("logit:key[0,1]"), None)
-    for outside in ("logit:key[3]", "logit:key[1,1]", "logit:key[0,0,0]"):
-        with pytest.raises(UsageError, match="is outside 'key', whose shape is 1x3"):
-            answer.follow(parse_aim(outside), None)
-
-
 @pytest.mark.parametrize(
     "output", [SCORES.clone(), WIDE.clone(), {"embeds": numbers(2, 3, seed=2)}, {"pooled": numbers(2, 3)}]
 )
@@ -420,10 +318,3 @@ def test_what_is_followed_can_be_differentiated(output):
     (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer).sum(), leaf)
     assert gradient.isfinite().all()
     assert answer.kind == "vectors" or gradient.any()  # of an angle to itself it is 0, as it is the largest
-
-
-def test_the_score_of_a_query_can_be_differentiated():
-    tokens = numbers(2, 5, 3).requires_grad_()
-    answer = read(Detected(tokens, numbers(2, 5, 4).sigmoid()))
-    (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer).sum(), tokens)
-    assert gradient.any()

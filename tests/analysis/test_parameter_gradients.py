@@ -51,25 +51,6 @@ def test_mean_and_noise_over_passes_are_numpys(net, measure, n_passes):
         assert row.snr == close(np.linalg.norm(mean) / noise)
 
 
-def test_the_same_pass_again_is_not_noise(net, measure):
-    (x,) = images(1)
-    once = measure(net, x)
-    assert {(row.noise, row.snr) for row in once.parameters} == {(None, None)}
-    twice = measure(net, x, x)
-    assert {(row.noise, row.snr) for row in twice.parameters} == {(0.0, None)}
-    assert [row.grad_norm for row in twice.parameters] == [row.grad_norm for row in once.parameters]
-
-
-def test_ratio_is_of_norms(net, measure):
-    (x,) = images(1)
-    nn.init.zeros_(net[3].bias)
-    for row in measure(net, x).parameters:
-        weight = float(net.get_parameter(row.name).detach().double().norm())
-        assert row.weight_norm == close(weight)
-        expected = close(row.grad_norm / weight) if weight else None
-        assert row.grad_to_weight == expected
-
-
 def test_weight_decay_is_the_gradient_of_a_gaussian_prior(net, measure, kept):
     (x,) = images(1)
     decay = 0.25
@@ -86,13 +67,6 @@ def test_weight_decay_is_the_gradient_of_a_gaussian_prior(net, measure, kept):
     assert bare.loss.prior is None
     assert {row.prior_norm for row in bare.parameters} == {None}
     assert found.loss.value == close(bare.loss.value + prior)
-
-
-def test_weight_decay_leaves_frozen_weights_alone(net, measure):
-    found = measure(net, *images(1), loss=LossRequest(weight_decay=0.25), freeze=("0",))
-    trained = sum(float(p.detach().double().square().sum()) for p in net[3].parameters())
-    assert found.loss.prior == close(0.125 * trained)
-    assert [row.prior_norm is None for row in found.parameters] == [True, True, False, False]
 
 
 class Tied(nn.Module):
@@ -145,20 +119,6 @@ def test_twelve_sigmoids_at_zero_make_the_gradient_vanish(measure):
     assert found.totals.output_grad_norm == 1.0
 
 
-def test_the_scale_before_twelve_sigmoids_gets_the_power_exactly(measure):
-    class Shifted(Chain):
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.scale + x  # the gradient of the scale is that of the first sigmoid's input
-            for sigmoid in self.sigmoids:
-                y = sigmoid(y) - 0.5
-            return y
-
-    found = measure(Shifted(), torch.tensor([[-1.0]]), loss=LossRequest("mean"))
-    (row,) = found.parameters
-    assert (row.grad_norm, row.grad_min, row.grad_max) == (0.25**12,) * 3
-    assert row.mark == "vanishing"
-
-
 class Marked(nn.Module):
     """One parameter for each mark, the gradient of each its factor."""
 
@@ -200,27 +160,3 @@ def test_marks(measure):
     assert rows["idle"].problem == "no gradient arrived: the loss does not depend on it"
     assert (rows["sick"].inf_count, rows["sick"].nan_count) == (1, 0)
     assert rows["frozen"].grad_norm is rows["idle"].grad_norm is rows["sick"].grad_mean is None
-
-
-def test_parameters_stand_in_execution_order(measure):
-    class Backwards(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last, self.first = nn.Linear(3, 3), nn.Linear(3, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.last(self.first(x))
-
-    rows = measure(Backwards(), torch.ones(1, 3)).parameters
-    assert [row.name for row in rows] == ["first.weight", "first.bias", "last.weight", "last.bias"]
-    assert [row.order for row in rows] == [2, 2, 3, 3]
-
-
-def test_only_parameters_of_selected_layers_are_rows_and_totals_are_of_all(net, measure):
-    (x,) = images(1)
-    whole, part = measure(net, x), measure(net, x, layers=("conv@1",))
-    assert [row.name for row in part.parameters] == ["0.weight", "0.bias"]
-    assert part.totals == whole.totals
-    assert [row.name for row in measure(net, x, layers=("type:Sequential",)).parameters] == [
-        row.name for row in whole.parameters
-    ]

@@ -24,7 +24,6 @@ from modelscope_cli.analysis.statistics.quantiles import (
 from modelscope_cli.analysis.statistics.reduce import reduce_on_device, reduce_tensor
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.records.stats import quantiles_in
 
 KEYS = ("p0", "p01", "p05", "p25", "p50", "p75", "p99", "p99.9", "p99.999", "p100")
 NOTHING = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
@@ -204,14 +203,6 @@ def counting(step: float = 0.0) -> tuple[nn.Module, list[int]]:
     return Counting(), runs
 
 
-def test_what_is_another_the_second_time_is_a_step_of_bfloat16_off_at_most() -> None:
-    x = normal(50, 4)
-    (found,) = rows(counting(1e-3)[0], [x], ("p50",)).values()
-    assert found["p50"] == pytest.approx(by_sorting(x + 1e-3, ("p50",))["p50"], rel=2**-7)
-    (found,) = rows(counting(100.0)[0], [x], ("p50",)).values()
-    assert found["p50"] == pytest.approx(by_sorting(x + 100, ("p50",))["p50"], rel=2**-7)
-
-
 def test_no_second_pass_where_the_first_says_all() -> None:
     for x, n_passes in ((normal(20, 4).bfloat16(), 1), (normal(20, 4), 2)):
         model, runs = counting()
@@ -222,13 +213,3 @@ def test_no_second_pass_where_the_first_says_all() -> None:
 
 def test_outputs_without_finite_values_have_none() -> None:
     assert rows(nn.Identity(), [torch.full((2, 3), math.nan)], ("p50",)) == {"": None}
-
-
-@pytest.mark.parametrize("key", ["p0", "p00", "p01", "p50", "p99.9", "p99.999", "p100"])
-def test_names_of_quantiles(key: str) -> None:
-    assert quantiles_in(["mean", key, "std", key]) == (key,)
-
-
-@pytest.mark.parametrize("key", ["p", "p101", "p-1", "p100.5", "p5.", "p.5", "q50", "50", "p1e1", "p 5"])
-def test_other_names_are_not_taken_for_models(key: str) -> None:
-    assert quantiles_in([key]) == ()

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 import pytest
@@ -156,30 +155,6 @@ def test_no_size_is_special(n: int, mean: float, seed: int) -> None:
         check(way(x, None), x, scale=float(x.abs().max()))
 
 
-@given(images=st.integers(1, 3), channels=st.integers(1, 4), length=LENGTHS, mean=MEANS)
-@settings(max_examples=25, deadline=None)
-def test_knowing_the_channels_changes_no_figure(images: int, channels: int, length: int, mean: float) -> None:
-    x = normal(images, channels, length, mean=mean)
-    found = on_cpu(x, 1)
-    check(found, x, scale=float(x.abs().max()))
-    assert found.alive == (True,) * channels
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_both_ways_agree(name: str) -> None:
-    x = CASES[name]
-    dim = 1 if x.ndim > 1 else None
-    here, there = on_cpu(x, dim), on_device(x, dim)
-    assert here.alive == there.alive
-    if not (here.histogram and here.histogram.is_sampled):
-        assert here.histogram == there.histogram
-    for figure in ("n", "low", "high", "n_nan", "n_inf", "n_zero", "n_near_zero"):
-        assert getattr(here, figure) == getattr(there, figure), figure
-    for figure in ("mean", "std", "mad", "rms"):
-        expected = pytest.approx(getattr(there, figure), rel=1e-5, abs=1e-7 * here.std, nan_ok=True)
-        assert getattr(here, figure) == expected, figure
-
-
 def test_one_thread_and_several_give_the_same_extremes_and_counts() -> None:
     n_threads = torch.get_num_threads()
     try:
@@ -213,17 +188,6 @@ def test_deviations_that_overflow_even_doubles_come_to_an_end() -> None:
     assert abs_deviation(torch.full((100,), 1e308, dtype=torch.float64), 0.0) == math.inf
 
 
-@pytest.mark.parametrize("kind", ["complex", "meta", "sparse"])
-def test_what_has_no_statistics_is_refused_by_name(kind: str) -> None:
-    x = {
-        "complex": torch.ones(2, dtype=torch.complex64),
-        "meta": torch.ones(2, device="meta"),
-        "sparse": torch.ones(2).to_sparse(),
-    }[kind]
-    with pytest.raises(TypeError, match=f"no statistics of a {kind} tensor"):
-        reduce_tensor(x, None, WANTED)
-
-
 @pytest.mark.parametrize("layout", ["first", "last", "channels_last"])
 @pytest.mark.parametrize("fill", [0.0, math.nan, math.inf, -1.0, 1e-45])
 def test_dead_channels(layout: str, fill: float, way: Way) -> None:
@@ -240,16 +204,6 @@ def test_dead_channels(layout: str, fill: float, way: Way) -> None:
     assert way(x, dim).alive == (True, False, True, fill != 0, True)
 
 
-@pytest.mark.parametrize(
-    ("shape", "alive"), [((0, 3, 4), (False,) * 3), ((2, 0, 4), ()), ((2, 3, 0), (False,) * 3)]
-)
-def test_an_empty_batch_has_only_dead_channels(
-    shape: tuple[int, ...], alive: tuple[bool, ...], way: Way
-) -> None:
-    found = way(torch.empty(shape), 1)
-    assert (found.alive, found.n, found.n_zero, found.n_near_zero) == (alive, 0, 0, 0)
-
-
 @pytest.mark.parametrize("threshold", [0.05, 0.1, 0.7])
 def test_near_zero_is_strictly_below_the_threshold(threshold: float) -> None:
     x = torch.tensor([threshold, -threshold, threshold * 0.999, 2 * threshold])
@@ -258,41 +212,12 @@ def test_near_zero_is_strictly_below_the_threshold(threshold: float) -> None:
     assert reduce_on_device(x, None, wanted)().n_near_zero == 1
 
 
-def test_what_is_not_wanted_is_not_there() -> None:
-    nothing = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
-    for found in (
-        reduce_tensor(normal(4, 4), 1, nothing)(),
-        reduce_on_device(normal(4, 4), 1, nothing)(),
-    ):
-        assert (found.abs_deviation, found.n_zero, found.n_near_zero) == (None, None, None)
-        assert (found.alive, found.histogram) == (None, None)
-
-
 def test_the_tensor_is_left_alone() -> None:
     for x in (normal(10, 10), normal(10, 10, mean=1e4), torch.tensor([math.nan, 1.0]), normal(9).double()):
         before = x.clone()
         on_cpu(x)
         abs_deviation(x, 0.5)
         assert torch.equal(x, before) or x.isnan().any()
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.integers(1, 5), min_size=1, max_size=5),
-    st.sampled_from([0.0, 7.0, 1000.0]),
-    st.integers(0, 99),
-)
-def test_batches_merge_to_the_whole(sizes: list[int], mean: float, seed: int) -> None:
-    x = normal(sum(sizes), 3, 5, 5, mean=mean, seed=seed)
-    x[:, 1] = 0
-    whole = on_cpu(x, 1)
-    merged = reduce(Moments.merge, (on_cpu(part, 1) for part in x.split(sizes)))
-    exact = x.to(torch.float64).numpy()
-    assert merged.mean == close(exact.mean(), scale=0.01)
-    assert merged.std == close(exact.std())
-    assert (merged.n_zero, merged.n_near_zero) == (whole.n_zero, whole.n_near_zero)
-    assert merged.alive == whole.alive == (True, False, True)
-    assert merged.histogram == whole.histogram
 
 
 def test_very_many_values_give_their_histogram_from_a_sample() -> None:

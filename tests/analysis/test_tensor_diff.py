@@ -43,14 +43,6 @@ def test_figures_are_those_of_numpy(pair):
         assert found.sqnr_db == close(10 * np.log10(power), scale=0.1)
 
 
-@given(PAIRS)
-def test_neither_side_comes_first_but_for_what_is_relative(pair):
-    there, back = distance(*pair), distance(*reversed(pair))
-    for figure in ("max_abs", "mean_abs", "differing", "nonfinite"):
-        assert getattr(there, figure) == getattr(back, figure)
-    assert there.cosine == close(back.cosine)
-
-
 @given(STRANGE)
 def test_everything_is_equal_to_itself_nan_too(values):
     found = distance(values, values.copy())
@@ -101,13 +93,6 @@ def test_other_kinds_of_numbers(a, b, max_abs):
     assert found.exceeds(0)
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-def test_quantized_values_are_what_they_stand_for():
-    a, b = (torch.quantize_per_tensor(torch.full((2,), x), 0.5, 0, torch.qint8) for x in (1.0, 0.0))
-    found = distance(a, b)
-    assert (found.max_abs, found.rel_l2, found.differing) == (1, 1, 2)
-
-
 def test_nothing_beside_something_is_infinitely_far():
     found = distance(torch.zeros(3), torch.ones(3))
     assert (found.rel_l2, found.cosine, found.sqnr_db) == (float("inf"), None, None)
@@ -134,12 +119,6 @@ def test_each_kind_of_difference():
     totals = count_up(rows)
     assert (totals.same, totals.changed, totals.added, totals.removed) == (3, 1, 1, 1)
     assert (totals.reshaped, totals.retyped, totals.renamed, totals.compared) == (1, 1, 0, 5)
-
-
-def test_tolerance_is_on_the_relative_l2():
-    b = {"x": torch.full((4,), 1.01)}
-    assert statuses(diff_tensors({"x": torch.ones(4)}, b, 0.011)[0]) == {"x": "same"}
-    assert statuses(diff_tensors({"x": torch.ones(4)}, b, 0.009)[0]) == {"x": "changed"}
 
 
 @pytest.mark.parametrize(
@@ -186,10 +165,3 @@ def test_a_state_is_the_same_as_itself_and_all_of_it_is_reported(sizes):
     assert {row.status for row in rows} <= {"same"}
     rows, _ = diff_tensors(state, {})
     assert [row.status for row in rows] == ["removed"] * len(state)
-
-
-def test_what_cannot_be_compared_says_so():
-    a, b = ({"x": torch.ones(2, device=device)} for device in ("cpu", "meta"))
-    ((row,), _) = diff_tensors(a, b)
-    assert row.status == "changed"
-    assert "meta" in row.problem

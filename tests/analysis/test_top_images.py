@@ -165,15 +165,6 @@ def test_a_folder_is_ranked_as_by_hand(folder, batch):
     assert (left, top, right, bottom) == (x - 1, y - 1, x + 2, y + 2)
 
 
-def test_of_equal_images_the_first_comes_first(folder):
-    model = Edges().eval()
-    record = ms.featuremaps(model, folder, top_images=23, **LOOKED)
-    for row in record.channels[:2]:
-        for group in (row.most, row.least):
-            names = [type(folder)(one.image).name for one in group]
-            assert names.index("04.png") + 1 == names.index("09.png")
-
-
 def test_sheets_and_record_are_written(folder, tmp_path):
     record = ms.featuremaps(Edges(), folder, top_images=4, out=tmp_path / "out", **LOOKED)
     written = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -210,30 +201,6 @@ def test_a_channel_that_is_nan_ranks_last_and_is_said(folder):
     assert row.nan_images == 1
     assert row.least[0].value == -np.inf
     assert row.least[0].image.endswith("07.png")
-
-
-def test_images_of_other_sizes_have_fields_of_their_own(tmp_path):
-    class Whole(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.pool = nn.AdaptiveMaxPool2d(1)
-
-        def forward(self, x):
-            return self.pool(x)
-
-    for n, size in enumerate([(20, 24), (30, 22)]):
-        Image.fromarray(np.full((*size, 3), 60 + n, np.uint8)).save(tmp_path / f"{n}.png")
-    model = Whole()
-    record = ms.featuremaps(
-        "fcn_resnet50", tmp_path, weights="none", layer="backbone.conv1", top_images=1, size=32
-    )
-    boxes = {one.image[-5:]: one.box for row in record.channels for _, group in row.groups for one in group}
-    assert set(boxes) == {"0.png", "1.png"}
-    assert all(box[2] <= 38 and box[3] <= 32 for name, box in boxes.items() if name == "0.png")
-    assert all(box[2] <= 32 and box[3] <= 43 for name, box in boxes.items() if name == "1.png")
-    record = ms.featuremaps(model, tmp_path, top_images=1, **{**LOOKED, "layer": "pool", "size": (20, 24)})
-    assert {one.box for row in record.channels for one in row.most} == {(0, 0, 24, 20)}
-    assert record.maps[0].note.startswith("receptive field the whole image")
 
 
 def test_what_means_nothing_is_refused(folder):

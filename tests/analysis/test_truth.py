@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.truth import read_truth
 from modelscope_cli.records.predict import Share, TruthReport
 from modelscope_cli.records.run import BrokenKind
 from modelscope_cli.training.data import CLASSES, Shapes
@@ -115,17 +114,6 @@ def test_the_worst_are_those_of_a_full_sort_whatever_the_batch(logits: Tensor, t
         assert [row.image for row in found.worst] == [str(n) for n in order]
         assert [row.truth for row in found.worst] == [(truth[n],) for n in order]
     assert found.worst[0].confidence == close(scores[order[0]].max())
-
-
-def test_perfect_predictions_miss_by_how_unsure_they_are(logits: Tensor) -> None:
-    """Law: with every prediction right, a bin's gap is 1 - confidence, whatever the bins."""
-    found = judged(logits, logits.flatten(1).argmax(1))
-    assert found.accuracy is not None
-    assert (found.accuracy.value, found.accuracy.high) == (1, 1)
-    assert found.accuracy.low < 1
-    confidence = softmax(logits.flatten(1).double().numpy()).max(1)
-    assert found.ece == close((1 - confidence).mean())
-    assert found.worst == found.confusions == ()
 
 
 def test_wilsons_interval_holds_the_roots_of_its_equation() -> None:
@@ -231,59 +219,6 @@ def test_scores_that_are_not_numbers_are_neither_right_nor_wrong(logits: Tensor)
         ms.predict(Says(), broken[1:2], truth=[0])
 
 
-def test_classes_that_are_only_predicted_count_as_in_scikit_learn() -> None:
-    random = np.random.default_rng(5)
-    for _ in range(20):
-        n_true = int(random.integers(1, 6))
-        wanted, scores = random.integers(0, n_true, 12), torch.from_numpy(random.normal(size=(12, 8))).float()
-        found = judged(scores, wanted.tolist())
-        expected = macro(wanted, scores.argmax(1).numpy())
-        assert (found.macro_precision, found.macro_recall) == tuple(map(close, expected))
-
-
-def test_a_label_of_two_classes_and_a_file_name_of_two_images_are_refused(
-    logits: Tensor, tmp_path: Path
-) -> None:
-    labels = ["crane", "Crane", "crane", *map(str, range(C - 3))]
-    with pytest.raises(CannotRunError, match="'crane' is the label of the classes 0, 2"):
-        ms.predict(Says(), logits[:1], truth=["crane"], labels=labels)
-    assert judged(logits[:1], ["Crane"], labels=labels).classes[1].n == 1
-    given = read_truth({"1.png": 0})
-    assert given.of_images(["a/1.png"]) == [(0,)]
-    with pytest.raises(CannotRunError, match="2 images have that name"):
-        given.of_images(["a/1.png", "b/1.png"])
-
-
-def test_no_truth_no_folder_and_no_truth_of_noise_or_other_outputs(logits: Tensor, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="noise has no truth to compare with"):
-        ms.predict("squeezenet1_1", truth=[0], weights="none")
-    with pytest.raises(CannotRunError, match="two classes or more"):
-        ms.predict(Says(), logits[:2, :1], truth=[0, 0], scores="sigmoid")
-    with pytest.raises(UsageError, match="draws a figure only"):
-        ms.predict(Says(), logits[:1]).plot()
-
-
-class Other(nn.Module):
-    """Gives outputs that are not one row of scores."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def forward(self, x: Tensor) -> Any:
-        boxes = [
-            {"boxes": torch.rand(2, 4), "scores": torch.rand(2), "labels": torch.ones(2).long()} for _ in x
-        ]
-        return {"boxes": boxes, "vectors": x}[self.kind]
-
-
-@pytest.mark.parametrize("kind", ["boxes", "vectors"])
-def test_other_outputs_are_refused_in_a_sentence(logits: Tensor, kind: str) -> None:
-    with pytest.raises(CannotRunError, match="the model outputs") as caught:
-        ms.predict(Other(kind), logits[:2], truth=[0, 1])
-    assert caught.value.hint
-
-
 class Brightness(nn.Module):
     """Three classes of pixels: dark, gray, bright; and one that never is."""
 
@@ -333,17 +268,6 @@ def test_pixels_are_held_against_masks(masked: Masked) -> None:
     assert [row.n for row in report.classes] == np.bincount(truth, minlength=4).tolist()
     # A model that sees them at half their size says the same but along the edges of the stripes.
     assert judged_masks(folder, size="16,24").pixel_accuracy == pytest.approx(report.pixel_accuracy, abs=0.08)
-
-
-def test_an_image_that_is_stored_on_its_side_has_a_mask_that_stands(masked: Masked) -> None:
-    folder, _, _ = masked
-    upright = judged_masks(folder)
-    for n in range(2):
-        image = Image.open(folder / f"{n}.png")
-        exif = image.getexif()
-        exif[0x0112] = 6  # to be turned by 90 degrees to the right
-        image.transpose(Image.Transpose.ROTATE_90).save(folder / f"{n}.png", exif=exif)
-    assert judged_masks(folder) == upright
 
 
 def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:

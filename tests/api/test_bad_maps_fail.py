@@ -12,7 +12,6 @@ from torch import nn
 import modelscope_cli as ms
 from modelscope_cli.analysis.explaining.layer import Map
 from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS, Method
-from modelscope_cli.analysis.explaining.receipt.rankings import edges
 from modelscope_cli.records.explain import NOT_TESTED
 
 IMAGES = [str(folder / "2.jpg") for folder in sorted(Path(f"{SAMPLES}/shapes").iterdir())]
@@ -38,7 +37,7 @@ def seeded_noise(scored, image):
 
 
 def edges_of_the_image(scored, image):
-    return edges(image)
+    return torch.stack(torch.gradient(image[0].mean(0))).norm(dim=0)
 
 
 def centre_prior(scored, image):
@@ -79,8 +78,8 @@ def guided_backprop(scored, image):
 
 
 BAD = {
-    "gradcam": noise, "gradcam++": smooth_noise, "layercam": seeded_noise, "finercam": edges_of_the_image,
-    "saliency": centre_prior, "smoothgrad": other_image, "occlusion": wrong_class, "rollout": guided_backprop,
+    "gradcam": noise, "gradcam++": smooth_noise, "layercam": seeded_noise, "input-x-gradient": edges_of_the_image,
+    "saliency": centre_prior, "lrp": other_image, "occlusion": wrong_class, "rollout": guided_backprop,
 }  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.report.views import sheet_of
 
 QUICK = {"size": 32, "batch": 64}
 
@@ -50,25 +49,22 @@ def test_the_model_is_left_as_it_was(unchanged):
     next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
     next(model.parameters()).requires_grad_(False)
     check = unchanged(model)
-    record = ms.explain(model, STAR, method="all", receipt="full", **QUICK)
+    record = ms.explain(model, STAR, method="all", **QUICK)
     check()
     assert {row.method for row in record.rows} >= {"hirescam", "lrp", "occlusion", "integrated-gradients"}
     assert [why.partition(":")[0] for why in record.unfit] == ["rollout"]
-    planted = {row.method: row.receipt.planted for row in record.rows}
-    assert planted["hirescam"] == pytest.approx(1.0, abs=1e-5)
-    assert all(row.receipt.insertion_chance is not None for row in record.rows)
-    assert all(len(row.receipt.tests) >= 7 for row in record.rows)
+    assert all(len(row.receipt.tests) >= 4 for row in record.rows)
     assert str(record)
 
 
 def test_a_requirement_that_is_not_met_leaves_with_1(both):
     line = f"explain {STAR} -m {TINY} -c {HEALTHY} --method hirescam --size 32 --batch 64 --no-save"
-    document = both.typed(f"{line} --require 'border>2' --require 'border>=0'", code=1)
+    document = both.typed(f"{line} --require 'covering>2' --require 'covering>=-1'", code=1)
     assert [one["passed"] for one in document["requirements"]] == [False, True]
     assert not document["passed"]
 
 
-def test_a_folder_says_where_the_evidence_lies_and_keeps_pictures_of_it(cwd):
+def test_a_folder_keeps_pictures_of_its_images(cwd):
     for n in range(3):
         Image.open(STAR).rotate(90 * n).save(cwd / f"{n}.png")
     record = ms.explain(
@@ -76,11 +72,8 @@ def test_a_folder_says_where_the_evidence_lies_and_keeps_pictures_of_it(cwd):
         out="why",
     )  # fmt: skip
     assert record.images == 3
-    assert {one.image for one in record.whereabouts.outliers} == {"0.png", "1.png", "2.png"}
     assert {*record.files, "blocks", "run.json"} == {file.name for file in (cwd / "why").iterdir()}
-    assert "classes.png" in record.files
     assert json.loads((cwd / "why" / "report.json").read_text())["images"] == 3
-    assert any("at the border" in text for _, text in sheet_of(record).facts)
 
 
 def test_the_figures_of_several_images_are_means():
@@ -88,7 +81,7 @@ def test_the_figures_of_several_images_are_means():
     how = {"checkpoint": HEALTHY, "method": "hirescam", "size": 32, "batch": 64}
     single = [ms.explain(TINY, file, **how) for file in (STAR, "other.png")]
     together = ms.explain(TINY, [STAR, "other.png"], **how)
-    for key in ("covering", "head_randomisation", "border"):
+    for key in ("covering", "head_randomisation"):
         values = [getattr(record.rows[0].receipt, key) for record in single]
         assert getattr(together.rows[0].receipt, key) == pytest.approx(sum(values) / 2, rel=1e-5)
     assert together.passes == sum(record.passes for record in single)
@@ -127,13 +120,10 @@ def test_a_model_with_one_logit_can_be_explained():
     ({"method": "gradcm"}, "did you mean gradcam"),
     ({"method": ","}, "is not a method"),
     ({"target": 77}, "out of range"),
-    ({"against": 1}, "--against 1' is only for finercam"),
-    ({"method": "finercam", "target": 1, "against": 1}, "the class that is explained"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
-    ({"require": "insertion"}, "FIELD>VALUE"),
-    ({"require": "road>0", "receipt": False}, "about the receipt"),
-    ({"require": "road>0"}, "needs the full receipt"),
-    ({"receipt": "ful"}, "did you mean full"),
+    ({"require": "covering"}, "FIELD>VALUE"),
+    ({"require": "covering>0", "receipt": False}, "about the receipt"),
+    ({"receipt": "quik"}, "did you mean quick"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused(how, message):
     with pytest.raises(UsageError, match=message):

@@ -35,8 +35,8 @@ CASES = {
         {"amount": 0.25, "sweep": [0.5], "method": "activation", "by_channel": True, "layer": "type:Conv2d"},
     ),
     "attack": (
-        "--method pgd --norm l2 --epsilon 2 --steps 2 --restarts 2 --target 1",
-        {"method": "pgd", "norm": "l2", "epsilon": 2, "steps": 2, "restarts": 2, "target": 1},
+        "--method pgd --norm l2 --epsilon 2 --steps 2 --target 1",
+        {"method": "pgd", "norm": "l2", "epsilon": 2, "steps": 2, "target": 1},
     ),
 }
 WRITES_A_FOLDER = {"featuremaps", "ablate", "prune", "attack"}

@@ -47,13 +47,12 @@ def test_what_no_model_takes_is_refused():
 
 
 def test_files_are_written_only_where_they_are_asked_for(tmp_path):
-    ms.stats(tiny_resnet(), STAR, layer="conv", correlation=True)
+    ms.stats(tiny_resnet(), STAR, layer="conv")
     assert not list(tmp_path.iterdir())
-    record = ms.stats(
+    ms.stats(
         tiny_resnet(),
         SAMPLES / "star.png",
         layer="conv",
-        correlation=True,
         plot=tmp_path / "all.png",
         out=tmp_path / "folder",
     )
@@ -61,7 +60,6 @@ def test_files_are_written_only_where_they_are_asked_for(tmp_path):
     assert {path.name for path in (tmp_path / "folder").iterdir()} == {
         "report.html",
         "report.json",
-        *(row.correlation.file for row in record),
     }
     with pytest.raises(UsageError, match="already exists"):
         ms.stats(tiny_resnet(), STAR, plot=tmp_path / "all.png")

@@ -105,8 +105,6 @@ REFUSED = {
     "no steps": ({"steps": 0}, UsageError, "the least is 1"),
     "an unknown optimizer": ({"optimizer": "adamax"}, UsageError, "did you mean adamw"),
     "a keyword for a model that is named": ({"weights": "DEFAULT"}, UsageError, "'weights'"),
-    "patience without images to measure on": ({"data": [1], "patience": 2}, UsageError, "validation images"),
-    "weights to keep but no folder": ({"save_every": 2}, UsageError, "a folder"),
     "data of no kind": ({"data": 7}, UsageError, "'int' is an int"),
     "a folder that is not there": ({"data": "no/folder"}, CannotRunError, "does not exist"),
 }

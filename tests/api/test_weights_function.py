@@ -1,11 +1,9 @@
 """`ms.weights` and `ms.scan`: what the command gives, from Python."""
 
 import shlex
-import warnings
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 from function_and_command import HEALTHY, SICK, plain, tiny_resnet, without
 
 import modelscope_cli as ms
@@ -28,12 +26,10 @@ def checkpoints(cwd):
     torch.save({"state_dict": state, "epoch": 3}, cwd / "file.pt")
     torch.save(state, cwd / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save({"state_dict": state, "more": Dangerous()}, cwd / "dangerous.pt")
-    with warnings.catch_warnings(action="ignore"):  # one process, which needs no group
-        dcp.save(dict(state), checkpoint_id=cwd / "distributed", no_dist=True)
-    return {name: str(cwd / name) for name in ("file.pt", "legacy.pt", "dangerous.pt", "distributed")}
+    return {name: str(cwd / name) for name in ("file.pt", "legacy.pt", "dangerous.pt")}
 
 
-@pytest.mark.parametrize("name", ["safetensors", "file.pt", "legacy.pt", "distributed"])
+@pytest.mark.parametrize("name", ["safetensors", "file.pt", "legacy.pt"])
 @pytest.mark.parametrize(
     ("flags", "keywords"), [("", {}), ("-l block1 --stats", {"layer": "block1", "stats": True})]
 )

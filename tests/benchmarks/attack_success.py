@@ -43,8 +43,6 @@ def attacked(n: int) -> Iterator[dict]:
         norm="linf",
         epsilon=f"{LEVELS}/255",
         steps=20,
-        step_size=None,
-        restarts=1,
         target=None,
         seed=0,
     )

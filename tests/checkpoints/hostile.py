@@ -7,7 +7,6 @@ import io
 import marshal
 import pickle
 import struct
-import tarfile
 import zipfile
 from collections.abc import Callable
 
@@ -94,18 +93,13 @@ KINDS: dict[str, Kind] = {
     "inst": lambda mark: whole(b"(" + shell(mark) + b"ios\nsystem\n"),
     "obj": lambda mark: whole(b"(" + name("os", "system") + shell(mark) + b"o"),
     "result dropped": lambda mark: whole(system(mark) + b"0}"),
-    "result dropped with the mark": lambda mark: whole(b"(" + system(mark) + b"1}"),
     "popen": calls("subprocess", "Popen", touch_list),
-    "check_output": calls("subprocess", "check_output", touch_list),
     "eval": calls("builtins", "eval", code),
     "exec": calls("builtins", "exec", code),
     "python 2 commands": calls("commands", "getoutput", shell),
     "python 2 builtin": calls("__builtin__", "eval", code),
-    "python 2 exec": calls("__builtin__", "exec", code),
     "dotted": lambda mark: whole(call(name4("pathlib", "os.system"), shell(mark)), 4),
     "dotted through torch": lambda mark: whole(call(name4("torch.serialization", "os.system"), shell(mark)), 4),
-    "dotted twice": lambda mark: whole(call(name4("torch.serialization", "shutil.os.system"), shell(mark)), 4),
-    "dotted late": lambda mark: whole(b"\x80\x04" + call(name("pathlib", "os.system"), shell(mark))),
     "dotted into torch": lambda mark: whole(
         call(name4("torch.library", "torch.utils.collect_env.run"), shell(mark)), 4
     ),
@@ -133,19 +127,9 @@ KINDS: dict[str, Kind] = {
         + b"tR",
         4,
     ),
-    "string operands": lambda mark: whole(b"S'os'\nS'system'\n\x93(" + shell(mark) + b"tR", 4),
-    "duplicated operands": lambda mark: whole(
-        short("os") + b"20" + short("system") + b"\x93(" + shell(mark) + b"tR", 4
-    ),
     "getattr": lambda mark: whole(
         call(
             call(name("builtins", "getattr"), name("torch.serialization", "os"), text("system")), shell(mark)
-        )
-    ),
-    "getattr of a class": lambda mark: whole(
-        call(
-            call(name("builtins", "getattr"), name("pathlib", "Path"), text("touch")),
-            call(name("pathlib", "PosixPath"), path(mark)),
         )
     ),
     "partial": lambda mark: whole(call(call(name("functools", "partial"), name("os", "system"), shell(mark)))),
@@ -155,16 +139,7 @@ KINDS: dict[str, Kind] = {
     "methodcaller": lambda mark: whole(
         call(call(name("operator", "methodcaller"), text("system"), shell(mark)), name("shutil", "os"))
     ),
-    "attrgetter": lambda mark: whole(
-        call(call(call(name("operator", "attrgetter"), text("system")), name("random", "_os")), shell(mark))
-    ),
     "pickle in bytes": lambda mark: whole(call(name("pickle", "loads"), data(nested(mark))), 3),
-    "pickle in latin text": lambda mark: whole(
-        call(
-            name("pickle", "loads"),
-            call(name("_codecs", "encode"), text(nested(mark).decode("latin-1")), text("latin1")),
-        )
-    ),
     "pickle for torch": lambda mark: whole(
         call(name("torch.storage", "_load_from_bytes"), data(nested(mark))), 3
     ),
@@ -175,47 +150,17 @@ KINDS: dict[str, Kind] = {
         call(name("pickle", "_load"), call(name("io", "BytesIO"), data(nested(mark)))), 3
     ),
     "timeit": calls("timeit", "timeit", code, fixed("pass"), lambda mark: name("time", "time"), fixed(1)),
-    "profile": calls("cProfile", "run", code),
-    "trace": lambda mark: whole(
-        call(
-            call(name("builtins", "getattr"), call(name("trace", "Trace"), b"K\x00K\x00"), text("run")),
-            code(mark),
-        )
-    ),
-    "interpreter": lambda mark: whole(
-        call(method(call(name("code", "InteractiveInterpreter")), "runsource"), code(mark))
-    ),
-    "pager": calls("pydoc", "pipepager", fixed(""), shell),
-    "uuid": calls("uuid", "_get_command_stdout", fixed("touch"), path),
-    "mac support": calls("_osx_support", "_read_output", shell),
     "spawn": calls("os", "spawnlp", fixed(0), fixed("touch"), fixed("touch"), path),
-    "posix": calls("posix", "system", shell),
     "open": calls("builtins", "open", path, fixed("w")),
-    "open of io": calls("io", "open", path, fixed("w")),
-    "file of io": calls("_io", "FileIO", path, fixed("w")),
     "codecs": calls("codecs", "open", path, fixed("w")),
-    "log file": calls("logging", "FileHandler", path),
-    "shelf": lambda mark: whole(
-        call(name("shelve", "open"), text(mark))
-        + b"0"
-        + call(name("builtins", "open"), text(mark), text("w"))
-    ),
-    "zip file": calls("zipfile", "ZipFile", path, fixed("w")),
-    "tar file": calls("tarfile", "open", path, fixed("w")),
-    "gzip file": calls("gzip", "open", path, fixed("w")),
     "copy": calls("shutil", "copyfile", fixed("/dev/null"), path),
-    "folder": calls("os", "mkdir", path),
     "memmap": calls("numpy", "memmap", path, fixed("uint8"), fixed("w+"), fixed(0), fixed((1,))),
     "numpy save": calls(
         "numpy", "save", lambda mark: call(name("builtins", "open"), text(mark), text("wb")), fixed(1)
     ),
-    "numpy text": calls("numpy", "savetxt", path, fixed([1])),
     "numpy runstring": calls("numpy.testing._private.utils", "runstring", code, fixed({})),
     "torch from_file": calls("torch", "from_file", path, fixed(True), fixed(4)),
-    "torch save": calls("torch", "save", fixed(1), path),
-    "collect_env": calls("torch.utils.collect_env", "run", shell),
     "fx": lambda mark: whole(call(name("torch.fx.graph_module", "_exec_with_source"), code(mark), b"}")),
-    "folders": calls("os", "makedirs", path),
     "extension": lambda mark: whole(
         call(name("copyreg", "add_extension"), text("os"), text("system"), b"K\xf0")
         + b"0\x82\xf0("
@@ -240,13 +185,6 @@ KINDS: dict[str, Kind] = {
             name("torch", "Tensor"),
             b"(" + shell(mark) + b"t",
             b"}",
-        )
-    ),
-    "partial by another": lambda mark: whole(
-        call(
-            call(
-                name("copyreg", "__newobj__"), name("functools", "partial"), name("os", "system"), shell(mark)
-            )
         )
     ),
     "map in a deque": lambda mark: whole(
@@ -284,37 +222,10 @@ KINDS: dict[str, Kind] = {
     "when collected": lambda mark: whole(
         call(name("weakref", "finalize"), name("argparse", "Namespace"), name("os", "system"), shell(mark))
     ),
-    "timer": lambda mark: whole(
-        call(
-            call(
-                name("builtins", "getattr"),
-                call(name("threading", "Timer"), b"K\x00", name("os", "system"), b"(" + shell(mark) + b"l"),
-                text("run"),
-            )
-        )
-    ),
     "native": lambda mark: whole(
         call(
             call(name("builtins", "getattr"), call(name("ctypes", "CDLL"), b"N"), text("system")),
             call(name("builtins", "bytes"), shell(mark), text("ascii")),
-        )
-    ),
-    "import": lambda mark: whole(
-        call(
-            call(
-                name("builtins", "getattr"), call(name("builtins", "__import__"), text("os")), text("system")
-            ),
-            shell(mark),
-        )
-    ),
-    "importlib": lambda mark: whole(
-        call(
-            call(
-                name("builtins", "getattr"),
-                call(name("importlib", "import_module"), text("os")),
-                text("system"),
-            ),
-            shell(mark),
         )
     ),
     "pkgutil": lambda mark: whole(call(call(name("pkgutil", "resolve_name"), text("os:system")), shell(mark))),
@@ -327,33 +238,6 @@ KINDS: dict[str, Kind] = {
         call(call(name4("torch.serialization", "__builtins__.get"), short("eval")), code(mark)), 4
     ),
     "sympify": calls("sympy.core.sympify", "sympify", code),
-    "file system spec": lambda mark: whole(
-        call(
-            call(
-                name("builtins", "getattr"),
-                call(name("fsspec.implementations.local", "LocalFileSystem")),
-                text("touch"),
-            ),
-            text(mark),
-        )
-    ),
-    "module of a module": lambda mark: whole(call(method(name("tempfile", "_os"), "system"), shell(mark))),
-    "distutils": calls("distutils.spawn", "spawn", touch_list),
-    "multiprocessing": lambda mark: whole(
-        call(
-            call(
-                name("builtins", "getattr"),
-                call(
-                    name("multiprocessing.context", "Process"),
-                    b"N",
-                    name("os", "system"),
-                    b"N",
-                    b"(" + shell(mark) + b"t",
-                ),
-                text("run"),
-            )
-        )
-    ),
     "newobj_ex": lambda mark: whole(name("subprocess", "Popen") + b")}\x920" + system(mark), 4),
     "attribute that unpickling calls": lambda mark: whole(
         name("types", "SimpleNamespace")
@@ -361,13 +245,6 @@ KINDS: dict[str, Kind] = {
         + text("__setstate__")
         + method(call(name("pathlib", "PosixPath"), path(mark)), "touch")
         + b"sbM\xb6\x01b"
-    ),
-    "append that unpickling calls": lambda mark: whole(
-        name("types", "SimpleNamespace")
-        + b")\x81}"
-        + text("append")
-        + method(call(name("pathlib", "PosixPath"), path(mark)), "touch")
-        + b"sbM\xb6\x01a"
     ),
     "rebuild sets a class": lambda mark: whole(
         call(
@@ -382,11 +259,9 @@ KINDS: dict[str, Kind] = {
         + b"M\xb6\x01b"
     ),
     "hidden in a key": lambda mark: whole(b"}" + system(mark) + b"K\x01s"),
-    "hidden in a set": lambda mark: whole(b"\x8f(" + system(mark) + b"\x90", 4),
     "hidden in a state": lambda mark: whole(
         name("argparse", "Namespace") + b")\x81}" + text("a") + system(mark) + b"sb"
     ),
-    "call of a program": calls("subprocess", "call", touch_list),
 }  # fmt: skip
 
 
@@ -399,17 +274,6 @@ def archive(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
     with zipfile.ZipFile(packed, "w", method) as target:
         for entry, content in files.items():
             target.writestr(zipfile.ZipInfo(entry), content, compress_type=method)
-    return packed.getvalue()
-
-
-def in_tar(evil: bytes) -> bytes:
-    packed = io.BytesIO()
-    none = pickle.dumps(0, 2)
-    with tarfile.open(fileobj=packed, mode="w") as target:
-        for entry, content in (("storages", none + pickle.dumps([], 2)), ("tensors", none), ("pickle", evil)):
-            info = tarfile.TarInfo(entry)
-            info.size = len(content)
-            target.addfile(info, io.BytesIO(content))
     return packed.getvalue()
 
 
@@ -426,7 +290,6 @@ CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
     "not the first": lambda evil: archive(
         {"a/xdata.pkl": PLAIN, "a/xdata/0": b"\0" * 16, "a/version": b"3\n", "a/data.pkl": evil}
     ),
-    "tar": in_tar,
     "old content": lambda evil: b"".join([*OLD[:3], evil, OLD[4]]),
     "old system": lambda evil: b"".join([*OLD[:2], evil, *OLD[3:]]),
     "old protocol": lambda evil: b"".join([OLD[0], evil, *OLD[2:]]),

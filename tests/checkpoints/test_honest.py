@@ -6,23 +6,19 @@ import collections
 import contextlib
 import datetime
 import decimal
-import fractions
 import functools
 import http
 import importlib
 import inspect
 import io
 import ipaddress
-import logging
 import operator
-import os
 import pickle
 import platform
 import random
 import re
 import sys
 import types
-import typing
 import uuid
 import zoneinfo
 from pathlib import Path
@@ -47,35 +43,20 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 # What Lightning, timm, transformers, accelerate, fastai and others put into their files, and whether it is a class.
 STAND_INS = {
     "pytorch_lightning.utilities.parsing": "AttributeDict",
-    "lightning.pytorch.callbacks.model_checkpoint": "ModelCheckpoint",
-    "pytorch_lightning.callbacks.early_stopping": "EarlyStopping",
     "omegaconf.dictconfig": "DictConfig",
-    "omegaconf.nodes": "AnyNode",
-    "omegaconf.base": "ContainerMetadata",
     "transformers.training_args": "TrainingArguments",
-    "transformers.trainer_utils": "IntervalStrategy",
-    "transformers.trainer_pt_utils": "AcceleratorConfig",
-    "transformers.models.bert.modeling_bert": "BertModel",
     "accelerate.state": "PartialState",
-    "accelerate.utils.dataclasses": "DistributedType",
     "deepspeed.runtime.fp16.loss_scaler": "LossScaler",
     "timm.models.vision_transformer": "VisionTransformer",
-    "timm.layers.activations": "GELUTanh",
     "fastai.vision.augment": "Flip",
-    "fastai.learner": "Learner",
     "fastcore.foundation": "L",
-    "fastcore.transform": "Pipeline",
-    "fastai.data.transforms": "Categorize",
     "ultralytics.nn.tasks": "DetectionModel",
-    "ultralytics.utils": "IterableSimpleNamespace",
     "models.yolo": "Model",
-    "models.common": "Conv",
     "mmengine.logging.history_buffer": "HistoryBuffer",
     "sklearn.tree._classes": "DecisionTreeClassifier",
 }
 
 
-BIT_GENERATORS = (np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64, np.random.PCG64DXSM)
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 
@@ -132,12 +113,10 @@ CONTENTS = {
     "module": module,
     "training": training_state,
     "resnet": lambda: torchvision.models.resnet18(num_classes=2),
-    "vit": lambda: torchvision.models.VisionTransformer(32, 16, 1, 1, 8, 8),
     "transforms": lambda: torchvision.transforms.Compose(
         [torchvision.transforms.Resize(3), torchvision.transforms.ToTensor()]
     ),
     "transformer": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1),
-    "optimizer": lambda: torch.optim.SGD(module().parameters(), 0.1),
     "parameter": with_attributes,
     "sparse": lambda: {"a": torch.eye(3).to_sparse(), "b": torch.eye(3).to_sparse_csr()},
     "nested": lambda: torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=torch.jagged),
@@ -145,8 +124,6 @@ CONTENTS = {
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
     "meta": lambda: torch.empty(2, device="meta"),
     "partial": lambda: {"w": torch.ones(1), "norm": functools.partial(nn.LayerNorm, eps=1e-6)},
-    "weight norm": lambda: nn.utils.weight_norm(nn.Linear(2, 2)),
-    "distribution": lambda: torch.distributions.Normal(0.0, 1.0),
     "defaults": lambda: collections.defaultdict(list, a=[torch.ones(1)]),
 }
 WAYS = {
@@ -220,51 +197,27 @@ def test_files_of_other_writers(tmp_path, stand_ins, protocol):
         assert_is_torchs_verdict(path)
 
 
-def test_bound_methods_and_joined_types_are_not_dangerous(tmp_path):
-    torch.save(
-        {"a": module().forward, "b": int | str, "c": torch.Size([2]), "d": Path("a")}, tmp_path / "a.pt"
-    )
-    safety = scan_file(tmp_path / "a.pt")
-    assert safety.rank == "unknown"
-    assert {"builtins.getattr", "functools.reduce"} <= {suspect.name for suspect in safety.suspects}
-
-
 VALUES = {
     **({"zone": lambda: zoneinfo.ZoneInfo("UTC")} if zoneinfo.available_timezones() else {}),
     "status": lambda: http.HTTPStatus.OK,
     "address": lambda: ipaddress.ip_address("::1"),
-    "network": lambda: ipaddress.ip_network("10.0.0.0/8"),
-    "stat": lambda: os.stat("."),
     "uname": platform.uname,
-    "times": os.times,
     "getter": lambda: operator.itemgetter("a", 1),
     "hint": lambda: list[int],
-    "typing": lambda: typing.Literal["a"],
-    "zoned": lambda: datetime.datetime.now(datetime.UTC),
     "context": decimal.getcontext,
     "pattern": lambda: re.compile("a", re.I),
-    "fraction": lambda: fractions.Fraction(1, 3),
     "id": uuid.uuid4,
-    "error": lambda: FileNotFoundError(2, "a", "b"),
     "iterator": lambda: iter([1]),
-    "zip": lambda: zip([1], [2], strict=True),
     "array": lambda: array.array("f", [1.0]),
-    "logger": lambda: logging.getLogger("a"),
     "random": random.Random,
     "partial": lambda: functools.partial(nn.LayerNorm, eps=1e-6),
     "signature": lambda: inspect.signature(len),
     "buffer": lambda: io.BytesIO(b"a"),
     "chain": lambda: collections.ChainMap({"a": 1}),
     "end": lambda: KeyError("a"),
-    **{kind.__name__: (lambda kind=kind: np.random.Generator(kind(0))) for kind in BIT_GENERATORS},
-    "seeds": lambda: np.random.SeedSequence(3),
-    "state": lambda: np.random.RandomState(0),
     "masked": lambda: np.ma.array([1, 2], mask=[0, 1]),
     "record": lambda: np.rec.array([(1, 2.0)], dtype="i4,f8"),
-    "fields": lambda: np.zeros(2, dtype=[("a", "f4")]),
-    "date": lambda: np.datetime64("2020-01-01"),
     "generator": torch.Generator,
-    "best": lambda: torch.ones(2).max(0),
     "packed": lambda: packed([torch.ones(2)]),
     "storage": lambda: torch.ones(2).untyped_storage(),
     "mode": lambda: InterpolationMode.BICUBIC,
@@ -281,27 +234,10 @@ def test_values_beside_weights_are_known(tmp_path, value):
         assert (safety.rank, safety.errors) == (KNOWN, ()), safety.suspects
 
 
-def test_a_function_that_calls_what_it_is_handed_is_not_one_to_allow(tmp_path):
-    torch.save({"rng": np.random.default_rng(0)}, tmp_path / "a.pt")
-    verdict = scan_file(tmp_path / "a.pt").weights_only
-    assert (verdict.loads, verdict.names) == ("no", ())
-    assert "__generator_ctor" in verdict.reason
-    assert_is_torchs_verdict(tmp_path / "a.pt")
-
-
 def test_a_whole_model_is_an_object_and_no_call(tmp_path):
-    for build in (
-        "mobilenet_v3_small",
-        "convnext_tiny",
-        "swin_t",
-        "maxvit_t",
-        "shufflenet_v2_x0_5",
-        "googlenet",
-    ):
+    for build in ("mobilenet_v3_small", "swin_t"):
         with torch.device("meta"):
-            model = torchvision.models.get_model(
-                build, **{"init_weights": False} if build == "googlenet" else {}
-            )
+            model = torchvision.models.get_model(build)
         torch.save(model, tmp_path / "a.pt")
         safety = scan_file(tmp_path / "a.pt")
         assert (safety.rank, safety.calls, safety.fails(CALL)) == (UNKNOWN, (), False), safety.suspects
@@ -333,19 +269,6 @@ def test_torchscript_is_named(tmp_path):
     assert safety.rank != DANGEROUS
     assert "TorchScript" in safety.weights_only.reason
     assert_is_torchs_verdict(tmp_path / "a.pt")
-
-
-def test_text_and_other_formats_are_not_pickles(tmp_path):
-    (tmp_path / "a.py").write_text("class A:\n    x = 1\n")
-    (tmp_path / "README.md").write_text("compare\nthis\nwith that\n")
-    for path in (
-        tmp_path / "a.py",
-        tmp_path / "README.md",
-        SAMPLES / "star.png",
-        SAMPLES / "sick.safetensors",
-    ):
-        safety = scan_file(path)
-        assert (safety.rank, safety.pickles, safety.errors) == (KNOWN, (), ())
 
 
 def test_the_list_of_names_is_torchs_own():

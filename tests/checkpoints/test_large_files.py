@@ -1,19 +1,10 @@
 """Large sound files are read: limits are of work for each byte of a file, not of how much it holds."""
 
 import json
-import pickle
 from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed.checkpoint.filesystem import _StorageInfo
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    MetadataIndex,
-    TensorProperties,
-    TensorStorageMetadata,
-)
 
 from modelscope_cli.analysis.weights.statistics import with_stats
 from modelscope_cli.analysis.weights.weights import describe_tensors
@@ -32,23 +23,6 @@ def test_a_torch_file_of_20_000_tensors(tmp_path: Path) -> None:
     one = torch.ones(1)  # in one storage, as that is quick to write
     torch.save({"state_dict": {f"layers.{at}.weight": one[:] for at in range(20_000)}}, tmp_path / "a.pt")
     assert len(read_contents(tmp_path / "a.pt").tensors) == 20_000
-
-
-def test_a_distributed_checkpoint_of_12_000_tensors(tmp_path: Path) -> None:
-    """Its description alone, as the writer of torch takes a minute for so many."""
-    chunk = ChunkStorageMetadata(torch.Size([0]), torch.Size([1]))
-    tensor = TensorStorageMetadata(TensorProperties(), torch.Size([1]), [chunk])
-    names = [f"model.layers.{at}.weight" for at in range(12_000)]
-    written = Metadata(
-        state_dict_metadata=dict.fromkeys(names, tensor),
-        planner_data={name: ("model", name.removeprefix("model.")) for name in names},
-        storage_data={
-            MetadataIndex(name, torch.Size([0])): _StorageInfo("__0_0.distcp", 0, 4) for name in names
-        },
-    )
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(written))
-    (tmp_path / "__0_0.distcp").write_bytes(bytes(4))
-    assert len(read_contents(tmp_path).tensors) == 12_000
 
 
 def test_an_index_of_10_megabytes(tmp_path: Path) -> None:

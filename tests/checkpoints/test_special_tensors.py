@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from modelscope_cli.analysis.weights.statistics import check_convertible
@@ -29,46 +29,29 @@ def values_of(path: Path) -> dict[str, Tensor]:
     return {entry.name: read_values(entry) for entry in read_contents(path).tensors}
 
 
-@pytest.mark.parametrize("change", [
-    lambda z: z.conj(),
-    lambda z: z.conj().imag,
-    lambda z: z.imag,
-    lambda z: z.conj().T,
-    lambda z: torch._neg_view(z.real),
-    lambda z: nn.Parameter(z).conj(),
-    lambda z: torch._neg_view(z.conj()),
-])  # fmt: skip
-@pytest.mark.parametrize("zip_format", [True, False])
-def test_the_bits_that_conjugate_and_negate(
-    tmp_path: Path, change: Callable[[Tensor], Tensor], zip_format: bool
+@pytest.mark.parametrize("change", [lambda z: z.conj(), lambda z: z.conj().imag])
+def test_views_that_conjugate_or_negate_are_listed_and_refused(
+    tmp_path: Path, change: Callable[[Tensor], Tensor]
 ) -> None:
-    tensor = change(torch.randn(3, 4, dtype=torch.complex64))
-    torch.save({"z": tensor}, tmp_path / "a.pt", _use_new_zipfile_serialization=zip_format)
-    torch.testing.assert_close(values_of(tmp_path / "a.pt")["z"], tensor.detach(), rtol=0, atol=0)
-
-
-def test_a_view_is_another_tensor_where_its_bits_are(tmp_path: Path) -> None:
     z = torch.ones(2, dtype=torch.complex64)
-    first, second = read_contents(saved(tmp_path, {"z": z, "conj": z.conj()})).tensors
-    assert first.storage == second.storage
-    assert first.place != second.place
+    (entry,) = read_contents(saved(tmp_path, {"view": change(z)})).tensors
+    assert entry.special == "a conjugate or negative view"
+    with pytest.raises(TypeError, match="values are not read"):
+        read_values(entry)
 
 
 SPECIAL = {
     "sparse (COO)": lambda: torch.eye(4).to_sparse(),
     "sparse (CSR)": lambda: torch.eye(4).to_sparse_csr(),
-    "sparse (CSC)": lambda: torch.eye(4).to_sparse_csc(),
     "sparse (BSR)": lambda: torch.eye(4).to_sparse_bsr((2, 2)),
-    "sparse (BSC)": lambda: torch.eye(4).to_sparse_bsc((2, 2)),
     "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
 }
 
 
-@pytest.mark.parametrize("kind", [*SPECIAL, "jagged", "by channel", "four bits"])
+@pytest.mark.parametrize("kind", [*SPECIAL, "by channel", "four bits"])
 def test_others_are_listed_and_refused(tmp_path: Path, kind: str) -> None:
     more = {
-        "jagged": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
         "by channel": lambda: torch.quantize_per_channel(
             torch.ones(2, 2), torch.ones(2), torch.zeros(2), 0, torch.qint8
         ),
@@ -77,7 +60,7 @@ def test_others_are_listed_and_refused(tmp_path: Path, kind: str) -> None:
         ),
     }
     tensor = {**SPECIAL, **more}[kind]()
-    word = {"jagged": "nested", "by channel": "quantized", "four bits": "quantized"}.get(kind, kind)
+    word = {"by channel": "quantized", "four bits": "quantized"}.get(kind, kind)
     path = saved(tmp_path, {"plain": torch.ones(2), "odd": tensor})
     contents = read_contents(path)
     entry = {entry.name: entry for entry in contents.tensors}["odd"]
@@ -91,13 +74,6 @@ def test_others_are_listed_and_refused(tmp_path: Path, kind: str) -> None:
         check_convertible(contents, contents.tensors, is_whole=True)
 
 
-def test_what_a_sparse_tensor_takes(tmp_path: Path) -> None:
-    tensor = torch.eye(1000).to_sparse()
-    (entry,) = read_contents(saved(tmp_path, {"w": tensor})).tensors
-    assert entry.numel == 1_000_000
-    assert entry.nbytes == tensor.indices().nbytes + tensor.values().nbytes
-
-
 def test_packed_parameters_are_not_left_behind(tmp_path: Path) -> None:
     module = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 2)), {nn.Linear})
     contents = read_contents(saved(tmp_path, module.state_dict()))
@@ -105,34 +81,6 @@ def test_packed_parameters_are_not_left_behind(tmp_path: Path) -> None:
     with pytest.raises(CannotRunError, match="holds unnamed tensors"):
         check_convertible(contents, contents.tensors, is_whole=True)
     check_convertible(contents, contents.tensors, is_whole=False)  # asked for by name
-
-
-def test_tensors_behind_much_else_are_not_left_behind(tmp_path: Path) -> None:
-    numbers = {f"number{at}": at for at in range(200)}
-    deep: Any = torch.ones(1)
-    for _ in range(50):
-        deep = [deep]
-    contents = read_contents(saved(tmp_path, {"a": torch.ones(1), **numbers, "deep": deep}))
-    assert contents.inside == ("deep",)
-
-
-@pytest.mark.parametrize(
-    "content", [{"a": torch.ones(1), 3: torch.ones(2)}, {"a": torch.ones(1), "b": [torch.ones(2)]}]
-)
-def test_tensors_without_names_are_not_left_behind(tmp_path: Path, content: Any) -> None:
-    contents = read_contents(saved(tmp_path, content))
-    with pytest.raises(CannotRunError, match="holds unnamed tensors"):
-        check_convertible(contents, contents.tensors, is_whole=True)
-
-
-def test_a_quantized_module_keeps_its_weights(tmp_path: Path) -> None:
-    module = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Linear(3, 2))
-    module = torch.ao.quantization.quantize_dynamic(module, {nn.Linear})
-    contents = read_contents(saved(tmp_path, module))
-    assert {tensor.name for tensor in contents.tensors} == {"0.weight", "0.bias"}
-    assert contents.inside == ("1._packed_params._packed_params",)
-    with pytest.raises(CannotRunError, match="holds unnamed tensors"):
-        check_convertible(contents, contents.tensors, is_whole=True)
 
 
 def test_keys_that_are_written_alike(tmp_path: Path) -> None:
@@ -149,22 +97,9 @@ def mesh(request: pytest.FixtureRequest) -> Iterator[DeviceMesh]:
 
 
 @pytest.mark.parametrize("mesh", [1], indirect=True)
-@pytest.mark.parametrize("placement", [Shard(0), Replicate()])
-def test_a_dtensor_that_is_whole(tmp_path: Path, mesh: DeviceMesh, placement: Any) -> None:
-    whole = torch.randn(4, 3)
-    state = {"w": distribute_tensor(whole, mesh, [placement]), "b": torch.ones(2)}
-    path = saved(tmp_path, {"model": state, "epoch": 1})
-    assert values_of(path)["w"].numpy().tobytes() == whole.numpy().tobytes()
-    loaded = read_checkpoint(path).state
-    assert not isinstance(loaded["w"], DTensor)
-    assert loaded["w"].numpy().tobytes() == whole.numpy().tobytes()
-
-
-@pytest.mark.parametrize("mesh", [2], indirect=True)
-@pytest.mark.parametrize("placement", [Shard(0), Partial()])
-def test_a_dtensor_that_is_not_whole(tmp_path: Path, mesh: DeviceMesh, placement: Any) -> None:
-    path = saved(tmp_path, {"w": DTensor.from_local(torch.ones(2, 3), mesh, [placement], run_check=False)})
+def test_a_dtensor_is_listed_and_refused(tmp_path: Path, mesh: DeviceMesh) -> None:
+    path = saved(tmp_path, {"w": distribute_tensor(torch.randn(4, 3), mesh, [Shard(0)])})
     (entry,) = read_contents(path).tensors
-    assert entry.special == "the part of a DTensor that one rank had"
-    with pytest.raises(CannotRunError, match="'w' is the part of a DTensor"):
+    assert (entry.shape, entry.special) == ((4, 3), "of class torch.distributed.tensor.DTensor")
+    with pytest.raises(CannotRunError, match="'w' is of class"):
         read_checkpoint(path)

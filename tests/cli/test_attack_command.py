@@ -45,7 +45,7 @@ def network(samples):
 @pytest.mark.parametrize(("picture", "options", "norm", "epsilon"), [
     ("star.png", "--epsilon 8/255", "linf", 8 / 255),
     ("harbour.jpg", "--method fgsm -e 2/255", "linf", 2 / 255),
-    ("harbour.jpg", "--norm l2 --epsilon 0.6 --restarts 2", "l2", 0.6),
+    ("harbour.jpg", "--norm l2 --epsilon 0.6", "l2", 0.6),
     ("composition.jpg", "--method ifgsm --epsilon 0.011 --target ring --steps 30", "linf", 0.011),
 ])  # fmt: skip
 def test_the_saved_picture_fools_the_network_from_inside_the_ball(
@@ -97,7 +97,7 @@ def test_the_smallest_change_is_distinguished_from_any_within_epsilon(run):
     assert 0 < least["not_within"] < least["linf"] * (1 + 1e-6)
     assert least["linf"] <= max(1.05 * least["not_within"] * (1 + 1e-6), any_one["linf"])
     assert least["linf_saved"] * 255 == pytest.approx(round(least["linf_saved"] * 255))
-    assert len(least["losses"][least["restart"]]) == least["iterations"] + 1
+    assert len(least["losses"][least["best_run"]]) == least["iterations"] + 1
     assert "--epsilon E is one search" in outcome.err
 
 
@@ -120,10 +120,10 @@ def test_a_change_too_small_for_8_bits_is_called_lost(run):
 
 
 def test_a_saturated_model_is_called_blind_rather_than_robust(run):
-    outcome = run("attack {star} {sick} --out out --restarts 2 -e 8/255 --json")
+    outcome = run("attack {star} {sick} --out out -e 8/255 --json")
     assert [notice["code"] for notice in outcome.json["warnings"]] == ["zero_gradient"]
-    assert outcome.json["stuck_runs"] == 2
-    assert "exactly zero in 2 of 2 runs" in outcome.err
+    assert outcome.json["stuck_runs"] == 1
+    assert "exactly zero in 1 of 1 runs" in outcome.err
     assert not outcome.json["success"]
 
 

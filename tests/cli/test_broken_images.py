@@ -8,7 +8,7 @@ from PIL import Image
 
 COMMANDS = {
     "stats": "--columns name,mean",
-    "stats in train mode": "--mode train --correlation -l conv --out correlated",
+    "stats in train mode": "--mode train -l conv --out correlated",
     "predict": "--top 1",
     "predict, judged": "--truth folders --labels {labels}",
     "predict, varied": "--doctor",

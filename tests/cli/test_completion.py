@@ -40,7 +40,7 @@ def complete(monkeypatch, capsys):
     ("modelscope train --norm-layer ba", ["batch"]),
     ("modelscope train --activation le", ["leaky"]),
     ("modelscope stats --hook grad:cl", ["grad:clamp"]),
-    ("modelscope stats --hook shuf", ["shuffle"]),
+    ("modelscope stats --hook sca", ["scale"]),
     ("modelscope help lay", ["layers"]),
     ("modelscope summary --dtype bf", ["bfloat16"]),
     ("modelscope stats -w D", ["DEFAULT"]),

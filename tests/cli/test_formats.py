@@ -11,7 +11,6 @@ from rich.cells import cell_len
 COMMANDS = {
     "summary": "summary {TINY}",
     "stats": "stats {healthy} --input-shape 1,3,48,48",
-    "correlation": "stats {healthy} --input-shape 1,3,48,48 -l block?.conv1 --correlation",
     "featuremaps": "featuremaps {healthy} --input-shape 1,3,48,48 -l type:ReLU --cell 8",
     "grads": "grads {healthy} --input-shape 1,3,48,48 --no-save",
     "ablate": "ablate {healthy} --input-shape 1,3,48,48 -l type:ReLU --no-save",
@@ -22,7 +21,6 @@ COMMANDS = {
 ROWS = {
     "summary": 30,
     "stats": 26,
-    "correlation": 3,
     "featuremaps": 7,
     "grads": 25,
     "ablate": 7,

@@ -194,7 +194,7 @@ CASES = {
     "41": (f"{SOUND} --set MS202=1e9", {}, 2),
     "42": (f"{SOUND} --set MS202=nan", {}, 2),
     "43": (SOUND, toml("[tool.modelscope.thresholds]\nMS202 = inf"), 2),
-    "44": ("check good --set MS806=nan", {}, 2),
+    "44": ("check good --set MS802=nan", {}, 2),
     "45": (f"{SOUND} --max-params nan", {}, 2),
     "46": (SOUND, toml("[tool.modelscope]\nfail-on = 'none'"), 2),
     # Another model, file or machine than was meant.

@@ -36,7 +36,6 @@ TABLE = [
         for value in ("inf", "nan")
     ),
     ("{tiny} --clip 1 --clip-norm 1", 2, "'--clip 1' and '--clip-norm 1'", "leave out --clip-norm"),
-    ("{tiny} --repeat 0", 2, "'--repeat 0' is too small: the least is 1", "--repeat 1"),
     ("{tiny} --table losses", 2, "'losses'", "try parameters, activations, batch-norm"),
     ("{tiny} --table batch-norm", 2, "'--table batch-norm'", "--mode train"),
     ("{tiny} --table activations --columns ratio", 2, "'ratio' in --columns", "--columns name,"),

@@ -56,32 +56,3 @@ def test_attack_fools_the_hooked_model(run, predicted):
     assert best["index"] == predicted["index"]
     assert best["logit"] == pytest.approx(predicted["logit"], rel=1e-3)  # from 8-bit pixels
     assert [hook["fired"] for hook in document["hooks"]] == [1, 1]
-
-
-def test_diff_finds_the_layer_that_is_hooked_in_b(run):
-    outcome = run("diff {TINY} {star} -w none --b-hook add=1@block2.conv1 --json", expect=1)
-    assert outcome.json["first_divergence"] == "block2.conv1"
-    assert outcome.json["hooks"] == []
-    assert [hook["spec"] for hook in outcome.json["b_hooks"]] == ["add=1@block2.conv1"]
-
-
-def test_diff_shows_a_hooked_block_among_the_layers(run):
-    outcome = run("diff {TINY} {star} -w none --b-hook zero@block2 --json", expect=1)
-    assert outcome.json["first_divergence"] == "block2"
-    assert "block1" not in [row["name"] for row in outcome.json["layers"]]
-
-
-def test_diff_of_two_sides_hooked_alike(run):
-    line = "diff {TINY} {star} -w none --hook noise=0.1@conv --b-hook noise=0.1@conv"
-    assert run(f"{line} --json").json["first_divergence"] is None
-
-
-@pytest.mark.parametrize(("line", "quoted", "hint"), [
-    ("diff {TINY} {TINY} --hook zero@conv", "'--hook", "--input-shape"),
-    ("diff {TINY} {star} --hook zero@conv", "nothing to compare", "--b-"),
-    ("diff {TINY} {star} --b-seed 1 --hook save=a.safetensors@conv", "the same file", "--b-hook save=b"),
-])  # fmt: skip
-def test_refusals(refused, cwd, line, quoted, hint):
-    message, suggested = refused(line, 2)
-    assert quoted in message
-    assert hint in suggested

@@ -164,7 +164,6 @@ def disk_that_holds(n_bytes):
     "stats {star} {tiny} --plot old.png --force",
     "stats {star} {tiny} --plot new.svg",
     "stats {star} {tiny} --plot new.pdf",
-    "stats {star} {tiny} -l bn --correlation",
     "featuremaps {star} {tiny} -l bn",
     "featuremaps {star} {tiny} -l bn --out a/b/c",
     "featuremaps {star} {tiny} -l bn --out old --force",

@@ -66,7 +66,7 @@ def test_every_number_is_numpys(run, outputs, samples, state):
 
 def test_batches_of_any_size_give_the_same_numbers(run, pictures):
     whole, pairs = (
-        run(f"stats {pictures} {{healthy}} --size 64 --batch {n} --correlation -l type:Conv2d --json -q").json
+        run(f"stats {pictures} {{healthy}} --size 64 --batch {n} -l type:Conv2d --json -q").json
         for n in (5, 2)
     )
     assert whole["images"] == pairs["images"] == 5
@@ -77,27 +77,6 @@ def test_batches_of_any_size_give_the_same_numbers(run, pictures):
         for key in ["name", "numel", "nan_count", "inf_count", "channels", "dead_channels"]:
             assert other[key] == one[key]
         assert sum(other["histogram"]["counts"]) == sum(one["histogram"]["counts"]) == one["numel"]
-        assert other["correlation"]["mean_abs"] == close(one["correlation"]["mean_abs"], 10 * A_NETWORK)
-
-
-def test_correlation_is_numpys_and_has_a_picture(run, outputs, pictures, cwd):
-    truth = outputs(*sorted(pictures.iterdir()))
-    outcome = run(f"stats {pictures} {{healthy}} --batch 2 -l type:Conv2d --correlation --out here --json")
-    assert "wrote here\n" in outcome.err
-    rows = outcome.json["layers"]
-    assert len(rows) == 9
-    for row in rows:
-        x = truth[row["name"], row["call"]]
-        matrix = np.corrcoef(np.moveaxis(x, 1, 0).reshape(x.shape[1], -1))
-        n = len(matrix)
-        mean_abs = (np.abs(matrix).sum() - n) / (n * (n - 1))
-        assert row["correlation"]["channels"] == n
-        assert row["correlation"]["mean_abs"] == close(mean_abs, 10 * A_NETWORK)
-        with Image.open(cwd / "here" / row["correlation"]["file"]) as picture:
-            assert picture.format == "PNG"
-    files = sorted(path.name for path in (cwd / "here").iterdir())
-    assert files == sorted([*(row["correlation"]["file"] for row in rows), "report.html", "report.json"])
-    assert run("stats {star} {healthy} -l conv").column("correlation") == [""]
 
 
 def test_only_what_the_columns_need_is_computed(run):

@@ -91,9 +91,7 @@ def test_a_deep_model_fits_on_some_screens_with_type_and_params(width):
     assert len(lines) < MOST_ROWS + 20
     assert max(map(len, lines)) <= width
     assert {"type", "output", "params", "MACs"} <= set(lines[2].split())
-    folded = "⋯ layer3.1 .. layer3.35: 35 blocks with the layers of layer1.1, 1x1024x14x14,"
-    assert any(line.startswith(folded) for line in lines)
-    assert "1,117,184 params each" in "\n".join(lines)
+    assert any(re.match(r"⋯ \d+ rows", line) for line in lines)
     assert any(line.startswith("folded: ") and "--all" in line for line in lines)
 
 

@@ -25,14 +25,10 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(run, cwd):
 
 
 def test_the_weights_it_saves_are_those_the_report_speaks_of(run, cwd):
-    run(f"train {SMALL} --steps 6 --save-every 3 --out a -q")
+    run(f"train {SMALL} --steps 6 --out a -q")
     with safe_open(cwd / "a" / "model.safetensors", "pt") as file:
         assert json.loads(file.metadata()["categories"])[3] == "star"
-    final, middle, last = (
-        load_file(cwd / "a" / f"{name}.safetensors") for name in ("model", "step-000003", "step-000006")
-    )
-    assert all(torch.equal(final[key], last[key]) for key in final)
-    assert not torch.equal(final["conv.weight"], middle["conv.weight"])
+    final = load_file(cwd / "a" / "model.safetensors")
     assert final["bn.num_batches_tracked"] == 6  # measuring on held-out pictures moved no statistics
     rows = run("predict {star} --model {TINY} --checkpoint a/model.safetensors --json").json["predictions"]
     assert {guess["label"] for guess in rows[0]["top"]} <= set(CLASSES)
@@ -125,16 +121,6 @@ def test_a_range_test_whose_loss_is_nan_from_the_first_step_suggests_nothing(run
     assert document["suggestion"] == {"steepest": None, "valley": None, "minimum": None}
     assert document["loss"] == [None]
     assert document["restored"]["buffers"]
-
-
-def test_it_stops_early_once_the_held_out_loss_does_not_fall(run):
-    document = run(f"train {SMALL} --steps 100 --lr 1e-9 --optimizer sgd --patience 2 --json").json
-    (event,) = document["events"]
-    assert event["kind"] == "early-stop"
-    losses = [row["loss"] for row in document["held_out"]]
-    assert event["step"] == document["steps"] == document["held_out"][-1]["step"] < 100
-    assert min(losses[-2:]) >= min(losses[:-2])
-    assert all(min(losses[i - 2 : i]) < min(losses[: i - 2]) for i in range(3, len(losses)))
 
 
 def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):

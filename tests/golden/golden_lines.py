@@ -23,7 +23,7 @@ LINES = {
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
     # What kernels take for a moment depends on the processor, and is not measured where values decide.
@@ -42,7 +42,7 @@ LINES = {
     "stats_tiny_train": f"stats {TINY} demo/shapes/star demo/shapes/ring --mode train -b 2 --table batch-norm",
     "stats_tiny_channels": f"stats {SICK} {STAR} --table channels",
     "stats_tiny_exact": f"stats {TINY} demo/shapes/star --columns name,mean,std,mad,p50,p01,p99.9 -b 1",
-    "stats_tiny_correlation": f"stats {TINY} {STAR} --correlation -l block1.conv1 --plot stats.png",
+    "stats_tiny_plot": f"stats {TINY} {STAR} -l block1.conv1 --plot stats.png",
     "stats_tiny_hook": f"stats {TINY} {STAR} --hook 'zero[3,7]@conv' --hook scale=2@block1.conv1 "
     "--hook call=own.py:halve@block2.conv1",
     "stats_tiny_blocks": f"stats {TINY} demo/shapes/star --batch 1 --out kept && "
@@ -84,9 +84,9 @@ LINES = {
     f"-c w.safetensors --no-strict {STAR} #jt",
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
-    "explain_full": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt full --batch 64 "
-    "--require border>0 --no-save --target star -l block3 #jt",
-    "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv --against ring "
+    "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
+    "--require covering>0 --no-save --target star -l block3 #jt",
+    "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",
     "explain_r18": f"explain {R18} {STAR} --method gradcam --receipt none --no-save #jt",
@@ -97,15 +97,14 @@ LINES = {
     "watch_sick": "watch --out run short.py sick",
     "watch_layers": "watch -l '3' --every 2 --out run short.py --fail-on warning #jt",
     "watch_abort": "watch --abort-on nan --fail-on error --out run short.py sick #jt",
-    "watch_like": "watch --out fine short.py && watch --like fine --strict --fail-on error --out run short.py sick",
-    "watch_report": "watch --out run short.py && watch --report run --log-to tensorboard:tb #jt",
+    "watch_report": "watch --out run short.py && watch --report run #jt",
     "watch_module": "watch --out run -m short sick #j",
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",
     "grads_tiny_options": f"grads {TINY} {STAR} {STAR} --mode train --clip 1 --train-only head "
     "--hook grad:scale=1@head --no-save --label-smoothing 0.1 --weight-decay 0.01 -t star --batch 2",
     "grads_activations": f"grads {TINY} {STAR} --table activations --hook grad:clamp=-0.1,0.1@conv -l conv --no-save",
-    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --repeat 2 --freeze conv --clip-norm 1 --no-save",
+    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --freeze conv --clip-norm 1 --no-save",
     "grads_loss": f"grads {TINY} {STAR} --loss mse --no-save #jt",
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
     "grads_target": f"grads {TINY} {STAR} --target logit:[0,3] --no-save #jt",
@@ -116,16 +115,16 @@ LINES = {
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
     "train_vary": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --vary lr=0.1,1e12 --vary init=default,lsuv #~",
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
-    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --patience 1 --callback own.py:Quiet --activation general:0.2:0.3:5 "
-    "--norm-layer group --freeze conv --every 2 --save-every 2 --init kaiming-normal "
+    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --callback own.py:Quiet --activation general:0.2:0.3:5 "
+    "--norm-layer group --freeze conv --every 2 --init kaiming-normal "
     "--fail-on error --seed 3 #~",
     "train_loaders": f"train {BARE} --loaders own.py:loaders --steps 2 --train-only head #jt",
     "train_folder": f"train {TINY} demo/shapes --steps 2 --size 16 --batch 4 --schedule cosine #jt",
     "train_vit": f"train {VIT} --steps 2 --pictures 20 --batch 4 #jt",
     # lrfind
     "lrfind_tiny": f"lrfind {BARE} --steps 8 --pictures 40 --size 16 --batch 4 --out run",
-    "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 --linear --smoothing 0.5 --init kaiming-uniform "
-    "--diverged 3 --optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --activation leaky --norm-layer layer --num-classes 10",
+    "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 --init kaiming-uniform "
+    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --activation leaky --norm-layer layer --num-classes 10",
     "lrfind_loaders": f"lrfind {BARE} --loaders own.py:loaders --steps 4 --train-only head #jt",
     # ablate
     "ablate_tiny": f"ablate {TINY} {STAR} --size 48 --out run",
@@ -142,8 +141,8 @@ LINES = {
     "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
     # attack
     "attack_tiny": f"attack {TINY} {STAR} --size 48 --steps 2 --out run",
-    "attack_epsilon": f"attack {TINY} {STAR} --size 48 --epsilon 2/255 --method ifgsm --steps 3 --step-size 0.01 --hook scale=1@conv",
-    "attack_l2": f"attack {TINY} {STAR} --size 48 --norm l2 -e 1 --steps 3 --restarts 2 --target ring --seed 2 #jt",
+    "attack_epsilon": f"attack {TINY} {STAR} --size 48 --epsilon 2/255 --method ifgsm --steps 3 --hook scale=1@conv",
+    "attack_l2": f"attack {TINY} {STAR} --size 48 --norm l2 -e 1 --steps 3 --target ring --seed 2 #jt",
     "attack_vit": f"attack {VIT} {STAR} --method fgsm -e 0.1 #jt",
     # check, rules
     "check_tiny": f"check {TINY} {STAR}",
@@ -165,16 +164,16 @@ LINES = {
     "rules_training": "rules MS75 #jt",
     # diff
     "diff_files": "diff demo/tiny_resnet.safetensors demo/sick.safetensors --plot d.png",
-    "diff_run": f"diff {TINY} {STAR} --tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
-    "diff_hook": f"diff {TINY} {STAR} --b-hook zero@block2 --b-mode train --mode eval -l 'block*' --exclude bn --batch 1 --workers 0",
+    "diff_run": f"diff {TINY} {STAR} --tolerance 0 --b-dtype bfloat16",
+    "diff_mode": f"diff {TINY} {STAR} --b-mode train --mode eval -l 'block*' --exclude bn --batch 1 --workers 0",
     "diff_two": f"diff demo/tiny_resnet.py:TinyResNet {STAR} -c demo/tiny_resnet.safetensors --b-checkpoint demo/sick.safetensors",
     "diff_seed": "diff resnet18 -w none --b-weights none --b-seed 1 --input-shape 1,3,64,64 --b-device cpu",
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
     "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b --html page.html",
-    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-hook zero@bn && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
+    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-mode train && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
     # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
-    "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report . --force #jt",
+    "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report a --force #jt",
     # weights, models
     "weights": "weights demo/tiny_resnet.safetensors",
     "weights_stats": "weights demo/sick.safetensors --stats --sort std --top 7",
@@ -278,7 +277,6 @@ WRONG = [
     f"explain {BARE} {STAR} --no-save --out x",
     f"explain {BARE} {STAR} -l nonsense",
     "watch --steps 0 short.py",
-    "watch --like missing short.py",
     "watch --nonsense short.py",
     "watch --fail-on error --out run short.py sick",
     "watch --abort-on nan --out run2 short.py sick",

@@ -59,7 +59,6 @@ stats {TINY} -o result.foo
 stats {TINY} --html page.txt
 stats {TINY} --json --format csv
 stats {TINY} --table layer
-stats {TINY} --correlation --out new
 stats {TINY} --near-zero=-1
 stats {TINY} --batch 0
 stats {TINY} --workers two
@@ -94,7 +93,6 @@ ablate {TINY} --no-save --out new
 prune {TINY} --amount 30%
 prune {TINY} --by-channel --global
 prune {TINY} dot.png --method activation
-lrfind {LEARN} --smoothing 1
 train {LEARN} --optimizer sdg
 train {LEARN} --vary norm-layr=batch
 explain {TINY} dot.png --method gradcm --no-save --receipt none
@@ -107,7 +105,6 @@ weights {TINY}
 weights tiny.safetensors --fail-on dangerus
 help stat
 schema stat
-watch --log-to tensorbord:tb train.py
 rules MS9999
 models resnet188
 """

@@ -16,9 +16,8 @@ from modelscope_cli.shell.overview import COMMANDS
 _THEIRS = {
     "--include", "--force-reinstall", "--upgrade", "--standalone", "--nproc-per-node", "--nnodes", "--keep",
 }  # fmt: skip
-_THEIRS |= {"--logdir", "--project"}  # of TensorBoard and trackio
 _THEIRS |= {"--modelscope", "--modelscope-error", "--modelscope-update"}  # of the plug-in of pytest
-_THEIRS |= {"--logdir", "--project", "--allow-writes"}  # of TensorBoard, trackio, and the server for agents
+_THEIRS |= {"--allow-writes"}  # of the server for agents
 _THEIRS |= {"--epochs", "--variant", "--b-", "--no-", *SYNONYMS}
 _THEIRS |= {option.rstrip("0123456789") for option in SYNONYMS}  # --lr0
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")

@@ -16,9 +16,9 @@ TOKENS = X.flatten(2).transpose(1, 2)  # (2, 15, 4)
 FLAT = X.mean((2, 3))  # (2, 4)
 
 
-def act(text: str, x: Tensor, channel_dim: int | None = 1, has_images: bool = True, seed: int = 0) -> Tensor:
+def act(text: str, x: Tensor, channel_dim: int | None = 1, seed: int = 0) -> Tensor:
     before = x.clone()
-    result = change(parse_hook(f"{text}@layer"), x, TensorPlace(channel_dim, has_images, seed))
+    result = change(parse_hook(f"{text}@layer"), x, TensorPlace(channel_dim, seed))
     assert torch.equal(x, before) or not x.isfinite().all()
     assert (result.shape, result.dtype, result.device) == (x.shape, x.dtype, x.device)
     return result
@@ -50,41 +50,15 @@ def test_keep_leaves_the_channels_with_the_largest_mean(n: int, order: list[int]
     assert torch.equal(act(f"keep={n}", x)[:, kept], x[:, kept])
 
 
-def test_keep_works_on_vectors_tokens_and_parameters() -> None:
+def test_keep_works_on_vectors_and_tokens() -> None:
     assert act("keep=1", torch.tensor([[1.0, -3.0, 2.0]])).tolist() == [[0, -3, 0]]
     assert (act("keep=2", TOKENS, 2).abs().sum((0, 1)) > 0).sum() == 2
-    assert act("keep=1", torch.tensor([1.0, -3.0]), 0, has_images=False).tolist() == [0, -3]
 
 
 def test_keep_within_given_channels_leaves_the_others() -> None:
     result = act("keep=1[0,1]", X)
     assert torch.equal(result[:, 2:], X[:, 2:])
     assert sorted((result[:, :2].abs().sum((0, 2, 3)) > 0).tolist()) == [False, True]
-
-
-@pytest.mark.parametrize(("x", "channel_dim"), [(X, 1), (TOKENS, 2)])
-def test_shuffle_moves_positions_alike_in_every_channel(x: Tensor, channel_dim: int) -> None:
-    result = act("shuffle", x, channel_dim).movedim(channel_dim, 1).flatten(2)
-    channels_first = x.movedim(channel_dim, 1).flatten(2)
-    assert not torch.equal(result, channels_first)
-    order = [(channels_first[0, 0] == value).nonzero().item() for value in result[0, 0]]
-    assert sorted(order) == list(range(15))
-    assert torch.equal(result, channels_first[..., order])
-
-
-@pytest.mark.parametrize("text", ["shuffle", "mean"])
-def test_without_positions_it_is_about_channels(text: str) -> None:
-    result = act(text, FLAT)
-    if text == "mean":
-        assert_close(result, FLAT.mean(1, keepdim=True).expand(2, 4))
-    else:
-        assert torch.equal(result.sort(1).values, FLAT.sort(1).values)
-        assert not torch.equal(result, FLAT)
-
-
-def test_the_mean_of_a_parameters_gradient_is_a_filters() -> None:
-    assert_close(act("mean", X, 0, has_images=False), X.mean((1, 2, 3), keepdim=True).expand_as(X))
-    assert_close(act("mean", X[0, 0, 0], 0, has_images=False), X[0, 0, 0].mean().expand(5))
 
 
 def test_noise_is_gaussian_and_seeded_and_leaves_the_global_state_alone() -> None:
@@ -96,7 +70,6 @@ def test_noise_is_gaussian_and_seeded_and_leaves_the_global_state_alone() -> Non
     assert first.mean().item() == pytest.approx(0, abs=0.02)
     assert first.std().item() == pytest.approx(0.5, rel=0.02)
     assert torch.equal(act("noise=0", X), X)
-    act("shuffle", x)
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -108,20 +81,18 @@ def test_zero_is_zero_of_anything() -> None:
     assert act("zero", torch.ones(2, 3, dtype=torch.bool)).any().item() is False
 
 
-@pytest.mark.parametrize(
-    "text", ["zero", "scale=2", "add=1", "clamp=-1,1", "noise=1", "mean", "keep=2", "shuffle"]
-)
+@pytest.mark.parametrize("text", ["zero", "scale=2", "add=1", "clamp=-1,1", "noise=1", "mean", "keep=2"])
 @pytest.mark.parametrize("channels", ["", "[1,3]"])
 def test_gradients_flow_through_and_the_next_layer_may_work_in_place(text: str, channels: str) -> None:
     x = X.clone().requires_grad_()
-    act_result = change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, True, 0))
+    act_result = change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, 0))
     (act_result * 1.0).relu_().sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
     if text == "zero":
         assert (x.grad[:, [1, 3]] == 0).all()
     with torch.no_grad():
-        change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, True, 0)).relu_()
+        change(parse_hook(f"{text}{channels}@layer"), x, TensorPlace(1, 0)).relu_()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -145,8 +116,8 @@ def test_what_an_action_means_nothing_for_is_left_alone(
 
 
 def test_looking_sees_only_the_channels_asked_for() -> None:
-    place = TensorPlace(1, True, 0)
+    place = TensorPlace(1, 0)
     assert part_of(parse_hook("print@c"), X, place) is X
     assert torch.equal(part_of(parse_hook("print[0,2..3]@c"), X, place), X[:, [0, 2, 3]])
     with pytest.raises(LeftAloneError):
-        part_of(parse_hook("print[0]@c"), X[0, 0, 0], TensorPlace(None, True, 0))
+        part_of(parse_hook("print[0]@c"), X[0, 0, 0], TensorPlace(None, 0))

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from hook_models import Named, Pair, Residual, Tree, X, bind, model, run
-from tolerance import are_close, assert_close, close
+from hook_models import Named, Pair, Tree, X, bind, model, run
+from tolerance import are_close, assert_close
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.session import ForwardError, HookSession
+from modelscope_cli.hooks.session import HookSession
 
 Check = Callable[[nn.Module], Callable[[], None]]
 
@@ -85,29 +85,6 @@ def test_hooks_work_in_order() -> None:
         assert [report.spec for report in reports] == texts
 
 
-def test_what_changed_is_measured() -> None:
-    with torch.no_grad():
-        stem = model().stem(X)
-    _, (report,) = run(model(), "scale=3[1]@stem")
-    assert report.numel == stem.numel()
-    assert report.changed_fraction == 0.25
-    assert report.max_abs_difference == close(2 * stem[:, 1].abs().max().item())
-
-
-def test_only_that_call() -> None:
-    for text, labels in [("relu#1", ("relu#1",)), ("type:ReLU@1", ("relu",)), ("relu", ("relu",))]:
-        _, (report,) = run(model(), f"add=1@{text}")
-        assert report.layers == labels
-        assert report.fired == (2 if text == "relu" else 1)
-
-
-def test_a_layer_that_is_not_called_is_reported() -> None:
-    _, (report,) = run(model(), "zero@type:Linear")
-    assert report.layers == ("head", "unused")
-    assert report.never_fired == ("unused",)
-    assert report.fired == 1
-
-
 def test_structures_stay_what_they_are() -> None:
     plain, _ = run(model(Tree))
     output, (report,) = run(model(Tree), "add=1@fuse")
@@ -122,35 +99,34 @@ def test_structures_stay_what_they_are() -> None:
     assert report.left_alone == "the output of fuse [named.ids]: it is of int64"
 
 
-@pytest.mark.parametrize(("index", "x", "y", "weight"), [(0, 1, 0, 0), (1, 0, 1, 0), (2, 0, 0, 1)])
-def test_one_of_several_inputs_also_by_name(index: int, x: int, y: int, weight: int) -> None:
-    output, _ = run(model(Tree), f"pre:add=1({index})@fuse")
-    assert_close(output["sum"], X + x + (2 + weight) * (X + 1 + y))
+def double_output(module: nn.Module, args: Any, output: Tensor) -> None:
+    output.mul_(2)
 
 
-def test_one_of_several_outputs() -> None:
-    plain, _ = run(model(Tree))
-    output, _ = run(model(Tree), "zero(1)@fuse")
-    assert not output["both"].first.any()
-    assert_close(output["sum"], plain["sum"])
-    assert_close(output["both"].second, plain["both"].second)
+def double_data(module: nn.Module, args: Any, output: Tensor) -> None:
+    output.data.mul_(2)  # torch counts no version of this
 
 
-def test_noise_is_the_same_in_every_session_and_another_in_every_pass_and_call() -> None:
+@pytest.mark.parametrize("function", [double_output, double_data])
+@pytest.mark.parametrize("layer", ["shortcut", "flat", "conv2", "relu#1"])
+def test_what_a_function_writes_in_place_reaches_no_other_value(function: Any, layer: str) -> None:
+    """An identity returns its input, and flattening the memory of it."""
+    output, (report,) = run(model(), f"call=f.py:fn@{layer}", function=function)
+    assert_close(output, run(model(), f"scale=2@{layer}")[0])
+    assert report.max_abs_difference is not None
+    assert report.max_abs_difference > 0
+
+
+def test_a_parameter_that_is_written_to_is_put_back(unchanged: Check) -> None:
+    def wipe(module: nn.Module, args: Any, output: Tensor) -> None:
+        module.weight.data.zero_()
+
     module = model()
-    outputs = []
-    for _ in range(2):
-        bound, _ = bind(module, "noise=1@head", "noise=1@head")
-        with HookSession(module, interventions=bound.interventions) as session:
-            outputs.append([session.run((X,)) for _ in range(2)])
-        with HookSession(module, interventions=bound.interventions) as session:
-            outputs.append([session.run((X,)) for _ in range(2)])
-    plain = module(X)
-    for again in (outputs[1], outputs[3]):
-        assert_close(torch.stack(again), torch.stack(outputs[0]))
-    assert not are_close(outputs[0][0], outputs[0][1])
-    once, _ = run(module, "noise=1@head")
-    assert not are_close(outputs[0][0] - plain, 2 * (once - plain))
+    check = unchanged(module)
+    _, (report,) = run(module, "call=f.py:fn@conv1", function=wipe)
+    check()
+    assert report.moved == ("the parameter conv1.weight",)
+    assert_close(module(X), model()(X))
 
 
 def test_a_repeated_session_counts_and_collects_nothing() -> None:
@@ -169,14 +145,14 @@ def test_a_repeated_session_counts_and_collects_nothing() -> None:
 
 def test_print_and_save_show_what_is_there() -> None:
     module = model(Tree)
-    bound, said = bind(module, "save=x.safetensors@fuse", "pre:save=y.safetensors@fuse", "print[0](0)@fuse")
+    bound, said = bind(module, "save=x.safetensors@fuse", "pre:save=y.safetensors@fuse", "print[0]@fuse")
     with HookSession(module, interventions=bound.interventions) as session:
         output = session.run((X,))
         session.run((X + 1,))
     channel = output["sum"][:, 0]
     low, high = channel.min().item(), channel.max().item()
     figures = f"mean {channel.mean():.4g}, std {channel.std(correction=0):.4g}, {low:.4g} .. {high:.4g}"
-    assert said[0] == f"print[0](0) fuse.sum: 2x1x6x6 float32, {figures}"
+    assert said[0] == f"print[0] fuse.sum: 2x1x6x6 float32, {figures}"
     assert len(said) == 2
     saved = bound.saved()
     keys = ["fuse.sum", "fuse.both.first", "fuse.both.second", "fuse.named.values", "fuse.named.ids"]
@@ -213,7 +189,6 @@ def test_raise_on_nan_names_the_call_and_counts(unchanged: Check) -> None:
         ("pre:zero@type:Conv2d@9", "'type:Conv2d' has 3 calls", "try type:Conv2d"),
         ("zero[4]@stem", "there is no channel 4 at the output of stem, only 0..3", "--hook 'zero[0..3]@stem'"),
         ("print[9]@stem", "there is no channel 9 at the output of stem, only 0..3", "--hook 'print[0..3]@stem'"),
-        ("pre:zero(1)@stem", "there is no (1) at the input of stem, only 0", "--hook 'pre:zero(0)@stem'"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_a_usage_error(unchanged: Check, text: str, message: str, hint: str) -> None:
@@ -253,16 +228,3 @@ def test_an_exception_of_the_function_leaves_nothing(unchanged: Check, error: Ba
     with pytest.raises(type(error)):
         run(module, "add=1@re:.", "call=f.py:fn@conv2", function=bad)
     check()
-
-
-def test_an_error_of_the_model_is_still_the_models() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1))
-    with pytest.raises(ForwardError, match=r"in 1 \(Conv2d\), given \[2, 4, 6, 6\]"):
-        run(module, "add=1@0")
-
-
-def test_the_model_as_a_whole_never_stops_early() -> None:
-    module = model(Residual)
-    bound, _ = bind(module, "zero@head")
-    with HookSession(module, interventions=bound.interventions, wanted=frozenset({("stem", 0)})) as session:
-        assert not session.run((X,)).any()

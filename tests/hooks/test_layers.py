@@ -104,10 +104,6 @@ def test_replaced_tensors_lie_in_the_same_structure(value: Any) -> None:
     assert map_tensors(value, lambda path, tensor: tensor) is value
 
 
-def test_paths_lead_to_the_right_tensor() -> None:
-    assert dict(tensors_in({"a": Pair(A, [B])})) == {"a.left": A, "a.right.0": B}
-
-
 def test_a_shared_module_is_one_layer_with_aliases() -> None:
     model = nn.Module()
     model.first = model.second = nn.ReLU()

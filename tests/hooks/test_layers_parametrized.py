@@ -43,21 +43,6 @@ def test_stats_and_featuremaps_are_of_the_output_of_the_convolution() -> None:
     assert [row.name for row in ms.stats(model, x, layer="conv@2").layers] == ["again"]
 
 
-def test_gradients_and_costs_are_the_layers_own() -> None:
-    model, x = Parametrized().eval(), torch.randn(1, 3, 12, 12)
-    rows = ms.grads(model, x).parameters
-    assert {(row.layer, row.type) for row in rows} == {
-        ("first", "Conv2d"),
-        ("again", "Conv2d"),
-        ("fc", "Linear"),
-    }
-    assert all(row.mark != "unused" for row in rows)
-    summary = ms.summary(model, x)
-    assert [row.name for row in summary.layers] == ["", "first", "again", "fc"]
-    assert summary.layers[1].macs == 4 * 3 * 3 * 3 * 10 * 10
-    assert not ms.check(model, x, select="MS401").findings
-
-
 @pytest.mark.parametrize(("name", "layer"), [
     ("a.conv.weight", "a.conv"),
     ("a.conv.parametrizations.weight.original0", "a.conv"),

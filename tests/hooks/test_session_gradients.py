@@ -138,19 +138,6 @@ def test_interventions_come_in_order_and_are_undone(net, unchanged):
     check()
 
 
-def test_an_intervention_may_mean_what_comes_after_the_last_wanted_call(net):
-    wanted = frozenset({("0", 0)})
-    result = run(net, Seen(), wanted=wanted, interventions=[Times("2", 2)])
-    assert_close(result, 2 * run(net))
-
-
-def test_an_intervention_changes_the_gradient_too(net):
-    def gradient(**options: Any) -> Tensor:
-        return torch.autograd.grad(run(net, with_gradients=True, **options).sum(), net[0].weight)[0]
-
-    assert_close(gradient(interventions=[Times("1", 3)]), 3 * gradient())
-
-
 def test_an_intervention_that_raises_comes_out_as_it_is_and_leaves_nothing(net, unchanged):
     class Raises(Intervention):
         def change_output(self, *_: Any) -> Any:

@@ -8,24 +8,19 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.spec import ACTIONS, KINDS, HookSpec, parse_hook
 
 MEANINGS = {
-    "zero@layer3": HookSpec("forward", "zero", (), (), None, "layer3"),
-    "pre:add=10@linear1": HookSpec("pre", "add", (10.0,), (), None, "linear1"),
-    "zero[3,7]@layer1.0.conv1": HookSpec("forward", "zero", (), ((3, 3), (7, 7)), None, "layer1.0.conv1"),
-    "pre:add=2(0)@fuse": HookSpec("pre", "add", (2.0,), (), 0, "fuse"),
-    "grad:clamp=-1,1@conv": HookSpec("grad", "clamp", (-1.0, 1.0), (), None, "conv"),
-    "clamp=-inf,1e-3@conv": HookSpec("forward", "clamp", (float("-inf"), 0.001), (), None, "conv"),
-    "param-grad:keep=5[0..15](1)@conv@16": HookSpec("param-grad", "keep", (5,), ((0, 15),), 1, "conv@16"),
-    "zero(1)[3]@relu#1": HookSpec("forward", "zero", (), ((3, 3),), 1, "relu#1"),
-    "full-backward:call=a/b.py:fn@type:*Norm": HookSpec(
-        "full-backward", "call", ("a/b.py:fn",), (), None, "type:*Norm"
-    ),
+    "zero@layer3": HookSpec("forward", "zero", (), (), "layer3"),
+    "pre:add=10@linear1": HookSpec("pre", "add", (10.0,), (), "linear1"),
+    "zero[3,7]@layer1.0.conv1": HookSpec("forward", "zero", (), ((3, 3), (7, 7)), "layer1.0.conv1"),
+    "grad:clamp=-1,1@conv": HookSpec("grad", "clamp", (-1.0, 1.0), (), "conv"),
+    "clamp=-inf,1e-3@conv": HookSpec("forward", "clamp", (float("-inf"), 0.001), (), "conv"),
+    "grad:keep=5[0..15]@conv@16": HookSpec("grad", "keep", (5,), ((0, 15),), "conv@16"),
     "call=package.module:Class.method@re:a@b:c": HookSpec(
-        "forward", "call", ("package.module:Class.method",), (), None, "re:a@b:c"
+        "forward", "call", ("package.module:Class.method",), (), "re:a@b:c"
     ),
     "save=maps(1),x[2].safetensors[3]@conv": HookSpec(
-        "forward", "save", ("maps(1),x[2].safetensors",), ((3, 3),), None, "conv"
+        "forward", "save", ("maps(1),x[2].safetensors",), ((3, 3),), "conv"
     ),
-    "forward:nan-to-num@conv@1..4": HookSpec("forward", "nan-to-num", (), (), None, "conv@1..4"),
+    "forward:nan-to-num@conv@1..4": HookSpec("forward", "nan-to-num", (), (), "conv@1..4"),
 }
 
 
@@ -68,7 +63,6 @@ def specs(draw: st.DrawFn) -> HookSpec:
         action,
         draw(arguments),
         () if is_call else draw(st.lists(ranges, max_size=3).map(tuple)),
-        None if is_call else draw(st.none() | st.integers(0, 99)),
         draw(pattern),
     )
 
@@ -90,43 +84,29 @@ def test_any_text_is_a_hook_or_a_usage_error(text: str) -> None:
 # What is typed; the rest of the message behind what was typed; the hint.
 WRONG = [
     ("", ": no '@LAYER' at the end", "--hook 'zero@LAYER'"),
-    ("zero", ": no '@LAYER' at the end", "--hook 'zero@LAYER'"),
     ("zero@", ": no layer after '@' at the end", "--hook 'zero@LAYER'"),
     ("@conv", ": unknown action '' at character 1: there are zero, scale", "--hook 'zero@conv'"),
     ("zreo@conv1", ": unknown action 'zreo' at character 1: did you mean zero", "--hook 'zero@conv1'"),
-    ("Zero@c", ": unknown action 'Zero' at character 1: did you mean zero", "--hook 'zero@c'"),
     ("grad:scal=2@c", ": unknown action 'scal' at character 6: did you mean scale", "--hook 'grad:scale=2@c'"),
-    ("wibble=3@c", ": unknown action 'wibble' at character 1: there are zero", "--hook 'zero@c'"),
     ("prr:zero@c", ": unknown kind 'prr' at character 1: did you mean pre", "--hook 'pre:zero@c'"),
-    (":zero@c", ": unknown kind '' at character 1: there are forward, pre", "--hook 'zero@c'"),
     ("scale@c", ": scale takes 1 argument, not 0, at character 6", "--hook 'scale=2@c'"),
-    ("zero=3@c", ": zero takes no arguments, not 1, at character 6", "--hook 'zero@c'"),
-    ("clamp=1@c", ": clamp takes 2 arguments, not 1, at character 6", "--hook 'clamp=-1,1@c'"),
     ("clamp=1,2,3@c", ": clamp takes 2 arguments, not 3, at character 11", "--hook 'clamp=-1,1@c'"),
     ("scale=two@c", ": 'two' is not a number at character 7", "--hook 'scale=2@c'"),
-    ("scale=@c", ": '' is not a number at character 7", "--hook 'scale=2@c'"),
     ("clamp=0,nan@c", ": 'nan' is not a number at character 9", "--hook 'clamp=-1,1@c'"),
     ("clamp=2,1@c", ": 2 is above 1 at character 7", "--hook 'clamp=1,2@c'"),
     ("noise=-1@c", ": '-1' is not a number from 0 up at character 7", "--hook 'noise=0.1@c'"),
-    ("noise=inf@c", ": 'inf' is not a number from 0 up at character 7", "--hook 'noise=0.1@c'"),
     ("keep=0@c", ": '0' is not a whole number from 1 at character 6", "--hook 'keep=5@c'"),
-    ("keep=1.5@c", ": '1.5' is not a whole number from 1 at character 6", "--hook 'keep=5@c'"),
     ("save=x.pt@c", ": 'x.pt' is not a file that ends in .safetensors at character 6", "--hook 'save=FILE."),
     ("call=fn@c", ": 'fn' is not of the form path/to/file.py:function at character 6", "--hook 'call=path"),
-    ("call=:fn@c", ": ':fn' is not of the form", "--hook 'call=path/to/hooks.py:fn@c'"),
     ("call=a.py:f[3]@c", ": call does not take '[3]': its function receives the whole tensor at", "--hook 'call="),
     ("zero[3@c", ": '[' is not closed at character 5", "--hook 'zero@c'"),
-    ("zero[3]x@c", ": 'x' is neither [channels] nor (index) at character 8", "--hook 'zero[3]@c'"),
     ("scale[3]=2@c", ": the argument of scale comes before '[3]' at character 9", "--hook 'scale=2[3]@c'"),
     ("zero[]@c", ": '' is not a channel such as 3 or 0..15 at character 6", "--hook 'zero[0]@c'"),
-    ("zero[1,-3]@c", ": '-3' is not a channel such as 3 or 0..15 at character 8", "--hook 'zero[1,0]@c'"),
     ("zero[5..3]@c", ": '5..3' counts backwards at character 6", "--hook 'zero[3..5]@c'"),
-    ("zero[1][2]@c", ": a second '[2]' at character 8", "--hook 'zero[1]@c'"),
-    ("zero(0)(1)@c", ": a second '(1)' at character 8", "--hook 'zero(0)@c'"),
-    ("zero(out)@c", ": 'out' is not a number of an input or output at character 6", "--hook 'zero(0)@c'"),
+    ("zero[1][2]@c", ": '[2]' follows the channels at character 8", "--hook 'zero[1]@c'"),
+    ("zero(0)@c", ": unknown action 'zero(0)' at character 1: did you mean zero", "--hook 'zero@c'"),
     ("zero@conv@0", " at character 6: layer pattern 'conv@0': positions", "try conv@1"),
-    ("pre:zero@re:[", " at character 10: layer pattern 're:[' is not a regular", "try 're:"),
-    ("zero(1)@conv@x", " at character 9: layer pattern 'conv@x': what follows '@'", "try conv@1"),
+    ("zero[1]@conv@x", " at character 9: layer pattern 'conv@x': what follows '@'", "try conv@1"),
 ]  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """What the session and the selection promise, on torchvision's own models; without data where that works."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,11 +15,6 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest
 
-FAMILIES = (
-    *("alexnet", "resnet18", "mobilenet_v2", "mobilenet_v3_small", "googlenet", "shufflenet_v2_x0_5"),
-    *("squeezenet1_1", "mnasnet0_5", "convnext_tiny", "vit_b_16", "swin_t", "maxvit_t", "r3d_18", "raft_small"),
-    *("lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large"),
-)  # fmt: skip
 NEEDS_VALUES = ("ssdlite320_mobilenet_v3_large",)
 
 
@@ -50,35 +44,11 @@ class Everything(Observer):
             self.dims[call.name] = (tuple(tensor.shape), self._channels.find(module, tensor))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_is_as_it_was_after_a_session(
-    name: str, unchanged: Callable[[nn.Module], Callable[[], None]]
-) -> None:
-    loaded, args = prepare(name)
-    loaded.module.train()
-    for module in list(loaded.module.modules())[::3]:
-        module.training = False
-    check = unchanged(loaded.module)
-    seen = Everything()
-    with HookSession(loaded.module, [seen]) as session:
-        session.run(args)
-    check()
-    assert seen.calls[-1].order == 1  # the model itself is left last
-    assert sorted(call.order for call in seen.calls) == list(range(1, len(seen.calls) + 1))
-
-
 @pytest.mark.parametrize(("name", "layer", "n_channels"), [
-    ("convnext_tiny", "features.0.1", 96),  # LayerNorm2d, channels first
-    ("convnext_tiny", "features.1.0.block.1", 96),  # Permute to channels last
     ("convnext_tiny", "features.1.0.block.4", 384),  # GELU between the two
     ("convnext_tiny", "features.1.0.block.6", 96),  # Permute back
-    ("swin_t", "features.0.1", 96),
     ("swin_t", "features.1.0.mlp.1", 384),
-    ("swin_t", "permute", 768),
-    ("vit_b_16", "encoder.layers.encoder_layer_0.mlp.1", 3072),
     ("resnet18", "layer1.0", 64),
-    ("r3d_18", "layer2.0.relu", 128),
-    ("densenet121", "features.denseblock1", 256),
 ])  # fmt: skip
 def test_channels_are_found(name: str, layer: str, n_channels: int) -> None:
     loaded, args = prepare(name)

@@ -76,11 +76,11 @@ def test_names_are_the_first_of_the_list_in_whatever_order_blocks_come():
         UnreadableImage(n, f"{n}.png", kind)
         for n, kind in enumerate(random.Random(1).choices(["empty", "32-bit"], k=200))
     ]
-    blocks = [(b, broken[8 * b : 8 * b + 8]) for b in range(25)]
+    blocks = [broken[8 * b : 8 * b + 8] for b in range(25)]
     random.Random(0).shuffle(blocks)
     counted = UnreadableImages()
-    for block, found in [*blocks, *blocks[:9]]:
-        counted.take(block, found)
+    for found in [*blocks, *blocks[:9]]:
+        counted.take(found)
     assert len(counted) == 200
     for kind in counted.kinds():
         own = [one for one in broken if one.kind == kind.kind]

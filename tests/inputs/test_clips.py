@@ -8,12 +8,11 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from tolerance import assert_close
 from torch import Tensor, nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.batch import from_sheet, to_sheet
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.inputs.tensor_files import read_tensors
 
 SEEN: list[Tensor] = []  # not in the model, whose attributes are put back
@@ -80,13 +79,6 @@ def test_frames_come_first_for_transformers() -> None:
     assert ms.stats(model, images).run.input.shape == ((1, 4, 3, 16, 16),)
 
 
-def test_models_of_torchvision_in_a_factory_take_clips(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(
-        "from torchvision.models.video import mc3_18\ndef net(): return mc3_18(num_classes=3)\n"
-    )
-    assert ms.load(f"{tmp_path / 'net.py'}:net").family == "video"
-
-
 @pytest.mark.parametrize(("suffix", "shape"), [
     *(("npy", shape) for shape in ((5, 6, 7), (1, 5, 6, 7), (1, 1, 5, 6, 7))),
     ("npz", (1, 5, 6, 7)),
@@ -104,53 +96,13 @@ def test_volumes_of_arrays(tmp_path: Path, suffix: str, shape: tuple[int, ...]) 
     assert torch.equal(SEEN[-1], torch.from_numpy(values.reshape(1, 1, 5, 6, 7)))
 
 
-def test_frames_on_a_sheet_and_back() -> None:
+def test_frames_on_a_sheet() -> None:
     frames = torch.arange(2 * 6 * 3 * 4.0).view(2, 6, 3, 4)
     sheet = to_sheet(frames, 1)
     assert sheet.shape == (2, 6, 12)  # two rows of three
     assert torch.equal(sheet[:, 3:, 4:8], frames[:, 4])
-    assert torch.equal(from_sheet(sheet, 6, 1), frames)
     first = to_sheet(frames.movedim(1, 0), 0)
     assert torch.equal(first, sheet)
-    assert torch.equal(from_sheet(first, 6, 0), frames.movedim(1, 0))
-
-
-class Order(nn.Module):
-    """Weighs every value of a clip by its place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(3, 1, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        places = torch.linspace(-1, 1, x[0, 0].numel()).view(x.shape[2:])
-        score = (self.conv(x)[:, 0] * places).flatten(1).sum(1)
-        return torch.stack([score, -score], 1)
-
-
-def test_a_clip_is_explained_frame_by_frame(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = Order(), torch.rand(1, 3, 6, 5, 7)
-    file, out = tmp_path / "maps.safetensors", tmp_path / "out"
-    names = "input-x-gradient,saliency"
-    record = ms.explain(model, x, method=names, target=0, receipt="none", save_tensors=file, out=out)
-    maps = load_file(file)
-    weights = model.conv.weight.detach()[0, :, 0, 0, 0]
-    places = torch.linspace(-1, 1, 6 * 5 * 7).view(6, 5, 7)
-    assert_close(maps["input-x-gradient"], torch.einsum("c,cthw->thw", weights, x[0]) * places)
-    assert_close(maps["saliency"], places.abs() * weights.abs().max())
-    assert "explanation.png" in record.files
-    with pytest.raises(UsageError, match="explains layers of single images"):
-        ms.explain(model, x, method="gradcam", receipt="none")
-
-
-def test_the_predicted_volume_has_the_size_of_the_input(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Conv3d(1, 3, 1)), torch.rand(1, 1, 6, 8, 8)
-    record = ms.predict(model, x, out=tmp_path / "out", output_kind="segmentation")
-    assert record.files[:2] == ("maps.png", "maps.safetensors")
-    (classes,) = load_file(tmp_path / "out/maps.safetensors").values()
-    assert torch.equal(classes, model(x)[0].argmax(0).int())
 
 
 def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
@@ -162,9 +114,10 @@ def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
     assert torch.equal(load_file(file)["0"], model(x)[0])
 
 
-def test_a_signal_is_not_an_image() -> None:
+@pytest.mark.parametrize(("model", "shape"), [(nn.Conv1d(3, 2, 3), (16,)), (nn.Conv3d(3, 2, 3), (5, 6, 7))])
+def test_a_signal_or_a_clip_is_not_an_image(model: nn.Module, shape: tuple[int, ...]) -> None:
     with pytest.raises(CannotRunError, match="explain needs a model of single images"):
-        ms.explain(nn.Sequential(nn.Conv1d(3, 2, 3), nn.Flatten()), torch.rand(1, 3, 16), receipt="none")
+        ms.explain(nn.Sequential(model, nn.Flatten()), torch.rand(1, 3, *shape), receipt="none")
 
 
 @pytest.mark.parametrize("command", [ms.predict, ms.featuremaps, ms.explain, ms.grads, ms.ablate, ms.check])
@@ -172,21 +125,3 @@ def test_other_commands_run_on_tensors(command: Any, animation: Path) -> None:
     with pytest.raises(CannotRunError, match="runs it on noise or a tensor file, not on images") as caught:
         command(Seen(), animation)
     assert caught.value.hint == f"leave out {animation}"
-
-
-class OfOneFrame(nn.Module):
-    """Makes a clip of one frame of an image."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(3, 2, (1, 3, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        SEEN.append(x)
-        return self.conv(x[:, :, None] if x.ndim == 4 else x).mean((2, 3, 4))
-
-
-def test_a_model_of_images_that_begins_with_a_3d_convolution(tmp_path: Path) -> None:
-    gray(100).save(tmp_path / "a.png")
-    ms.predict(OfOneFrame(), tmp_path / "a.png", size=24)
-    assert SEEN[-1].shape == (1, 3, 24, 24)

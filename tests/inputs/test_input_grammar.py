@@ -53,12 +53,6 @@ def test_a_malformed_shape_quotes_its_part(text: str, quoted: str) -> None:
     assert caught.value.hint
 
 
-def test_a_misspelt_dtype_names_the_nearest() -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_shape("flaot32:1,3")
-    assert "float32" in str(caught.value.hint)
-
-
 def test_sizes_are_one_number_or_two() -> None:
     assert parse_size("224") == (224,)
     assert parse_size("224, 320") == (224, 320)

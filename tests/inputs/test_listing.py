@@ -6,8 +6,8 @@ import os
 import pytest
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import check_pictures, find_images
-from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage
+from modelscope_cli.inputs.files import find_images
+from modelscope_cli.inputs.listing import FileList, ListedImage
 
 STRANGE = [
     "a b.png",
@@ -35,13 +35,6 @@ def test_a_list_gives_back_what_was_put_in():
     assert len(FileList(())) == 0
     with pytest.raises(IndexError):
         kept[len(files)]
-
-
-@pytest.mark.parametrize(("n", "size"), [(0, 3), (1, 3), (6, 3), (7, 3), (2, 5)])
-def test_groups_are_the_slices_of_the_list(n, size):
-    files = list(range(n))
-    groups = FileGroups(files, size)
-    assert list(groups) == [files[start : start + size] for start in range(0, n, size)]
 
 
 def test_the_hash_is_of_names_and_sizes_in_their_order(tmp_path, monkeypatch):
@@ -87,12 +80,6 @@ def test_a_list_keeps_its_order_its_duplicates_and_forgives_windows(tmp_path, mo
     assert names("@list.txt", "a.png") == ["b.png", "a.png", "b.png", "a.png"]
 
 
-def test_a_file_whose_name_begins_so_is_that_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    open("@odd.png", "wb").close()
-    assert names("@odd.png") == ["@odd.png"]
-
-
 @pytest.mark.parametrize(("content", "message", "hint"), [
     (None, "list of images 'list.txt' does not exist", "ls ."),
     ("", "list of images 'list.txt' is empty", "one path per line"),
@@ -110,22 +97,3 @@ def test_lists_that_cannot_be_used(tmp_path, monkeypatch, content, message, hint
         names("@list.txt")
     assert message in caught.value.message
     assert hint in caught.value.hint
-
-
-def test_images_further_down_are_hinted_at(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    os.makedirs("data/train/cat")
-    open("data/train/cat/1.png", "wb").close()
-    with pytest.raises(CannotRunError, match="'data' holds no image") as caught:
-        names("data")
-    assert caught.value.hint.startswith("'data/**/*'")
-    assert names("data/**/*") == names("data/train") == ["data/train/cat/1.png"]
-
-
-def test_the_early_check_reads_no_more_than_one_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.png").touch()
-    (tmp_path / "list.txt").write_text("a.png\ngone.png\n")
-    check_pictures(["@list.txt", "a.png"])
-    with pytest.raises(CannotRunError, match="does not exist"):
-        check_pictures(["a.png", "b.png"])

@@ -74,26 +74,6 @@ def test_an_image_is_prepared_as_the_cfg_says(tmp_path: Path) -> None:
     assert torch.allclose(plan.normalize(pixels_again[None])[0], expected, atol=1e-5)
 
 
-def test_the_words_name_where_it_was_read_and_what_was_changed() -> None:
-    plan = plan_preprocessing(InputRequest(), "custom", configured_preset(Tiny()), Tiny())
-    assert "resize short side to 50 (nearest, antialias), centre crop 40 x 40" in plan.words
-    assert plan.words.endswith("(from the model's pretrained_cfg, tiny.of_the_test)")
-    changed = plan_preprocessing(
-        InputRequest(size="24", mean="0"), "custom", configured_preset(Tiny()), Tiny()
-    )
-    assert changed.words.endswith("tiny.of_the_test, except for --size 24 --mean 0)")
-    assert changed.apply(Image.new("RGB", (70, 50)), "x").shape == (3, 24, 24)
-
-
-@pytest.mark.parametrize(("mode", "words"), [
-    ("squash", "squash to 50 x 50 (nearest, antialias), centre crop 40 x 40"),
-    ("border", "resize to fit 50 x 50 (nearest, antialias), pad with the mean colour, centre crop 40 x 40"),
-])  # fmt: skip
-def test_the_words_of_the_other_modes(mode: str, words: str) -> None:
-    module = Tiny(crop_mode=mode)
-    assert words in plan_preprocessing(InputRequest(), "custom", configured_preset(module), module).words
-
-
 def test_a_border_is_the_mean_colour() -> None:
     preset = configured_preset(Tiny(crop_mode="border", crop_pct=1.0))
     assert preset is not None
@@ -107,11 +87,3 @@ def test_labels_are_the_cfgs_and_only_where_there_is_one_for_each_class() -> Non
     assert configured_labels(Tiny()) == ("cat", "dog", "owl")
     assert configured_labels(Tiny(label_descriptions={"cat": "a cat"})) == ("a cat", "dog", "owl")
     assert configured_labels(Tiny(num_classes=4)) is None
-
-
-def test_a_prediction_of_a_module_goes_by_its_cfg(tmp_path: Path) -> None:
-    Image.new("RGB", (60, 50), "red").save(tmp_path / "red.png")
-    record = ms.predict(Tiny(), tmp_path / "red.png")
-    assert record.run.input.shape == ((1, 3, 40, 40),)
-    assert record.run.input.preprocessing.endswith("tiny.of_the_test)")
-    assert {guess.label for guess in record.predictions[0].top} == {"cat", "dog", "owl"}

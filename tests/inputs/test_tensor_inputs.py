@@ -50,11 +50,6 @@ def test_a_model_that_writes_into_its_input_changes_nothing(opened, tensor_file)
         batch.args[0].zero_()
 
 
-def test_a_double_is_read_as_the_model_needs_it_and_says_so(opened, tmp_path):
-    np.save(tmp_path / "x.npy", np.ones((1, 3), dtype=np.float64))
-    assert "torch.float64 read as torch.float32" in opened(tmp_path / "x.npy").notes[0]
-
-
 def test_safetensors_are_inputs_in_the_order_of_their_names(opened, tmp_path):
     save_file({"b": torch.ones(1, 2), "a": torch.zeros(1, 3, dtype=torch.int64)}, tmp_path / "x.safetensors")
     (batch,) = opened(tmp_path / "x.safetensors", dtype=torch.float16)
@@ -73,12 +68,6 @@ def test_a_list_in_a_pt_file_is_several_inputs(opened, tmp_path):
 def test_detection_gets_its_list(opened, tensor_file):
     batch = next(iter(opened(tensor_file, family="detection", batch=3)))
     assert [tuple(image.shape) for image in batch.args[0]] == [(3, 4, 4)] * 3
-
-
-def test_one_picture_for_detection_is_not_cut_into_channels(opened, tmp_path):
-    torch.save(TENSOR[0], tmp_path / "x.pt")
-    (batch,) = opened(tmp_path / "x.pt", family="detection", batch=1)
-    assert [tuple(image.shape) for image in batch.args[0]] == [(3, 4, 4)]
 
 
 class Bomb:

@@ -97,16 +97,6 @@ def test_a_worker_that_is_killed_ends_the_run_with_what_to_do(opened, folder):
     assert children() == []
 
 
-def test_no_room_for_processes_is_an_error_with_what_to_do(opened, folder, monkeypatch):
-    def refuse():
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(os, "fork", refuse)
-    with pytest.raises(CannotRunError, match="2 workers cannot be started: Resource") as caught:
-        list(opened(folder, size="24", batch=2, workers=2))
-    assert caught.value.hint == "--workers 0"
-
-
 def test_the_random_numbers_of_the_caller_stay_the_same(opened, folder):
     torch.manual_seed(0)
     expected = torch.rand(1)
@@ -151,13 +141,6 @@ def test_what_fails_in_a_worker_is_raised_here_in_its_turn(opened, folder):
     assert children() == []
 
 
-def test_few_images_are_decoded_in_turn(opened, folder):
-    inputs = opened(*sorted(folder.iterdir())[:31], size="24", batch=2, workers=2)
-    for _ in inputs:
-        assert children() == []
-    assert inputs.info.feeding is None
-
-
 @pytest.mark.parametrize(
     ("cores", "ranks", "expected"),
     [(1, None, 0), (2, None, 1), (4, "1", 3), (64, "8", 4), (16, "8", 1), (2, "2", 0)],
@@ -169,9 +152,3 @@ def test_by_default_there_is_a_core_for_the_model(monkeypatch, cores, ranks, exp
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert choose_workers(None) == expected
     assert choose_workers(7) == 7
-
-
-def test_workers_that_cannot_be_forked_are_only_started_when_asked_for(monkeypatch):
-    monkeypatch.setattr(decoding, "_START_METHOD", "spawn")
-    assert choose_workers(None) == choose_workers(0) == 0
-    assert choose_workers(2) == 2

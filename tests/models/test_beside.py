@@ -43,15 +43,6 @@ def test_a_config_of_timm_names_the_model_and_its_preparation(tmp_path: Path) ->
     assert not described.is_whole
 
 
-def test_an_older_config_of_timm_has_it_all_at_the_top(tmp_path: Path) -> None:
-    old = {"architecture": "resnet18d", "input_size": [3, 96, 96], "mean": [0.5], "num_features": 512}
-    described = described_beside(beside(tmp_path, old))
-    assert described is not None
-    assert described.model_args == (
-        "pretrained_cfg={'architecture': 'resnet18d', 'input_size': [3, 96, 96], 'mean': [0.5]}",
-    )
-
-
 def test_a_config_of_transformers_is_read_with_its_folder(tmp_path: Path) -> None:
     file = beside(tmp_path, {"model_type": "vit"})
     for path in (tmp_path, file):
@@ -78,14 +69,6 @@ def test_without_the_package_the_error_is_the_line_that_installs_it(
     with pytest.raises(UsageError, match=f"needs the package '{package}'") as caught:
         recognise(ModelRequest(str(beside(tmp_path, config))))
     assert caught.value.hint == f"pip install {package}"
-
-
-def test_a_folder_of_timm_is_not_one_of_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hubs, "find_spec", lambda name: name)
-    beside(tmp_path, OF_TIMM)
-    with pytest.raises(UsageError, match="is a folder of timm") as caught:
-        hubs.check_hub(f"hf:{tmp_path}")
-    assert caught.value.hint == f"--model {tmp_path}"
 
 
 @pytest.fixture
@@ -125,24 +108,6 @@ def test_what_timm_writes_for_the_hub(timm: Any, tmp_path: Path) -> None:
         assert loaded.transforms.mode == "squash"
         assert torch.equal(loaded.module.fc.weight, model.fc.weight)
     assert ms.summary(tmp_path).run.input.shape == ((1, 3, 64, 64),)
-
-
-def test_a_cfg_in_the_metadata_of_safetensors(timm: Any, tmp_path: Path) -> None:
-    model = timm.create_model("test_resnet")
-    cfg = {"architecture": "test_resnet", "input_size": [3, 64, 64], "crop_mode": "squash"}
-    file = tmp_path / "net.safetensors"
-    save_file(model.state_dict(), file, {"pretrained_cfg": json.dumps(cfg)})
-    loaded = load_model(ModelRequest(str(file), device="cpu"))
-    assert loaded.info.name == "timm:test_resnet"
-    assert loaded.transforms.crop_size == [64, 64]
-    assert loaded.transforms.mode == "squash"
-
-
-def test_a_name_that_timm_shares_stays_torchvisions_without_a_config(tmp_path: Path) -> None:
-    from torchvision.models import resnet18
-
-    torch.save({"arch": "resnet18", "state_dict": resnet18().state_dict()}, tmp_path / "net.pth")
-    assert recognise(ModelRequest(str(tmp_path / "net.pth")))[0].model == "resnet18"
 
 
 def test_a_folder_of_transformers_is_a_model(tmp_path: Path) -> None:

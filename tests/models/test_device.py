@@ -83,11 +83,6 @@ def test_dtypes_have_names() -> None:
     ]
 
 
-def test_another_dtype_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"'int8' .* float32, bfloat16, float16"):
-        resolve_dtype("int8")
-
-
 MODELS = """
 import torch
 from torch import nn
@@ -122,8 +117,3 @@ def test_complex_numbers_keep_their_imaginary_parts(tmp_path: Path, dtype: str) 
         record = ms.grads(module, torch.rand(2, 3, 8, 8), batch=1)
         assert record["weight"].weight_norm == pytest.approx(15**0.5)
         assert {row.name for row in ms.stats(module, torch.rand(2, 3, 8, 8)).layers} == {"conv"}
-
-
-def test_a_model_in_its_dtype_is_moved_by_the_device_alone(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(MODELS)
-    assert ms.load(f"{tmp_path}/net.py:Placed").module.weight.shape == (4, 3, 3, 3)

@@ -42,13 +42,9 @@ def trainer(**own: Any) -> nn.Module:
 STARTS = {
     "epochs": lambda self, epochs=10: start(),
     "nothing": lambda self: start(),
-    "data": lambda self, data, epochs=3: start(),
-    "keywords": lambda self, **options: start(),
     "anything": lambda self, *args, **options: start(),
     "only keywords": lambda self, *, lr=0.1: start(),
     "name of a mode": lambda self, mode="full": start(),
-    "flag": lambda self, verbose=True: start(),
-    "two": lambda self, mode, loader: start(),
 }
 
 
@@ -79,15 +75,6 @@ def test_a_trainer_of_several_models_is_refused_before_anything_is_called() -> N
         ms.stats(several, X)
     with pytest.raises(CannotRunError, match="layer '0' of 'Sequential' is 'Trainer'"):
         ms.stats(around, X)
-
-
-def test_an_evaluation_is_not_a_switch_to_eval_mode(tmp_path: Path) -> None:
-    file = tmp_path / "evaluates.py"
-    file.write_text(
-        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(8, 2)\n"
-        "    def eval(self): return self.score(self.loader)\n"
-    )
-    assert ms.load(f"{file}:Net").module.training is False
 
 
 @pytest.mark.parametrize(
@@ -145,40 +132,6 @@ def test_timm_built_for_other_channels_and_sizes_is_recognised(tmp_path: Path) -
         assert loaded.module.num_classes == 3
 
 
-def test_a_checkpoint_of_another_model_names_it(tmp_path: Path) -> None:
-    from torchvision.models import resnet18
-
-    torch.save(resnet18(num_classes=5).state_dict(), tmp_path / "r18.pth")
-    with pytest.raises(CannotRunError, match="does not fit 'resnet34'") as caught:
-        ms.load("resnet34", checkpoint=tmp_path / "r18.pth")
-    assert "resnet18" in (caught.value.hint or "")
-
-
-def test_long_hyper_parameters_are_shortened(tmp_path: Path) -> None:
-    (tmp_path / "lit.py").write_text(
-        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, names=()):\n"
-        "        super().__init__()\n        self.fc = nn.Linear(4, len(names))\n"
-        "    def forward(self, x): return self.fc(x)\n"
-    )
-    names = [f"class {n}" for n in range(200)]
-    state = nn.Linear(4, 200).state_dict(prefix="fc.")
-    torch.save({"state_dict": state, "hyper_parameters": {"names": names}}, tmp_path / "lit.ckpt")
-    notes = ms.load(f"{tmp_path / 'lit.py'}:Net", checkpoint=tmp_path / "lit.ckpt").notes
-    (note,) = (note for note in notes if "hyper-parameters" in note)
-    assert len(note) < 200
-    assert "class 0" in note
-
-
-class Whole(Small):
-    """Saved whole, which names its class."""
-
-
-def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
-    torch.save({"model": Whole(), "epoch": 2}, tmp_path / "whole.pt")
-    with pytest.raises(CannotRunError, match=r"a model of the class '.*Whole', saved whole"):
-        ms.load(tmp_path / "whole.pt")
-
-
 @pytest.mark.parametrize(("typed", "said"), [
     ("yolov8n", "yolov8n.yaml"),
     ("yolov8n.pt", "yolov8n.yaml"),
@@ -190,18 +143,6 @@ def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_names_of_other_libraries_are_answered_with_a_line_for_them(typed: str, said: str) -> None:
     assert said in hint_of(typed)
-
-
-@pytest.mark.parametrize(("package", "typed", "said"), [
-    ("segmentation_models_pytorch", "smp:Unett", "did you mean smp:Unet"),
-    ("open_clip", "open_clip:ViT-B-33", "did you mean open_clip:ViT-B-32"),
-    ("ultralytics", "yolo99n.yaml", "did you mean"),
-])  # fmt: skip
-def test_names_that_a_library_does_not_have(package: str, typed: str, said: str) -> None:
-    pytest.importorskip(package)
-    with pytest.raises(UsageError, match=f"unknown model '{typed}'") as caught:
-        ms.summary(typed)
-    assert said in caught.value.message
 
 
 @pytest.mark.parametrize("typed", ["smp:Unet", "open_clip:RN50", "yolo11n.yaml"])
@@ -241,11 +182,3 @@ def test_arguments_behind_a_name() -> None:
     pytest.importorskip("timm")
     assert ms.summary("timm:test_resnet?in_chans=1").run.input.shape[0][1] == 1
     assert ms.summary("timm:test_resnet?in_chans=1", model_arg={"in_chans": 4}).run.input.shape[0][1] == 4
-
-
-@pytest.mark.peers
-def test_ultralytics_wrappers_are_summarised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("PIL.Image.open", Image.open)  # which ultralytics replaces for good
-    tasks = pytest.importorskip("ultralytics")
-    record = ms.summary(tasks.YOLO("yolo11n.yaml"), torch.rand(1, 3, 32, 32))
-    assert record.totals.params == 2_624_080

@@ -57,16 +57,11 @@ def test_it_is_what_timm_makes() -> None:
     assert all(torch.equal(state[name], tensor) for name, tensor in theirs.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["resnet18d", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize("name", ["resnet18d", "vit_tiny_patch16_224"])
 def test_a_summary_counts_as_timm_does(name: str) -> None:
     record = ms.summary(f"timm:{name}")
     assert record.totals.params == sum(p.numel() for p in timm.create_model(name).parameters())
     assert load_skeleton(asked(f"timm:{name}")).device.type == "meta"
-
-
-def test_another_number_of_classes_and_other_arguments() -> None:
-    loaded = load_model(asked("timm:resnet18d", num_classes=7, model_args=("in_chans=1",), weights="none"))
-    assert loaded.module(torch.rand(1, 1, 64, 64)).shape == (1, 7)
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "bin"])
@@ -84,27 +79,6 @@ def test_weights_are_those_of_the_cache(suffix: str, publish: Callable[..., Path
     state = loaded.module.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in theirs.state_dict().items())
     assert "state_dict" not in loaded.module.pretrained_cfg
-
-
-def test_a_new_head_on_the_weights_of_the_cache(publish: Callable[..., Path]) -> None:
-    from safetensors.torch import save_file
-
-    theirs = timm.create_model("resnet18d")
-    publish("timm/resnet18d.ra2_in1k", "model.safetensors", lambda to: save_file(theirs.state_dict(), to))
-    loaded = load_model(asked("timm:resnet18d.ra2_in1k", num_classes=5))
-    assert loaded.module.fc.out_features == 5
-    assert torch.equal(loaded.module.conv1[0].weight, theirs.conv1[0].weight)
-
-
-def test_a_pickle_of_the_cache_runs_nothing(publish: Callable[..., Path], tmp_path: Path) -> None:
-    class Hostile:
-        def __reduce__(self) -> tuple[object, ...]:
-            return Path.touch, (tmp_path / "ran",)
-
-    publish("timm/resnet18d.ra2_in1k", "pytorch_model.bin", lambda to: torch.save({"x": Hostile()}, to))
-    with pytest.raises(CannotRunError):
-        load_model(asked("timm:resnet18d"))
-    assert not (tmp_path / "ran").exists()
 
 
 def test_without_a_file_auto_is_random_and_says_so() -> None:
@@ -132,11 +106,6 @@ def test_a_tag_that_is_not_there_names_those_that_are(model: str, weights: str) 
 def test_an_argument_that_is_an_option_is_refused(argument: str) -> None:
     with pytest.raises(UsageError, match="a separate option"):
         load_model(asked("timm:resnet18d", model_args=(argument,)))
-
-
-def test_an_argument_that_timm_does_not_take_is_reported() -> None:
-    with pytest.raises(UsageError, match="cannot be built with 'nonsense=1'"):
-        load_model(asked("timm:resnet18d", model_args=("nonsense=1",)))
 
 
 def test_the_list_has_what_timm_publishes() -> None:

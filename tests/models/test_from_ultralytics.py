@@ -11,7 +11,6 @@ REPLACED = Image.open, torch.save  # importing it replaces them
 pytest.importorskip("ultralytics")
 
 from ultralytics.nn import tasks  # noqa: E402
-from ultralytics.utils.nms import non_max_suppression  # noqa: E402
 
 Image.open, torch.save = REPLACED
 
@@ -76,14 +75,6 @@ def test_the_model_is_the_one_that_was_saved(saved):
     assert ms.summary(str(path)).run.input.shape[0][-2:] == (64, 64)
 
 
-def test_a_model_saved_by_itself(saved, tmp_path):
-    net, _ = saved
-    torch.save(net, tmp_path / "bare.pt")
-    made = ms.load(str(tmp_path / "bare.pt")).module
-    with torch.no_grad():
-        assert torch.equal(made(torch.ones(1, 3, 64, 64))[0], net(torch.ones(1, 3, 64, 64))[0])
-
-
 @pytest.mark.parametrize(("key", "value", "words"), [
     ("activation", "__import__('os').system('true')", "is not an activation"),
     ("backbone", [[-1, 1, "torch_safe_load", ["other.pt"]]], "is not a layer"),
@@ -97,47 +88,6 @@ def test_settings_that_name_anything_but_layers_are_refused(saved, key, value, w
     torch.save({"model": net}, path)
     with pytest.raises(CannotRunError, match=words):
         ms.load(str(path))
-
-
-def test_boxes_are_those_of_the_library(saved):
-    """Of the same output: `non_max_suppression` at the thresholds of its `predict`."""
-    net, _ = saved
-    images = torch.rand(3, 3, 64, 96, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        theirs = non_max_suppression(net(images), 0.25, 0.7, nc=3, max_time_img=60)
-    assert sum(map(len, theirs)) > 10
-    for prediction, rows in zip(ms.predict(net, images, top=400), theirs, strict=True):
-        ours = sorted((guess.index, *guess.box, guess.score) for guess in prediction.top)
-        rows[:, :4] = rows[:, :4].clamp_min(0).minimum(torch.tensor([96.0, 64.0, 96.0, 64.0]))
-        expected = sorted((int(row[5]), *row[:5].tolist()) for row in rows)
-        assert torch.allclose(torch.tensor(ours), torch.tensor(expected), atol=1e-3)
-
-
-@pytest.mark.parametrize(("kind", "cfg"), [
-    ("DetectionModel", "yolo11n.yaml"),
-    ("SegmentationModel", "yolo11n-seg.yaml"),
-    ("PoseModel", "yolo11n-pose.yaml"),
-])  # fmt: skip
-def test_boxes_of_other_tasks_are_those_of_its_predict(kind, cfg, tmp_path):
-    """Of an image of the model's size, so that nothing is scaled back."""
-    import numpy as np
-    from ultralytics import YOLO
-
-    net = spread(small(kind, cfg))
-    net.task = {"Detection": "detect", "Segmentation": "segment", "Pose": "pose"}[kind[:-5]]
-    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "image.png")
-    yolo = YOLO(cfg, task=net.task)
-    yolo.model = net
-    (theirs,) = yolo.predict(pixels[..., ::-1], imgsz=64, verbose=False, save=False, project=str(tmp_path))
-    fused = yolo.predictor.model.model  # with batch norm in the convolutions, which rounds otherwise
-    ours = ms.predict(fused, tmp_path / "image.png", top=400)[0].top
-    rows = theirs.boxes
-    assert len(ours) == len(rows) > 5
-    order = rows.conf.argsort(descending=True, stable=True)
-    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
-    assert [one.index for one in ours] == rows.cls[order].int().tolist()
-    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
 
 
 def test_rotated_boxes_are_not_read():
@@ -163,33 +113,6 @@ def test_boxes_of_a_detector_without_suppression():
     )
 
 
-def test_boxes_of_queries_are_those_of_the_library(tmp_path):
-    import numpy as np
-    from ultralytics.models.rtdetr.predict import RTDETRPredictor
-
-    torch.manual_seed(0)
-    convs = [[-1, 1, "Conv", [16, 3, 8]], [-1, 1, "Conv", [16, 3, 2]], [-1, 1, "Conv", [16, 3, 2]]]
-    head = [[[0, 1, 2], 1, "RTDETRDecoder", ["nc", 32, 20, 4, 4, 2]]]
-    cfg = {"nc": 3, "scales": {"n": [1, 1, 1024]}, "scale": "n", "backbone": convs, "head": head}
-    net = tasks.RTDETRDetectionModel(cfg, nc=3, verbose=False).eval()
-    net.names, net.args = NAMES, {"imgsz": 64}
-    with torch.no_grad():
-        for layer in net.model[-1].dec_score_head:
-            layer.weight.mul_(20)
-            layer.bias.fill_(0)
-    pixels = np.random.default_rng(0).integers(0, 255, (75, 131, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "image.png")
-    how = {"imgsz": 64, "conf": 0.25, "save": False, "verbose": False, "project": str(tmp_path)}
-    (theirs,) = RTDETRPredictor(overrides=how)(pixels[..., ::-1], model=net)
-    ours, rows = ms.predict(net, tmp_path / "image.png", top=400)[0].top, theirs.boxes
-    order = rows.conf.argsort(descending=True, stable=True)
-    assert len(ours) == len(rows) > 5
-    assert len(set(rows.cls.tolist())) > 1
-    assert [one.index for one in ours] == rows.cls[order].int().tolist()
-    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
-    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
-
-
 def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
     import cv2
     import numpy as np
@@ -205,14 +128,18 @@ def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
 
 
 @pytest.mark.parametrize(
-    ("kind", "cfg"), [("DetectionModel", "yolo11n.yaml"), ("OBBModel", "yolo11n-obb.yaml")]
+    ("kind", "task", "cfg"),
+    [
+        ("DetectionModel", "detect", "yolo11n.yaml"),
+        ("SegmentationModel", "segment", "yolo11n-seg.yaml"),
+    ],
 )
-def test_boxes_are_in_pixels_of_the_file(kind, cfg, tmp_path):
+def test_boxes_are_in_pixels_of_the_file(kind, task, cfg, tmp_path):
     import numpy as np
     from ultralytics import YOLO
 
     net = spread(small(kind, cfg))
-    net.task = "obb" if kind == "OBBModel" else "detect"
+    net.task = task
     pixels = np.random.default_rng(0).integers(0, 255, (75, 131, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "image.png")
     yolo = YOLO(cfg, task=net.task)
@@ -222,33 +149,9 @@ def test_boxes_are_in_pixels_of_the_file(kind, cfg, tmp_path):
     rows = theirs.boxes
     order = rows.conf.argsort(descending=True, stable=True)
     assert len(ours) == len(rows) > 5
-    if kind == "OBBModel":
-        corners = torch.tensor([one.corners for one in ours])
-        gaps = (corners[:, :, None] - rows.xyxyxyxy[order][:, None]).norm(dim=3)
-        assert float(gaps.amin(2).max()) < 1e-3
-    else:
-        assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
-
-
-def test_a_box_can_be_explained(saved):
-    _, path = saved
-    image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    record = ms.explain(str(path), image, target="box:0", method="gradcam", receipt="none")
-    assert record.target.startswith("box 0: ")
-
-
-def test_a_class_that_is_not_detected_can_be_explained(tmp_path):
-    """Random weights detect nothing at 0.25; the score is the highest of the class at any place."""
-    torch.manual_seed(0)
-    net = tasks.DetectionModel("yolo11n.yaml", nc=3, verbose=False).eval()
-    image = torch.rand(1, 3, 64, 64)
-    with torch.no_grad():
-        found = net(image)[0][0]
-    assert not ms.predict(net, image)[0].top
-    record = ms.explain(net, image, target="1", method="gradcam", receipt="none")
-    assert record.logit == pytest.approx(float(found[5].max()), rel=1e-4)
-    with pytest.raises(UsageError, match="the classes are 0"):
-        ms.explain(net, image, target="3", method="gradcam", receipt="none")
+    assert [one.index for one in ours] == rows.cls[order].int().tolist()
+    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
+    assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
 
 
 def test_importing_the_library_replaces_nothing(saved):
@@ -261,14 +164,3 @@ def test_a_missing_library_is_named(saved, monkeypatch):
     monkeypatch.setattr("modelscope_cli.models.model_of_checkpoint.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="not installed"):
         ms.load(str(saved[1]))
-
-
-def test_a_classifier(tmp_path):
-    net = small("ClassificationModel", "yolo11n-cls.yaml")
-    torch.save({"model": net}, tmp_path / "cls.pt")
-    images = torch.rand(2, 3, 64, 64)
-    with torch.no_grad():
-        expected = net(images)[0].max(1)
-    best = [one.top[0] for one in ms.predict(str(tmp_path / "cls.pt"), images)]
-    assert [one.index for one in best] == expected.indices.tolist()
-    assert torch.allclose(torch.tensor([one.score for one in best]), expected.values, atol=1e-5)

@@ -77,14 +77,6 @@ def half_precision_file(path: Path, module: nn.Module) -> Path:
     return path
 
 
-def test_published_densenets_have_older_names() -> None:
-    shapes = {
-        key.replace("norm1", "norm.1").replace("conv2", "conv.2"): shape
-        for key, shape in shapes_of(skeleton("densenet121")).items()
-    }
-    assert identify(shapes).name == "densenet121"
-
-
 def test_heads_for_training_may_be_missing() -> None:
     for name, head in [
         ("fcn_resnet50", "aux_classifier"),

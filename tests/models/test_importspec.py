@@ -1,4 +1,3 @@
-import pickle
 import random
 import shlex
 import sys
@@ -132,12 +131,6 @@ def test_a_fill_is_skipped_also_where_its_tensor_is_a_keyword(tmp_path: Path) ->
     assert skeleton.module.weight.is_meta
 
 
-def test_relative_paths(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(file.parent)
-    load("own_net.py:Net")
-    load("./own_net.py:helper")
-
-
 def test_modules_are_imported_from_the_working_directory(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = file.parent / "mscope_test_package"
     package.mkdir()
@@ -149,19 +142,6 @@ def test_modules_are_imported_from_the_working_directory(file: Path, monkeypatch
     assert sys.path == before
     for name in ("mscope_test_package", "mscope_test_package.net"):
         sys.modules.pop(name)
-
-
-def test_a_file_may_be_called_like_a_library(tmp_path: Path) -> None:
-    (tmp_path / "json.py").write_text(CODE)
-    load(f"{tmp_path / 'json.py'}:Net")
-    import json
-
-    assert json.dumps([]) == "[]"
-
-
-def test_classes_of_a_file_can_be_pickled(file: Path) -> None:
-    module = load(f"{file}:Net").module
-    assert type(pickle.loads(pickle.dumps(module))) is type(module)
 
 
 def test_the_seed_decides_and_nobody_elses_random_numbers_change(file: Path) -> None:
@@ -190,23 +170,6 @@ def test_what_cannot_be_built_without_values_is_built_with_them(file: Path, attr
     assert skeleton.info.weights.resolved == "own"
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    error = rejected(CannotRunError, f"{tmp_path / 'no.py'}:Net")
-    assert f"no file '{tmp_path / 'no.py'}'" in error.message
-    assert error.hint == f"ls {tmp_path}"
-    (tmp_path / "on.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
-    assert f"--model {tmp_path / 'on.py'}:Net " in str(
-        rejected(CannotRunError, f"{tmp_path / 'no.py'}:Net").hint
-    )
-
-
-@pytest.mark.parametrize(
-    "spec", ["no_such_module_here:Net", "torch.no_such_thing:Net", ":Net", ".x:Net", "a b:Net"]
-)
-def test_missing_module(spec: str) -> None:
-    assert f"'{spec}'" in rejected(UsageError, spec).message
-
-
 @pytest.mark.parametrize(
     ("attribute", "near"), [("net", "Net"), ("Zoo.Iner", "Inner"), ("", ""), ("Net.", "")]
 )
@@ -217,11 +180,6 @@ def test_missing_attribute_names_the_nearest(file: Path, attribute: str, near: s
     meant = (*attribute.rpartition(".")[:2], near)
     expected = f"did you mean {file}:{''.join(meant)}" if near else f"--model {file}:Net"
     assert (error.hint or "").startswith(expected)
-
-
-@pytest.mark.parametrize("attribute", ["number", "not_a_model"])
-def test_what_is_not_a_model(file: Path, attribute: str) -> None:
-    assert rejected(UsageError, f"{file}:{attribute}").hint == f"--model {file}:Net"
 
 
 @pytest.mark.parametrize(("attribute", "model_args", "said"), [
@@ -235,10 +193,6 @@ def test_arguments_it_does_not_take(
     error = rejected(UsageError, f"{file}:{attribute}", *model_args)
     assert f"'{file}:{attribute}'" in error.message
     assert said in error.message
-
-
-def test_number_of_classes_where_there_are_none(file: Path) -> None:
-    assert "--num-classes 3" in rejected(UsageError, f"{file}:make", num_classes=3).message
 
 
 @pytest.mark.parametrize(("code", "said"), [
@@ -276,16 +230,6 @@ def test_a_constructor_that_raises_says_where(
     with pytest.raises((Exception, SystemExit)) as caught:
         exec(code, {})
     assert caught.traceback[-1].lineno + 1 == number or line == "return nn.Linear"
-
-
-def test_a_module_whose_attributes_raise(tmp_path: Path) -> None:
-    (tmp_path / "lazy.py").write_text("def __getattr__(name):\n    raise RuntimeError(name)\n")
-    error = rejected(CannotRunError, f"{tmp_path / 'lazy.py'}:Net")
-    assert f"RuntimeError: Net at {tmp_path / 'lazy.py'}:2" in error.message
-
-
-def test_a_folder_is_not_a_module(tmp_path: Path) -> None:
-    assert rejected(UsageError, f"{tmp_path}:Net").hint == "--model FILE.py:NAME"
 
 
 @pytest.fixture
@@ -341,18 +285,6 @@ def test_a_file_of_a_package_imports_its_neighbours(package: Path, has_init: boo
     assert type(module).__name__ == "Block"
     assert type(module).__module__ == f"{package.name}.parts"
     assert sys.path == path
-
-
-def test_another_package_of_that_name_is_reported(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = package.parent / "elsewhere" / package.name
-    other.mkdir(parents=True)
-    (other / "__init__.py").write_text("")
-    (other / "model.py").write_text("")
-    monkeypatch.syspath_prepend(str(other.parent))
-    __import__(f"{package.name}.model")
-    error = rejected(UsageError, f"{package / 'model.py'}:build")
-    assert f"but '{other / 'model.py'}' has the same name" in error.message
-    assert f"--model {package.name}.model:build" in (error.hint or "")
 
 
 def test_what_cannot_be_typed_is_made_by_a_function(package: Path) -> None:

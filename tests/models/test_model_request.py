@@ -50,19 +50,10 @@ def test_model_file_without_attribute(tmp_path: Path, monkeypatch: pytest.Monkey
     assert rejected(ModelRequest("net.py")).hint == "--model net.py:Net"
 
 
-def test_dotted_name_without_colon() -> None:
-    assert rejected(ModelRequest("my.package.Net")).hint == "--model my.package:Net"
-
-
 def test_weights_and_checkpoint_contradict_each_other() -> None:
     error = rejected(ModelRequest(weights="DEFAULT", checkpoint=Path("a.pt")))
     assert "'DEFAULT'" in error.message
     assert "'a.pt'" in error.message
-
-
-@pytest.mark.parametrize("weights", ["auto", "none", "None"])
-def test_weights_that_say_nothing_go_with_a_checkpoint(weights: str) -> None:
-    check_request(ModelRequest(weights=weights, checkpoint=Path("a.pt")))
 
 
 @pytest.mark.parametrize("said", [{"num_classes": 0}, {"num_classes": -3}, {"seed": -1}, {"seed": 2**32}])

@@ -73,26 +73,6 @@ def test_a_script_is_one_layer_and_that_is_said(make: Any) -> None:
         ms.stats(model, X, layer="conv")
 
 
-def test_no_rule_judges_what_is_not_seen_in_a_script() -> None:
-    record = ms.check(scripted(), X)
-    assert not record.findings
-    unjudged = {
-        rule.code
-        for rule in record.rules
-        if not rule.judged and "no layer inside the model could be observed" in (rule.reason or "")
-    }
-    assert unjudged == {"MS202", "MS203", "MS204", "MS205", "MS206"}
-
-
-def test_a_script_among_layers_is_seen_from_outside() -> None:
-    model = Around(scripted()).eval()
-    assert [row.name for row in ms.stats(model, X).layers] == ["body", "head"]
-    assert {row.layer for row in ms.check(model, X, select="MS401").findings} == set()
-    rows = {row.name: row for row in ms.summary(model, X).layers}
-    assert rows["body"].macs == 2 * MACS
-    assert len(torch.nn.modules.module._global_forward_hooks) == 0
-
-
 @cache
 def program() -> Any:
     return torch.export.export(small(), (X,))
@@ -111,32 +91,6 @@ def test_an_exported_program_runs_in_the_one_mode_it_has() -> None:
     assert any("the mode it was exported in" in (rule.reason or "") for rule in checked.rules)
     with pytest.raises(CannotRunError, match="not in train mode"):
         ms.stats(model, X, mode="train")
-
-
-NAMED = """
-import torch
-from torch import nn
-
-def program():
-    return torch.export.export(nn.Linear(4, 3).eval(), (torch.ones(2, 4),))
-
-def ep():
-    return program().module()
-"""
-
-
-def test_a_named_program_is_not_refused_for_its_eval(tmp_path: Path) -> None:
-    file = tmp_path / "programs.py"
-    file.write_text(NAMED)
-    for name in ("ep", "program"):
-        assert ms.summary(f"{file}:{name}", torch.ones(2, 4)).totals.macs == 2 * 3 * 4
-
-
-def test_budgets_of_a_program_that_runs_on_two_images_only_are_not_judged() -> None:
-    record = ms.check(program().module(), X, max_params=1, max_macs=1, select="MS5")
-    assert [finding.code for finding in record.findings] == ["MS501"]
-    reasons = {rule.code: rule.reason for rule in record.rules if rule.code == "MS502"}
-    assert reasons["MS502"] == "a budget is for one image, and the model runs only on 2"
 
 
 @pytest.mark.parametrize("kind", ["script", "export"])
@@ -193,22 +147,6 @@ def test_lazy_layers_take_their_shapes_from_one_run_of_a_copy(command: Any) -> N
     assert torch.nn.parameter.is_lazy(model.conv.weight)
 
 
-def test_lazy_layers_of_a_named_model_are_seeded(tmp_path: Path) -> None:
-    file = tmp_path / "net.py"
-    file.write_text(
-        "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))\n"
-    )
-    first, second, other = (ms.stats(f"{file}:net", X, seed=seed).layers[-1].mean for seed in (0, 0, 1))
-    assert first == second != other
-    assert ms.summary(f"{file}:net", input_shape=(1, 3, 4, 4)).totals.params == 3 * 48 + 3
-
-
-class Yields(Small):
-    def forward(self, x: Tensor) -> Any:
-        yield self.relu(self.conv(x))
-        yield super().forward(x)
-
-
 class Gives(Small):
     def __init__(self, output: Any) -> None:
         super().__init__()
@@ -219,19 +157,6 @@ class Gives(Small):
         return self.output
 
 
-class NoLayers(nn.Module):
-    def forward(self, x: Tensor) -> str:
-        return "nothing"
-
-
-def test_the_layers_of_a_generator_run_as_it_is_gone_through() -> None:
-    model = Yields().eval()
-    assert [row.name for row in ms.stats(model, X).layers][:3] == ["conv", "relu", "conv"]
-    assert ms.summary(model, X).totals.macs == 2 * (MACS + 4 * 3 * 9 * 100)
-    assert not ms.check(model, X, select="MS401").findings
-    assert ms.grads(model, X).parameters
-
-
 @pytest.mark.parametrize("output", [None, [], {}, "cat", 3])
 def test_what_gives_no_tensor_is_looked_at_all_the_same(output: Any) -> None:
     model = Gives(output).eval()
@@ -239,15 +164,3 @@ def test_what_gives_no_tensor_is_looked_at_all_the_same(output: Any) -> None:
     assert not ms.check(model, X, select="MS4").findings
     with pytest.raises(CannotRunError, match="without tensors"):
         ms.grads(model, X)
-
-
-def test_a_table_without_rows_is_an_error_that_says_why() -> None:
-    with pytest.raises(CannotRunError, match="no layer of 'NoLayers' outputs a tensor"):
-        ms.stats(NoLayers(), X)
-    model = small()
-    model.idle = nn.Linear(1, 1)
-    try:
-        with pytest.raises(CannotRunError, match="does not call idle"):
-            ms.stats(model, X, layer="idle")
-    finally:
-        del model.idle

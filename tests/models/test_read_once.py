@@ -1,8 +1,6 @@
 """A checkpoint given as the model is read and identified once, from the command line to the loaded model."""
 
-import shlex
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +10,6 @@ from safetensors.torch import save_file
 import modelscope_cli as ms
 from modelscope_cli.checkpoints import tensors
 from modelscope_cli.models import model_of_checkpoint
-from modelscope_cli.models.check_request import check_request
-from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.shell.app import run
 
 
@@ -65,13 +61,8 @@ ONCE = {"read_contents": 1, "identify": 1}
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "torch", "foreign", "shards"])
-@pytest.mark.parametrize("line", [
-    "summary {}",
-    "stats --model {} --input-shape 1,3,64,64",
-    "grads --model {} --input-shape 1,3,64,64 --no-save",
-])  # fmt: skip
-def test_by_a_command(files, read, capsys, kind, line):
-    assert run([*shlex.split(line.format(shlex.quote(str(files[kind])))), "--json"]) == 0
+def test_by_a_command(files, read, capsys, kind):
+    assert run(["summary", str(files[kind]), "--json"]) == 0
     assert '"name": "squeezenet1_1"' in capsys.readouterr().out
     assert read == ONCE
 
@@ -80,20 +71,3 @@ def test_by_a_command(files, read, capsys, kind, line):
 def test_by_a_function(files, read, kind):
     assert ms.load(files[kind]).info.name == "squeezenet1_1"
     assert read == ONCE
-
-
-def test_both_sides_of_a_comparison(files, read):
-    found = ms.diff(files["safetensors"], files["torch"], input_shape=(1, 3, 64, 64))
-    assert found.run.model.name == "squeezenet1_1"
-    assert read == {"read_contents": 2, "identify": 2}
-
-
-def test_another_file_or_key_is_read_anew(files, read):
-    asked = check_request(ModelRequest(str(files["torch"])))
-    assert read == ONCE
-    assert asked.headers_of(files["torch"]).architecture.name == "squeezenet1_1"
-    assert asked == ModelRequest(str(files["torch"]))
-    assert replace(asked, key="state_dict").headers_of(files["torch"]) is None
-    check_request(replace(asked, model=str(files["safetensors"])))
-    check_request(replace(asked, key="state_dict"))
-    assert read == {"read_contents": 3, "identify": 3}

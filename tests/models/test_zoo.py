@@ -1,7 +1,6 @@
 """Every name, without weights."""
 
 import socket
-import warnings
 
 import pytest
 import torch
@@ -81,13 +80,6 @@ def test_random_weights_are_torchvisions_own() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
-def test_nothing_warns(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load_model(ModelRequest(name, "none", device="cpu"))
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_dtype_is_applied(dtype: str) -> None:
     loaded = load_model(ModelRequest("mnasnet0_5", "none", device="cpu", dtype=dtype))
@@ -95,13 +87,6 @@ def test_dtype_is_applied(dtype: str) -> None:
     assert loaded.dtype == getattr(torch, dtype)
     skeleton = load_skeleton(ModelRequest("mnasnet0_5", dtype=dtype))
     assert {parameter.dtype for parameter in skeleton.module.parameters()} == {getattr(torch, dtype)}
-
-
-def test_model_arguments_go_to_the_builder() -> None:
-    loaded = load_model(
-        ModelRequest("resnet18", "none", device="cpu", model_args=("zero_init_residual=True",))
-    )
-    assert not loaded.module.layer1[0].bn2.weight.any()  # type: ignore[index, union-attr]
 
 
 @pytest.mark.parametrize(("typed", "said"), [
@@ -122,13 +107,3 @@ def test_model_arguments_it_does_not_take(typed: str, said: str) -> None:
 def test_a_model_too_large_for_this_machine() -> None:
     with pytest.raises(CannotRunError, match=r"'mnasnet0_5' cannot be built here: .*memory"):
         load_model(ModelRequest("mnasnet0_5", "none", num_classes=10**12))
-
-
-def test_notes_say_what_auto_became() -> None:
-    notes = load_model(ModelRequest("mnasnet0_5", "none")).notes
-    assert [note.partition(":")[0] for note in notes] == ["weights", "device"]
-
-
-def test_an_explicit_device_is_checked_for_a_skeleton_too() -> None:
-    with pytest.raises(UsageError, match="'nope'"):
-        load_skeleton(ModelRequest("mnasnet0_5", device="nope"))

@@ -164,8 +164,8 @@ def _check_texts(figure: Any, width: float, height: float) -> None:
 
 
 def test_the_numbers_above_a_tall_panel_are_whole():
-    figure, (panel,) = layer_panels("", [layer_names(f"layer{n}" for n in range(60))], [1], 5.0)
-    panel.bars(range(60), [-4.8e6] * 60, width=0.85)
+    figure, (panel,) = layer_panels("", [layer_names(f"layer{n}" for n in range(60))], [1])
+    panel.bars(range(60), [-4.8e6] * 60, height=0.85)
     figure.draw_without_rendering()
     axis = panel.axes.xaxis
     assert axis.get_offset_text().get_text() == ""
@@ -186,12 +186,7 @@ def test_of_many_layers_those_are_drawn_that_say_most():
     assert len(chosen(rows, lambda row: row.name, {name: [None] for name in names})) == 48
 
 
-def test_long_names_leave_the_panels_of_a_shallow_figure_their_height():
-    def panel_height(label: str) -> float:
-        names = layer_names(f"{label}{n}" for n in range(5))
-        figure, (panel, _) = layer_panels("title", [names, names], [1, 1], 7.0)
-        figure.draw_without_rendering()
-        return panel.axes.get_window_extent().height
-
-    assert panel_height("x" * 80) > 0.75 * panel_height("block1.conv")
-    assert layer_panels("title", [layer_names(["conv"])], [1, 1], 7.0)[0].get_figheight() == 7.0
+def test_a_shallow_figure_has_room_for_its_axes():
+    figure, (panel,) = layer_panels("title", [layer_names(["conv"])], [1])
+    figure.draw_without_rendering()
+    assert panel.axes.get_window_extent().height / figure.dpi > 0.9

@@ -7,29 +7,21 @@ import torch
 from PIL import Image
 
 from modelscope_cli.analysis.explaining.one_image import ImageResult, MethodResult
-from modelscope_cli.commands.explain.figures import draw_class_maps, draw_explanations
+from modelscope_cli.commands.explain.figures import draw_explanations
 from modelscope_cli.records import explain
 from modelscope_cli.records.explain import (
     FAILED,
     NOT_TESTED,
     PASSED,
-    ClassEvidence,
-    Curves,
     Receipt,
-    Whereabouts,
 )
 from modelscope_cli.report.canvas import save_figure
 
-SHARES = (0.0, 0.5, 1.0)
-CURVE = Curves("blur", 0.1, 0.9, SHARES, (0.0, 0.9, 1.0), (1.0, 0.2, 0.0))
-GOOD = Receipt(
-    insertion=0.8, deletion=0.1, insertion_chance=0.5, deletion_chance=0.5, road=0.2, curves=(CURVE,)
-)
+GOOD = Receipt(covering=0.6, covering_chance=0.3)
 BAD = Receipt(
-    insertion=0.4,
-    deletion=0.5,
-    failed=("insertion is no better than chance",),
-    tests=(explain.TestJudgement("insertion", FAILED, "insertion is no better than chance"),),
+    covering=-0.4,
+    failed=("showing more of the map does not raise the score",),
+    tests=(explain.TestJudgement("covering", FAILED, "showing more of the map does not raise the score"),),
 )
 
 
@@ -43,7 +35,7 @@ def explained(n_methods=3, size=(30, 40), name="a.png", scores=None):
         method: MethodResult(None, shown, 0.1, "" if i else "logits", BAD if i else GOOD)
         for i, (method, shown) in enumerate(maps.items())
     }
-    return ImageResult(name, "star", 0, 3.0, 0.95, outcomes, {}, {}, image)
+    return ImageResult(name, "star", 0, 3.0, 0.95, outcomes, {}, image)
 
 
 def with_receipts(one, receipts):
@@ -98,11 +90,11 @@ def test_flat_and_strange_maps_are_drawn(tmp_path, value):
 
 def test_a_failed_test_is_said_below_the_map_and_what_was_measured_beside_it():
     said = words(draw_explanations([with_receipts(explained(1), {"method0": BAD})]))
-    assert any(text.endswith("fails insertion") for text in said)
-    assert any("ins 0.40" in text for text in said)
+    assert any(text.endswith("fails covering") for text in said)
+    assert any("covering -0.40" in text for text in said)
 
 
-def test_every_map_has_the_mark_of_its_tests_and_curves_show_chance():
+def test_every_map_has_the_mark_of_its_tests():
     one = explained(3)
     answers = {"method0": PASSED, "method1": FAILED, "method2": NOT_TESTED}
     judged = {method: explain.TestJudgement("verdict", answer) for method, answer in answers.items()}
@@ -110,25 +102,9 @@ def test_every_map_has_the_mark_of_its_tests_and_curves_show_chance():
     figure = draw_explanations([with_receipts(one, receipts)])
     said = words(figure)
     assert {"✓ method0: passed", "✗ method1: failed", "– method2: not tested"} <= {*said}
-    curves = [axes for axes in figure.axes if axes.lines]
-    assert len(curves) == 3
-    levels = [line.get_ydata()[0] for axes in curves for line in axes.lines if line.get_linestyle() == ":"]
-    assert levels == [0.5] * 6
 
 
 def test_a_method_that_one_of_the_images_lacks_leaves_its_place_empty(tmp_path):
     figure = draw_explanations([explained(3), explained(2)])
     assert len(figure.axes) == 4 + 3
     save_figure(figure, tmp_path / "picture.png")
-
-
-@pytest.mark.parametrize("n_classes", [0, 1, 7, 40])
-def test_class_maps_share_one_scale(tmp_path, n_classes):
-    classes = tuple(ClassEvidence(f"class {i}", i + 1, 0, 0.3, 0.2 if i else None) for i in range(n_classes))
-    maps = {one.label: torch.full((32, 32), 1 / 1024) for one in classes}
-    figure = draw_class_maps(Whereabouts(classes, (), "border"), maps, "where")
-    save_figure(figure, tmp_path / "where.png")
-    shown = [axes.images[0] for axes in figure.axes if axes.images]
-    assert len(shown) == min(n_classes, 24)
-    assert all((image.norm.vmin, image.norm.vmax) == (0, 1.0) for image in shown)
-    assert not n_classes or "class 0, 1 image\nborder 30.0 %" in words(figure)

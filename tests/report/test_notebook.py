@@ -8,7 +8,6 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -269,14 +268,3 @@ def test_an_unknown_ending_is_refused(record, tmp_path):
     with pytest.raises(UsageError, match=r"does not end in one of \.html, \.json"):
         record.save(tmp_path / "stats.xyz")
     assert not list(tmp_path.iterdir())
-
-
-def test_show_prints_the_table_or_displays_the_record(record, capsys, monkeypatch):
-    record.show()
-    assert capsys.readouterr().out == str(record)
-    shown = []
-    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=True))
-    monkeypatch.setattr("IPython.display.display", shown.append)
-    record.show()
-    assert shown == [record]
-    assert not capsys.readouterr().out

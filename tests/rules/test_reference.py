@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
+from modelscope_cli.rules.training.reference import compare_with
 
 # What is wrong, and the link and the words of the first difference.
 FAULTS = {
@@ -23,13 +23,13 @@ FAULTS = {
 CASES = [(fault, seed) for fault in FAULTS for seed in (0, 7) if (fault, seed) != ("labels", 7)]
 
 
-def run(seed=0, like=None, lr=0.1, labels=0, scale=1.0, softmax=False, clears=True, head_only=False):
+def run(seed=0, lr=0.1, labels=0, scale=1.0, softmax=False, clears=True, head_only=False):
     torch.manual_seed(seed)
     centres = torch.randn(4, 12, generator=torch.Generator().manual_seed(1))
     model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 4))
     held = model[2].parameters() if head_only else model.parameters()
     optimizer = torch.optim.SGD(held, lr=lr)
-    with ms.watch(model, optimizer, like=like) as watched:
+    with ms.watch(model, optimizer) as watched:
         for _ in range(60):
             y = torch.randint(4, (32,))
             x = (centres[y] + torch.randn(32, 12)) * scale
@@ -50,19 +50,19 @@ def good():
 @pytest.mark.parametrize(("fault", "seed"), CASES)
 def test_the_first_difference_is_the_cause(good, fault, seed):
     changed, link, words = FAULTS[fault]
-    first = run(seed, good, **changed).compared.deviations[0]
+    first = compare_with(run(seed, **changed), good, "good").deviations[0]
     assert (first.kind, words in first.where) == (link, True), first
 
 
 def test_the_same_training_has_no_difference(good):
-    compared = run(0, good).compared
+    compared = compare_with(run(0), good, "good")
     assert compared.deviations == ()
     assert compared.equal_steps == 60
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_another_seed_is_not_a_difference(good, seed):
-    compared = run(seed, good).compared
+    compared = compare_with(run(seed), good, "good")
     assert compared.deviations == ()
     assert compared.equal_steps == 0
 
@@ -75,10 +75,3 @@ def test_results_that_were_kept_are_compared_by_diff_too(good, tmp_path):
     assert (first.kind, first.here, first.reference) == ("optimizer", "1", "0.1")
     assert "learning rate: 1; there 0.1" in str(found)
     assert found.to_dict()["compared"]["deviations"][0]["kind"] == "optimizer"
-
-
-def test_what_is_not_a_training_is_refused(tmp_path):
-    document = ms.summary(nn.Linear(2, 2), torch.ones(1, 2)).to_dict()
-    (tmp_path / "a.json").write_text(json.dumps(document))
-    with pytest.raises(UsageError, match="is a result of summary, and --like compares with a run of watch"):
-        run(like=tmp_path / "a.json")

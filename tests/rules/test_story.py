@@ -48,9 +48,7 @@ def test_a_finding_follows_from_one_earlier_in_the_chain_of_causes() -> None:
 
 
 def test_lost_time_comes_last_and_neither_explains_nor_follows_from_anything() -> None:
-    time = TimeFacts(
-        steps=N, passes=N, seconds={"data": 40.0, "forward": 60.0}, first=0.0, workers=2, images=0
-    )
+    time = TimeFacts(steps=N, passes=N, seconds={"data": 40.0, "forward": 60.0}, workers=2)
     findings = told(training(time=time, **SYMPTOMS))
     assert findings == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709"), ("MS771", None)]
 

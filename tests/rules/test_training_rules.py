@@ -44,7 +44,6 @@ from modelscope_cli.records.training_facts import (
     LOSS,
     OUTPUT,
     Birth,
-    MemoryFacts,
     ScheduleFacts,
     TimeFacts,
 )
@@ -63,8 +62,8 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.rules.training import RULES, judge_training
 
 
-def seconds(first: float = 0.0, **parts: float) -> TimeFacts:
-    return TimeFacts(steps=N, passes=N, seconds=parts, first=first, workers=2, images=0)
+def seconds(**parts: float) -> TimeFacts:
+    return TimeFacts(steps=N, passes=N, seconds=parts, workers=2)
 
 
 # code: a training with this fault, since when it is said to be, where
@@ -197,15 +196,6 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
-    "MS761": (training(optimizers=(stepping(remade=20),)), 1, None),
-    "MS762": (
-        training(
-            optimizers=(stepping(repeated=20),),
-            inputs=(entering(mean=tuple(i / N for i in range(N))), entering("fc", "Linear")),
-        ),
-        None,
-        None,
-    ),
     "MS763": (training(models=(model(copies=(("Net#2", 3, 3, False),)),)), 0, None),
     "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),
     "MS759": (training(events=(event(LEAKS, "Net: its output depends on what it must not"),)), 0, None),
@@ -219,15 +209,6 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     ),
     "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95 % of its input to 0"),)), 0, None),
     "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
-    "MS772": (training(time=seconds(validation=20.0, forward=5.0)), 1, None),
-    "MS773": (training(time=seconds(first=20.0, forward=5.0)), 0, None),
-    "MS774": (training(time=replace(seconds(device=40.0, forward=60.0), waited=N, idle=20.0)), 1, None),
-    "MS775": (training(memory=MemoryFacts((), (), 0.0, marked=20, kept=20)), 1, None),
-    "MS776": (
-        training(rank_times=(seconds(forward=10.0, backward=40.0), seconds(forward=48.0, backward=2.0))),
-        1,
-        None,
-    ),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from modelscope_cli.commands.watch import figures
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.progress import Silent
 from modelscope_cli.shell.app import run
-from modelscope_cli.watching import conclude, read_series, run_script, watcher
+from modelscope_cli.watching import read_series, run_script, watcher
 
 SCRIPT = """
 import sys, torch
@@ -53,7 +53,6 @@ def watched(place, *arguments):
 BROKEN = {
     "the table": (figures, "render_csv", "layers.csv was not written"),
     "the page": (figures, "save_result", "report.html was not written"),
-    "the images": (conclude, "save_first_images", "first images were not written"),
     "reading": (read_series, "read_log", "the record could not be read"),
     "judging": (run_script, "read_record", "the record could not be read"),
 }

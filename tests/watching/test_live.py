@@ -1,8 +1,5 @@
-"""What is shown of a run while it goes: the page of `--html`, and the panel in a notebook."""
+"""What is shown of a run while it goes: the page of `--html`."""
 
-from types import SimpleNamespace
-
-import IPython
 import pytest
 import torch
 from torch import nn
@@ -55,14 +52,6 @@ def test_the_page_is_renewed_while_the_script_runs_and_closed_afterwards(
     assert not ms.read(tmp_path / "live.html").is_running
 
 
-class Handle:
-    def __init__(self):
-        self.shown = []
-
-    def update(self, html):
-        self.shown.append(html.data)
-
-
 def train(steps=24, **keywords):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -75,37 +64,9 @@ def train(steps=24, **keywords):
     return watched, torch.cat([p.flatten() for p in model.parameters()])
 
 
-@pytest.fixture
-def notebook(monkeypatch):
-    handle = Handle()
-    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=True))
-    monkeypatch.setattr("IPython.display.display", lambda *args, **keywords: handle)
-    return handle
-
-
-def test_a_notebook_has_one_panel_that_is_redrawn(at_once, notebook, tmp_path):
-    watched, weights = train(out=tmp_path / "run")
-    assert len(notebook.shown) == 25
-    assert "Step 20 of a run in progress" in notebook.shown[19]
-    assert "MS713" in notebook.shown[19]
-    assert "<svg" in notebook.shown[19]
-    assert "in progress" not in notebook.shown[-1]
-    assert ("<svg" in notebook.shown[0]) is False  # one point is not a line
-    assert len(watched.record().layers[0].series.step) == len(train()[0].record().layers[0].series.step)
-    notebook.update = None
-    assert torch.equal(weights, train()[1])
-
-
-def test_what_cannot_be_drawn_is_said_once_and_changes_nothing(at_once, notebook):
-    warned = []
-    progress = SimpleNamespace(note=print, warn=warned.append, say=print, track=None)
-    notebook.update = lambda html: html.nothing
-    watched, _ = train(progress=progress)
-    assert [text.partition(";")[0] for text in warned[:2]] == [
-        "the page of the running training is no longer updated",
-        "the panel was not updated",
-    ]
-    assert watched.record().steps == 24
+def test_nothing_is_shown_outside_a_notebook(capsys):
+    train(2)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_seconds_between_two_and_a_twentieth_of_the_time(monkeypatch):

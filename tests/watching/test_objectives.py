@@ -143,22 +143,6 @@ def test_gradients_of_all_but_one_part_are_cleared(clears, share, is_lost, recor
     assert ("MS714" in codes(recorded(script))) == is_lost
 
 
-@pytest.mark.parametrize("is_copied", [True, False])
-def test_gradients_of_one_batch_are_distinguished_from_those_of_one_size(recorded, is_copied) -> None:
-    def script():
-        model, kept = nn.Linear(6, 3), []
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(2 * STEPS):
-            optimizer.zero_grad()
-            guesses(model).backward()
-            kept = kept or [p.grad.clone() for p in model.parameters()]
-            for parameter, first in zip(model.parameters(), kept, strict=True):
-                parameter.grad = first.clone() if is_copied else parameter.grad.sign()
-            optimizer.step()
-
-    assert ("MS762" in codes(recorded(script))) == is_copied
-
-
 def test_a_loss_by_its_derivatives_alone(recorded) -> None:
     def script():
         model = nn.Linear(6, 3)

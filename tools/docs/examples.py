@@ -251,13 +251,6 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
             (_END, _END + "\n    scheduler.step()"),
         ),
     ),
-    "MS761": (
-        (
-            (_BATCH, "    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)\n" + _BATCH),
-            (_OPTIMIZER + "\n\n", "\n"),
-        ),
-        (),
-    ),
     "MS764": (
         ((_MODEL, _MODEL.replace("nn.Flatten()", "nn.Dropout(0.99), nn.Flatten()")),),
         ((_MODEL, _MODEL.replace("nn.Flatten()", "nn.Dropout(0.2), nn.Flatten()")),),
@@ -376,15 +369,6 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         ((_END, _END + _VALIDATE.replace("model(images)", "model(127 + 50 * images)")),),
         ((_END, _END + _VALIDATE),),
     ),
-    "MS762": (
-        (
-            (
-                _END,
-                "    loss.backward()\n    gradients = gradients if step else [p.grad.clone() for p in model.parameters()]\n    for parameter, gradient in zip(model.parameters(), gradients):\n        parameter.grad = gradient.clone()\n    optimizer.step()",
-            ),
-        ),
-        (),
-    ),
     "MS763": (
         (
             (_OPTIMIZER, _OPTIMIZER + "\naveraged = torch.optim.swa_utils.AveragedModel(model)"),
@@ -394,10 +378,6 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
             (_OPTIMIZER, _OPTIMIZER + "\naveraged = torch.optim.swa_utils.AveragedModel(model)"),
             (_END, _END + "\n    averaged.update_parameters(model)" + _VALIDATE.replace("model", "averaged")),
         ),
-    ),
-    "MS775": (
-        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss")),
-        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss.item()")),
     ),
     "MS708": (
         (

@@ -10,7 +10,6 @@ from tools.docs import ROOT, examples
 from tools.docs.long_examples import RANKS, TIMED
 from tools.docs.markdown import cell, table
 
-ON_ACCELERATOR = {"MS774"}
 EXAMPLES = examples.TRAININGS | TIMED | RANKS
 GROUPS = {
     "MS0": "Code in a checkpoint (`check`)",
@@ -77,8 +76,6 @@ DATA_SETS = {
     "MS804": 'Path("val/cat").mkdir(parents=True)\n'
     'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS806": 'noise(50, (960, 960)).save("photos/cat/large.png")',
-    "MS807": 'noise(50, (960, 96)).save("photos/cat/wide.png")',
     "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
 }
 
@@ -134,11 +131,10 @@ def _example(code: str) -> list[str]:
         line = "modelscope watch example.py"
         if code in RANKS:
             line = "torchrun --nproc-per-node 2 -m modelscope_cli watch example.py"
-        where = " where there is an accelerator" if code in ON_ACCELERATOR else ""
         return [
             "## Example",
             f"```py\n{script}\n```",
-            f"As `example.py`, `{line}` reports {code}{where}.",
+            f"As `example.py`, `{line}` reports {code}.",
             "## Use instead",
             f"```diff\n{examples.change(EXAMPLES[code])}\n```",
         ]

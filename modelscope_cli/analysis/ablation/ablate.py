@@ -5,15 +5,11 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, Unpack
 
-from torch import Tensor
-
 from modelscope_cli.analysis.ablation import ablating
-from modelscope_cli.analysis.activations.maps import capture_maps
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
 from modelscope_cli.analysis.subject import Results, Subject
-from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
@@ -90,22 +86,6 @@ def ablate(
     with results.open(subject.progress) as stage:
         if stage is not None:
             folder = figures_of("ablate")
-            image = next(iter(subject.first.pictures), None)
-            maps = _maps(subject, folder.rows_shown(record), image) if image is not None else {}
-            record = replace(record, files=folder.files_for(image))
-            folder.save_report(record, stage, image, maps)
+            record = replace(record, files=folder.FILES)
+            folder.save_report(record, stage)
     return record
-
-
-def _maps(subject: Subject, rows: Sequence[Ablation], image: Tensor) -> dict[tuple[str, int], Tensor]:
-    """Return the outputs of some calls for the first image, by name and index of the call."""
-    calls = Selection(wanted=frozenset((row.name, row.call) for row in rows))
-    size = (image.shape[1], image.shape[2])
-    exhibits = capture_maps(subject.loaded.module, subject.first.args, calls, image_size=size)
-    is_by_channel = any(row.channel is not None for row in rows)
-    # Of several outputs of a call, the first: the one whose channels were removed.
-    return {
-        (e.record.name, e.record.call): e.maps.to("cpu")
-        for e in exhibits[::-1]
-        if e.maps is not None and (e.has_channels or not is_by_channel)
-    }

@@ -6,14 +6,13 @@ from functools import reduce
 from typing import Any
 from weakref import ReferenceType, ref
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.input_stats import ArgumentStats, entered, merge_arguments
 from modelscope_cli.analysis.blocks.blocks import ForEachBlock
-from modelscope_cli.analysis.statistics.moments import Comoments, Moments, Wanted
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
@@ -25,7 +24,7 @@ from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Args, Kwargs
-from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
+from modelscope_cli.records.stats import ActivationStats, Counts
 
 Key = tuple[str, int, str]  # layer name, call, path of the output
 
@@ -45,8 +44,6 @@ class Activation:
     problem: str | None = None
     # By name, after the last batch; None if not requested
     quantiles: dict[str, float] | None = field(default=None, repr=False)
-    # Sums for the correlation between channels; None if not requested
-    comoments: Comoments | None = field(default=None, repr=False)
     # Moments of the current pass, still on the device
     pending: list[Callable[[], Moments]] = field(default_factory=list, repr=False)
 
@@ -60,21 +57,17 @@ class Activation:
             moments = finish()
             self.moments = self.moments.merge(moments) if self.moments else moments
         self.pending.clear()
-        if self.comoments:
-            self.comoments.settle()
 
     def merge(self, later: "Activation") -> None:
         """Merge the statistics of a later batch; after the first problem, nothing is added."""
         if later.channels != self.channels:
-            self.channels = self.comoments = None
+            self.channels = None
         if later.source != self.source:
             self.source = None
         self.problem = self.problem or later.problem
         if self.problem or later.moments is None:
             return
         self.moments = self.moments.merge(later.moments) if self.moments else later.moments
-        if self.comoments and later.comoments:
-            self.comoments.merge(later.comoments)
 
 
 def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> None:
@@ -189,20 +182,12 @@ class ActivationObserver(Observer):
 
     Args:
         is_innermost_only: whether to skip calls that contain other layers.
-        with_correlation: whether to gather the correlation between channels.
     """
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        *,
-        is_innermost_only: bool,
-        with_correlation: bool = False,
-    ) -> None:
+    def __init__(self, wanted: Wanted, *, is_innermost_only: bool) -> None:
         self.activations: dict[Key, Activation] = {}
         self._wanted = wanted
         self._is_innermost_only = is_innermost_only
-        self._with_correlation = with_correlation
         self._channels = ChannelFinder()
         self._lineage = Lineage()
 
@@ -232,14 +217,11 @@ class ActivationObserver(Observer):
         if source != activation.source:
             activation.source = None
         if channels != activation.channels:
-            activation.channels = activation.comoments = None
+            activation.channels = None
         if activation.problem:
             return
         try:
             activation.pending.append(reduce_tensor(tensor, channel_dim, self._wanted))
-            if self._with_correlation and channel_dim is not None and activation.channels is not None:
-                activation.comoments = activation.comoments or Comoments()
-                activation.comoments.add(tensor, channel_dim)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             # A tensor without statistics is reported in its row and does not end the run.
             activation.problem = in_one_line(error, 200)
@@ -270,7 +252,6 @@ def observe_activations(
     selection: Selection,
     wanted: Wanted,
     *,
-    with_correlation: bool = False,
     interventions: Sequence[Intervention] = (),
     batch_norms: BatchNormObserver | None = None,
     family: str = "custom",
@@ -291,11 +272,7 @@ def observe_activations(
         n_batches: if known; with several, the first pass omits what only the second can compute.
     """
     at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
-    observer = ActivationObserver(
-        at_first,
-        is_innermost_only=selection.is_innermost_only,
-        with_correlation=with_correlation,
-    )
+    observer = ActivationObserver(at_first, is_innermost_only=selection.is_innermost_only)
     is_training = batch_norms is not None
 
     def open_session(*observers: Observer) -> HookSession:
@@ -385,18 +362,8 @@ def to_row(activation: Activation) -> ActivationStats:
         zero_fraction=None if moments.n_zero is None else moments.n_zero / moments.n,
         near_zero_fraction=None if moments.n_near_zero is None else moments.n_near_zero / moments.n,
         histogram=Counts(histogram.edges, histogram.counts, histogram.is_sampled) if histogram else None,
-        correlation=_redundancy(activation.comoments.correlation()) if activation.comoments else None,
         quantiles=activation.quantiles,
     )
-
-
-def _redundancy(matrix: Tensor) -> Redundancy:
-    varied = ~matrix.diagonal().isnan()
-    n = int(varied.sum())
-    if n < 2:
-        return Redundancy(None, n)
-    correlations = matrix[varied][:, varied].abs()
-    return Redundancy(float((correlations.sum() - torch.trace(correlations)) / (n * (n - 1))), n)
 
 
 class Lineage:

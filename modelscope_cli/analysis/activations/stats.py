@@ -179,7 +179,6 @@ def stats(
     exclude: str | Sequence[str] = (),
     near_zero: float = NEAR_ZERO,
     plot: str | PathLike[str] | None = None,
-    correlation: bool = False,
     attention: bool = False,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
@@ -198,15 +197,14 @@ def stats(
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
         plot: save one figure of all the distributions (.png .svg .pdf).
-        correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
         hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
             their percentile: `p01`, `p50`, `p99.9`. They are exact, and read every image twice. `channel_zeros`
             counts the zeros of each channel; it is also left out by default.
-        out: folder for `report.json`, its page, the figures of `correlation`, and over image files every finished
-            block; `force` allows one that is not empty.
+        out: folder for `report.json`, its page, and over image files every finished block; `force` allows one that
+            is not empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
@@ -235,7 +233,7 @@ def stats(
         "exclude": as_patterns(exclude),
         "near_zero": near_zero,
     }
-    alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
+    alone = _why_alone(mode, attention=attention, hook=hook)
     arguments: dict[str | int, ArgumentStats] = {}
     with blocks.begin(subject, {**options, "figures": figures, **more}, alone):
         activations = observe_activations(
@@ -243,7 +241,6 @@ def stats(
             blocks.over,
             selection,
             Wanted(threshold=near_zero, **figures, **more),
-            with_correlation=correlation,
             interventions=subject.bind().interventions,
             batch_norms=batch_norms,
             family=subject.loaded.family,
@@ -270,8 +267,6 @@ def stats(
     )
     with blocks.write() as stage:
         if stage is not None:
-            matrices = [one.comoments.correlation() if one.comoments else None for one in activations]
-            record = replace(record, layers=figures_of("stats").save_correlations(rows, matrices, stage))
             save_result(record, stage)
     if plot is not None and blocks.is_first:
         save_figure(figures_of("stats").draw_distributions(record), Path(plot))
@@ -279,11 +274,10 @@ def stats(
     return record
 
 
-def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Sequence[str]) -> str:
+def _why_alone(mode: str, *, attention: bool, hook: str | Sequence[str]) -> str:
     """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
         "in train mode every batch norm sees the batches in order": mode == "train",
-        "channel correlations cannot be resumed (too large to store)": correlation,
         "the table of attention cannot be computed in blocks": attention,
         "--hook counts its changes over all batches": bool(hook),
     }

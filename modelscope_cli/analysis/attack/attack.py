@@ -28,8 +28,6 @@ def attack(
     norm: str = "linf",
     epsilon: str | float | None = None,
     steps: int | None = None,
-    step_size: str | float | None = None,
-    restarts: int = 1,
     target: str | int | None = None,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -52,8 +50,6 @@ def attack(
         epsilon: the size of the perturbation, with pixels in 0..1: stop at the first image that fools the model.
             Without it, find the smallest.
         steps: number of gradient steps.
-        step_size: the size of one step; without `epsilon`, of the first search.
-        restarts: number of random starts of pgd.
         target: the class to reach, an index or a label; without it, any but the predicted one.
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for the images and the report; `force` allows one that is not empty.
@@ -68,8 +64,6 @@ def attack(
         norm=norm,
         epsilon=texts(epsilon),
         steps=steps,
-        step_size=texts(step_size),
-        restarts=restarts,
         target=texts(target),
         seed=seed_of(model, keywords),
     )
@@ -84,7 +78,7 @@ def attack(
     subject.open()
     on_image.check_inputs(subject.inputs, python_inputs.name)
     interventions = subject.bind().interventions
-    n_steps = request.restarts * (request.steps + 1)
+    n_steps = request.steps + 1
     if request.is_smallest:
         subject.progress.note(
             f"the smallest perturbation: about {_RUNS} searches of at most {n_steps} steps each; --epsilon E "

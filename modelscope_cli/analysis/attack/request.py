@@ -24,10 +24,9 @@ class AttackRequest:
     # steps, step_size: number and length of the gradient steps of one run
     steps: int
     step_size: float
-    restarts: int = 1  # number of runs, each from another random start
     # A class index or label to be mistaken for; None for any but the predicted class
     target: str | None = None
-    seed: int = 0  # the seed of the random starts
+    seed: int = 0  # the seed of the random start
     is_smallest: bool = False  # whether to search for the smallest change instead of any within epsilon
 
     def within(self, radius: float) -> "AttackRequest":
@@ -41,8 +40,6 @@ def make_request(
     norm: str,
     epsilon: str | None,
     steps: int | None,
-    step_size: str | None,
-    restarts: int,
     target: str | None,
     seed: int,
 ) -> AttackRequest:
@@ -51,27 +48,15 @@ def make_request(
     The step is epsilon for `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 2: the last step reaches
     the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
     """
-    if method == "fgsm":
-        steps_typed = {"--steps": steps, "--step-size": step_size}
-        options = [f"{option} {value}" for option, value in steps_typed.items() if value is not None]
-        if options:
-            raise UsageError(f"'{options[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
-    if method != "pgd" and restarts > 1:
-        raise UsageError(
-            f"'--restarts {restarts}' does not apply: {method} has no random start", "--method pgd"
-        )
-    radius = _length("--epsilon", epsilon or _EPSILON[norm], _EPSILON[norm], norm)
+    if method == "fgsm" and steps is not None:
+        raise UsageError(f"'--steps {steps}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
+    radius = _length(epsilon or _EPSILON[norm], _EPSILON[norm], norm)
     n_steps = steps or _STEPS[method]
     step = _REACH[method] * radius / n_steps
-    if step_size is not None:
-        step = _length("--step-size", step_size, "2/255", norm)
-        if step == 0:
-            raise UsageError(f"'--step-size {step_size}' has no effect", "--step-size 2/255")
-    is_smallest = epsilon is None
-    return AttackRequest(method, norm, radius, n_steps, step, restarts, target, seed, is_smallest)
+    return AttackRequest(method, norm, radius, n_steps, step, target, seed, is_smallest=epsilon is None)
 
 
-def _length(option: str, text: str, example: str, norm: str) -> float:
+def _length(text: str, example: str, norm: str) -> float:
     """Parse `8/255` or `0.03`."""
     numerator, slash, denominator = text.partition("/")
     try:
@@ -79,15 +64,15 @@ def _length(option: str, text: str, example: str, norm: str) -> float:
     except (ValueError, ZeroDivisionError):
         value = math.nan
     if not math.isfinite(value):
-        raise UsageError(f"'{option} {text}' is neither a number nor a fraction", f"{option} {example}")
+        raise UsageError(f"'--epsilon {text}' is neither a number nor a fraction", f"--epsilon {example}")
     wrong = absurdity(value)
     if wrong:
-        raise UsageError(f"'{option} {text}' is {wrong}", f"{option} {example}")
+        raise UsageError(f"'--epsilon {text}' is {wrong}", f"--epsilon {example}")
     if value < 0:
-        raise UsageError(f"'{option} {text}' is negative", f"{option} {example}")
+        raise UsageError(f"'--epsilon {text}' is negative", f"--epsilon {example}")
     if norm == "linf" and value > 1:
         near = f"{value:g}/255" if value <= 255 else example
-        raise UsageError(f"'{option} {text}' is above 1, and pixels go from 0 to 1", f"{option} {near}")
+        raise UsageError(f"'--epsilon {text}' is above 1, and pixels go from 0 to 1", f"--epsilon {near}")
     if value > _LONGEST:
-        raise UsageError(f"'{option} {text}' is above the largest possible change", f"{option} {example}")
+        raise UsageError(f"'--epsilon {text}' is above the largest possible change", f"--epsilon {example}")
     return value

@@ -6,7 +6,6 @@ Models Resistant to Adversarial Attacks", section 2.1. They share one loop: `fgs
 starts at a random point of the ball.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -150,9 +149,7 @@ class BestAttempt:
     logits: Tensor  # the logits for `pixels`, `(1, classes)`, without their graph
     levels: Tensor  # `pixels` rounded to 8 bits inside the ball, uint8 on the CPU
     is_success: bool  # whether `pixels` reach the goal
-    # restart, iterations: its run and the number of gradient steps there, from 0
-    restart: int
-    iterations: int
+    iterations: int  # number of gradient steps from the start of its run
     losses: tuple[tuple[float, ...], ...]  # of every run, before the first step and after each; in nats
     # n_forward, n_backward: number of passes in all runs
     n_forward: int
@@ -162,6 +159,7 @@ class BestAttempt:
     # epsilon, step_size: of its run
     epsilon: float
     step_size: float
+    best_run: int = 0  # its run, from 0
     # For the smallest change, the largest epsilon without success; 0 if none was tried
     not_within: float | None = None
 
@@ -184,56 +182,48 @@ def search(
         predict: the model, from pixels in 0..1, `(1, C, H, W)`, to its logits, `(1, classes)`.
         pixels: `(1, C, H, W)` float32, 8-bit levels / 255.
         tick: called after every step.
-        near: where the first run starts instead, moved into the ball.
+        near: where the run starts instead, moved into the ball.
         is_for_file: whether the goal has to be reached after rounding.
     """
     ball = BALLS[request.norm](pixels, request.epsilon)
-    generator = torch.Generator().manual_seed(request.seed)
-    losses: list[list[float]] = []
-    best: tuple[tuple[bool, bool, float], _Point, int] | None = None
-    n_rounded = n_stuck = n_backward = 0
+    start = pixels
+    if near is not None:
+        start = ball.nearest(near)
+    elif request.method == "pgd":
+        start = ball.random(torch.Generator().manual_seed(request.seed))
+    losses: list[float] = []
+    best: tuple[tuple[bool, bool, float], _Point] | None = None
+    n_rounded = 0
 
     def rounded(point: _Point) -> Tensor:
         return as_pixels(ball.rounded(point.pixels), pixels.device)
 
-    for restart in range(request.restarts):
-        start = ball.random(generator) if request.method == "pgd" else pixels
-        if near is not None and restart == 0:
-            start = ball.nearest(near)
-        losses.append([])
-        for point in _climb(predict, ball, start, goal, request):
-            tick()
-            losses[-1].append(point.loss)
-            is_success = goal.is_reached(point.logits)
-            is_lasting = is_success
-            if is_success and is_for_file:
-                is_lasting = goal.is_reached(predict(rounded(point)))
-                n_rounded += 1
-            rank = is_lasting, is_success, -point.loss if goal.is_targeted else point.loss
-            if best is None or rank > best[0]:
-                best = rank, point, restart
-            if is_lasting:
-                break
-        else:
-            is_stuck = len(losses[-1]) <= request.steps
-            n_stuck += is_stuck
-            n_backward += is_stuck
-        n_backward += len(losses[-1]) - 1
-        if best is not None and best[0][0]:
+    for point in _climb(predict, ball, start, goal, request):
+        tick()
+        losses.append(point.loss)
+        is_success = goal.is_reached(point.logits)
+        is_lasting = is_success
+        if is_success and is_for_file:
+            is_lasting = goal.is_reached(predict(rounded(point)))
+            n_rounded += 1
+        rank = is_lasting, is_success, -point.loss if goal.is_targeted else point.loss
+        if best is None or rank > best[0]:
+            best = rank, point
+        if is_lasting:
             break
     assert best is not None
-    (is_final, is_success, _), point, restart = best
+    (is_final, is_success, _), point = best
+    is_stuck = not is_final and len(losses) <= request.steps
     return BestAttempt(
         pixels=point.pixels,
         logits=point.logits,
         levels=ball.rounded(point.pixels),
         is_success=is_success,
-        restart=restart,
         iterations=point.iteration,
-        losses=tuple(map(tuple, losses)),
-        n_forward=sum(map(len, losses)) + n_rounded,
-        n_backward=n_backward,
-        n_stuck=n_stuck,
+        losses=(tuple(losses),),
+        n_forward=len(losses) + n_rounded,
+        n_backward=len(losses) - 1 + is_stuck,
+        n_stuck=int(is_stuck),
         is_final=is_final,
         epsilon=request.epsilon,
         step_size=request.step_size,
@@ -289,12 +279,11 @@ def smallest(
         reach = max(length(best.pixels - pixels), _SHORTEST)
         file, _ = bisect(reach * _NEAR, reach, best.pixels, is_for_file=True)
     best = best or runs[-1]
-    before = itertools.takewhile(lambda run: run is not best, runs)
     return replace(
         best,
         levels=(file or best).levels,
-        restart=sum(len(run.losses) for run in before) + best.restart,
-        losses=tuple(losses for run in runs for losses in run.losses),
+        best_run=next(n for n, run in enumerate(runs) if run is best),
+        losses=tuple(run.losses[0] for run in runs),
         n_forward=sum(run.n_forward for run in runs),
         n_backward=sum(run.n_backward for run in runs),
         n_stuck=sum(run.n_stuck for run in runs),

@@ -193,7 +193,7 @@ class Blocks:
     def _read(self, folder: BlockFolder, phase: str, number: int, kind: type[T]) -> Block[T]:
         block = folder.read(phase, number, kind)
         self._machines[block.machine] = None
-        self._subject.inputs.feed.broken.take(number, block.broken)
+        self._subject.inputs.feed.broken.take(block.broken)
         return block
 
     def warnings(self) -> tuple[Notice, ...]:

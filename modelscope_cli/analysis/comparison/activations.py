@@ -82,7 +82,7 @@ class Side:
     loaded: LoadedModel
     is_training: bool = False
     seed: int = 0  # the seed of random numbers in the passes (dropout)
-    interventions: tuple[Intervention, ...] = ()  # the hooks of this side
+    interventions: tuple[Intervention, ...] = ()  # change values in it, to find a cause
     program: Program | None = None  # of B, what runs in the place of layers; None for a model with layers
 
     def place(self, args: Arguments) -> Arguments:
@@ -152,7 +152,6 @@ def diff_activations(
     *,
     layers: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
-    hooked: Set[str] = frozenset(),
     track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
 ) -> Activations:
     """Run both models over every batch and compare the outputs of each call of each layer.
@@ -164,7 +163,7 @@ def diff_activations(
     Args:
         batches: float32 on the CPU, preprocessed for A.
         tolerance: on the relative L2 over all batches.
-        layers, exclude: patterns; without any, the innermost layers, the models themselves and the `hooked` layers.
+        layers, exclude: patterns; without any, the innermost layers and the models themselves.
 
     A B that is a program is first run once after A, to find the value of every output. The patterns have no part
     in that: what is compared with a layer, and what explains it, depends on all layers.
@@ -177,9 +176,9 @@ def diff_activations(
     labels_changed, matching = None, None
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
-        blocks = {*hooked, *(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
+        blocks = {*(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
         run_a = _open(a, None if is_whole else wanted, blocks, stack)
-        run_b = None if b.program is not None else _open(b, wanted, hooked, stack)
+        run_b = None if b.program is not None else _open(b, wanted, frozenset(), stack)
         for batch in track(batches):
             if b.program is not None and matching is None:
                 matching = _matched(run_a, a.loaded.module, b, batch.args)
@@ -245,11 +244,11 @@ def _pass(
 
 
 def _open(
-    side: Side, wanted: frozenset[str] | None, hooked: Set[str], stack: ExitStack
+    side: Side, wanted: frozenset[str] | None, blocks: Set[str], stack: ExitStack
 ) -> Callable[[Arguments], Generator[StreamedOutput]]:
     """Open a session, closed by `stack`, and return a function that runs one pass."""
     module = side.loaded.module
-    stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
+    stream = OutputStream(module, seed=side.seed, blocks={"", *blocks} if wanted is None else None)
     session = stack.enter_context(
         HookSession(
             module, [stream], names=wanted, is_training=side.is_training, interventions=side.interventions

@@ -2,9 +2,8 @@
 
 import dataclasses
 import hashlib
-import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +26,6 @@ from modelscope_cli.analysis.comparison.sides import (
     open_weights,
     quantised,
 )
-from modelscope_cli.analysis.interventions import ReadHook, bind, conclude, read_hooks
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs
@@ -162,71 +160,58 @@ class ModelComparison:
         self,
         python_inputs: PythonInputs,
         modes: tuple[str, str],
-        hook: Patterns,
-        b_hook: Patterns,
         layer: Patterns,
         exclude: Patterns,
     ) -> DiffRecord:
         """Run both sides on the same input and compare the outputs of their layers."""
-        hooks = _read_hooks(as_patterns(hook), as_patterns(b_hook))
         modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
         loaded = load_both(*self.sources, self.progress)
-        program = self._program(loaded[1], modes[1], b_hook)
+        program = self._program(loaded[1], modes[1])
         inputs = open_shared(_as_b_takes(python_inputs, loaded[1]), loaded[0], self.progress)
         if isinstance(program, TensorFile) and inputs.n_batches != 1:
             n = counted(inputs.n_images, "image")
             message = f"the tensors of '{program.path}' are of all images at once, and the input has {n}"
             raise UsageError(message, f"--batch {inputs.n_images}")
-        sides = [
+        side_a, side_b = (
             Side(label, model, is_training=mode == "train", seed=seed, program=program)
             for label, model, mode, seed, program in zip(
                 "AB", loaded, modes, self.seeds, (None, program), strict=True
             )
-        ]
+        )
         first = first_of(inputs, loaded[0]).args
-        bound = [
-            bind(own_hooks, side.loaded, side.place(first), side.seed, self.progress)
-            for side, own_hooks in zip(sides, hooks, strict=True)
-        ]
-        a, b = (describe(side.loaded, side.seed, mode) for side, mode in zip(sides, modes, strict=True))
+        a, b = (
+            describe(side.loaded, side.seed, mode) for side, mode in zip((side_a, side_b), modes, strict=True)
+        )
         tolerance, reason = choose_tolerance(
             self.tolerance,
             [a.dtype, b.dtype],
             has_other_kernels=program is not None,
             is_quantised=is_quantised(loaded[1].module),
         )
-        hooked_a, hooked_b = (
-            replace(side, interventions=tuple(binding.interventions))
-            for side, binding in zip(sides, bound, strict=True)
-        )
         diff = diff_activations(
-            hooked_a,
-            hooked_b,
+            side_a,
+            side_b,
             inputs,
             tolerance,
             layers=as_patterns(layer),
             exclude=as_patterns(exclude),
-            hooked={name for binding in bound for hook in binding.hooks for name in hook.target.names},
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
         values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
-            diff, values = _with_rounding(diff, hooked_a, hooked_b, first, tolerance)
-        ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
+            diff, values = _with_rounding(diff, side_a, side_b, first, tolerance)
+        ranking = rank_layers(side_a, side_b, inputs, self.progress) if self.ranks_layers else None
         is_meant = program is None and (  # differences from a requested precision or mode need no cause
-            (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
+            (a.dtype, a.mode) != (b.dtype, b.mode) or is_quantised(loaded[1].module)
         )
         is_meant |= isinstance(program, TensorFile)  # which cannot be run with something changed
         causes: tuple[Cause, ...] = ()
         if not is_meant:
             evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values
-            causes = find_causes(hooked_a, hooked_b, *evidence)
-        (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
+            causes = find_causes(side_a, side_b, *evidence)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
             *tell_of_images(inputs, self.progress),
-            *a_notices,
-            *b_notices,
         )
         return DiffRecord(
             run=self._header(a, inputs.info, warnings),
@@ -240,20 +225,18 @@ class ModelComparison:
             layers=diff.rows,
             causes=causes,
             ranking=ranking,
-            hooks=a_hooks,
-            b_hooks=b_hooks,
             matched_by=None if program is None else _matched_by(diff, program),
             labels_changed=diff.labels_changed if inputs.info.source == "image" else None,
         )
 
-    def _program(self, b: LoadedModel, mode: str, b_hook: Patterns) -> Program | None:
+    def _program(self, b: LoadedModel, mode: str) -> Program | None:
         """Return what runs B instead of layers; refuse what cannot be asked of it."""
         if self.own.quantize is not None:
             quantised(b, self.own.quantize)
         is_compiled = self.own.compile or self.compiled is not None
         program = program_of(b.module)
         if is_compiled or program is not None:
-            options = {"--b-hook": b_hook, "--b-mode": mode if mode == "train" else None}
+            options = {"--b-mode": mode if mode == "train" else None}
             refuse_given(options, f"needs layers, and B ('{b.info.name}') is run as a whole", "")
         if is_compiled:
             compiled = torch.compile(b.module) if self.own.compile else self.compiled
@@ -313,18 +296,6 @@ def _matched_by(diff: Activations, program: Program) -> str:
     if not n_by_value:
         return program.rule
     return f"shape and value, in execution order: B names no module ({n_by_value} layers)"
-
-
-def _read_hooks(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[ReadHook], list[ReadHook]]:
-    """Read the hooks of A and of B; B has those of A unless it has its own."""
-    of_a = read_hooks(ours, "diff")
-    if theirs:
-        return of_a, read_hooks(theirs, "diff")
-    for spec, _ in of_a:
-        if spec.action == "save":
-            message = f"--hook '{spec}' would write the same file for A and for B"
-            raise UsageError(message, f"--b-hook {shlex.quote(f'save=b.safetensors@{spec.pattern}')}")
-    return of_a, read_hooks(ours, "diff")
 
 
 def diff_tensors(

@@ -42,7 +42,6 @@ def diff(
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     plot: str | PathLike[str] | None = None,
-    hook: str | Sequence[str] = (),
     mode: str = "auto",
     model: str | None = None,
     b_weights: str | None = None,
@@ -52,7 +51,6 @@ def diff(
     b_dtype: str | None = None,
     b_mode: str | None = None,
     b_seed: int | None = None,
-    b_hook: str | Sequence[str] = (),
     b_compile: bool = False,
     b_quantize: str | None = None,
     rank_layers: bool = False,
@@ -73,7 +71,7 @@ def diff(
         tolerance: the largest relative L2 that counts as equal, or relative difference of results.
         layer, exclude: layer patterns.
         plot: draw the differences along the depth (.png .svg .pdf).
-        hook, mode: of both; `auto` is eval.
+        mode: of both; `auto` is eval.
         model: the model that a checkpoint is loaded into; without another model or checkpoint, A.
         b_weights: the weights of B.
         b_checkpoint: the checkpoint to load into B.
@@ -82,7 +80,6 @@ def diff(
         b_dtype: the dtype of B.
         b_mode: the mode of B.
         b_seed: the seed of B's random weights and of its dropout.
-        b_hook: change values inside B (repeatable).
         b_compile: run B under torch.compile: its outputs are compared, and its layers not tested.
         b_quantize: quantise the linear layers of B by torchao.
         rank_layers: also rank the layers by the error they cause: once with only that layer as in B, once with only
@@ -93,11 +90,8 @@ def diff(
         CannotRunError: a side cannot be loaded or raises an error, or they have nothing in common (exit 4).
     """
     invoked = invocation()
-    hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    of_b = BSettings(
-        b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks, b_compile, b_quantize
-    )
+    of_b = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, b_compile, b_quantize)
     if plot is not None:
         check_figure(Path(plot), force)
     request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
@@ -116,7 +110,6 @@ def diff(
             "layer": layer,
             "exclude": exclude,
             "mode": None if mode == "auto" else mode,
-            "hook": hook,
             "plot": plot,
             "model": model,
             "b": None if of_b == BSettings() else of_b,
@@ -134,7 +127,7 @@ def diff(
     is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, of_b)
     if not is_run:
         input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
-        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=of_b)
+        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, own=of_b)
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
@@ -157,7 +150,7 @@ def diff(
         python_inputs = replace(
             python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
         )
-        record = comparison.run(python_inputs, modes, hook, hooks, layer, exclude)
+        record = comparison.run(python_inputs, modes, layer, exclude)
     else:
         record = comparison.of_weights()
     if plot is not None:

@@ -42,7 +42,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class BSettings:
-    """Settings of B alone; None, or no hooks, where they are those of A."""
+    """Settings of B alone; None where they are those of A."""
 
     weights: str | None = None
     checkpoint: Path | None = None
@@ -51,7 +51,6 @@ class BSettings:
     dtype: str | None = None
     mode: str | None = None
     seed: int | None = None
-    hook: Patterns = ()
     compile: bool = False
     quantize: str | None = None
 
@@ -210,12 +209,12 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: B
 
 
 def refuse_run_options(
-    inputs: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, hook: Patterns, own: BSettings
+    inputs: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, own: BSettings
 ) -> None:
     """Refuse options that only affect a run, where there is no input."""
     running = {
         **{"--mode": None if mode == "auto" else mode, "--b-mode": own.mode},
-        **{"--hook": hook, "--b-hook": own.hook, "--layer": layer, "--exclude": exclude},
+        **{"--layer": layer, "--exclude": exclude},
         **{"--size": inputs.size, "--mean": inputs.mean, "--std": inputs.std, "--batch": inputs.batch},
         **own.of_run,
     }

@@ -113,7 +113,7 @@ def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding:
         return abs(value) + rms * (math.sqrt(2 * math.log(n)) + 2)
     if key in ("zero", "near_zero"):  # the share of values that near to the threshold, and a few single ones
         return 1 + 4 / (n * rounding)
-    return 1.0 if key == "correlation" else 0.0
+    return 0.0
 
 
 def _differences(a: Record, b: Record, tolerance: float | None) -> Iterator[FigureDifference]:

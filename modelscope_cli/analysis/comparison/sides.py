@@ -74,7 +74,7 @@ def sources_handed_over(
     module_side = _described(a if _is_handed(a) else b)
 
     def source(side: Any, side_settings: BSettings) -> Source:
-        loading = replace(side_settings, mode=None, seed=None, hook=()).typed()
+        loading = replace(side_settings, mode=None, seed=None).typed()
         if isinstance(side, str) and is_run and is_program(side):
             reason = f"does not apply to '{side}', which is taken as it is"
             refuse_given(loading, reason, "")

@@ -54,17 +54,6 @@ def _flat_softmax(func: Any, x: Tensor, dim: int, *args: Any, **kwargs: Any) -> 
     return func(x.flatten(dim % x.ndim), dim, *args, **kwargs).reshape(x.shape)
 
 
-def _depth_first(func: Any, x: Tensor, factor: int) -> Any:
-    n, channels, *sizes = x.shape
-    parts = x.reshape(n, factor * factor, channels // factor**2, *sizes)
-    return func(parts.transpose(1, 2).reshape(x.shape), factor)
-
-
-def _sigmoid(x: Tensor) -> Tensor:
-    """Return the hard sigmoid with the slope that ONNX takes by default."""
-    return (0.2 * x + 0.5).clamp(0, 1)
-
-
 def _pair(value: Any) -> tuple[int, ...]:
     return (value, value) if isinstance(value, int) else tuple(value)
 
@@ -78,23 +67,15 @@ _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
     ("interpolate", "align_corners", 4, (True, False), "resize_mode"),
     ("interpolate", "coordinates", -1, (("asymmetric", _asymmetric),), "resize_mode"),
     ("interpolate", "antialias", 6, (True, False), "resize_mode"),
-    ("grid_sample", "align_corners", 4, (True, False), "resize_mode"),
-    ("grid_sample", "mode", 2, ("bilinear", "nearest", "bicubic"), "resize_mode"),
-    ("grid_sample", "padding_mode", 3, ("zeros", "border", "reflection"), "padding"),
     ("pad", "mode", 2, ("constant", "reflect", "replicate", "circular"), "padding"),
     ("conv2d", "padding", 4, (("SAME_UPPER", _same_padding),), "padding"),
     ("max_pool2d", "padding", 2, (("SAME_UPPER", _same_padding),), "padding"),
     ("gelu", "approximate", -1, ("none", "tanh"), "attribute"),
     ("leaky_relu", "negative_slope", 1, None, "attribute"),
-    ("elu", "alpha", 1, None, "attribute"),
     ("hardtanh", "max_val", 2, None, "attribute"),
     ("hardtanh", "min_val", 1, None, "attribute"),
-    ("hardsigmoid", "alpha", -1, ((0.2, lambda _, x, *__, **___: _sigmoid(x)),), "attribute"),
-    ("hardswish", "alpha", -1, ((0.2, lambda _, x, *__, **___: x * _sigmoid(x)),), "attribute"),
     ("softmax", "dim", 1, (1, -1, -2, 0), "attribute"),
     ("softmax", "dim", 1, (("all that follow", _flat_softmax),), "attribute"),
-    ("pixel_shuffle", "order", -1, (("DCR", _depth_first),), "attribute"),
-    ("local_response_norm", "alpha", 2, None, "attribute"),
     ("avg_pool2d", "count_include_pad", 5, (True, False), "padding"),
     ("avg_pool2d", "ceil_mode", 4, (True, False), "attribute"),
     ("max_pool2d", "ceil_mode", 5, (True, False), "attribute"),

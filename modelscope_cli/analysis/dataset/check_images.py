@@ -73,7 +73,7 @@ def examine_images(
         for number, look in enumerate(looks):
             facts.append(look)
             if look.kind:
-                broken.take(number, [UnreadableImage(number, listed.files[number].name, look.kind)])
+                broken.take([UnreadableImage(number, listed.files[number].name, look.kind)])
             if is_interrupted():
                 break
     is_whole = len(facts) == len(listed.files)
@@ -104,8 +104,6 @@ def examine_images(
     evidence = DatasetEvidence(
         report=report,
         names=[listed.files[n].name for n in good],
-        width=[facts[n].width for n in good],
-        height=[facts[n].height for n in good],
         has_labels=any(classes),
         classes=classes,
         readable=(sum(n < n_first for n in good), sum(n >= n_first for n in good)),
@@ -169,7 +167,7 @@ def check_images(
     update_baseline: bool = False,
     progress: Progress | None = None,
 ) -> CheckRecord:
-    """Check a data set against rules, without a model: unreadable images, exact copies, leaks, odd sizes.
+    """Check a data set against rules, without a model: unreadable images, exact copies, leaks.
 
     Every image is read and decoded once; its size and two hashes are kept.
 

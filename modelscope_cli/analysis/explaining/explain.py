@@ -17,10 +17,9 @@ from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
-from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
+from modelscope_cli.analysis.explaining.methods import METHODS  # noqa: F401, of the docstring
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
-from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
-from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
+from modelscope_cli.analysis.explaining.receipt.randomisation import find_head
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
 from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
@@ -33,28 +32,25 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
-from modelscope_cli.inputs.batch import Batch, ModelSide, from_sheet, to_sheet
-from modelscope_cli.inputs.decoding import frames_in
+from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
     FIGURES,
-    FULL,
     QUICK,
-    UNBOUNDED,
     ExplainRecord,
     Explanation,
     Receipt,
 )
-from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out, texts
+from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 
-_MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
+_MEDIANS = ("adds_up", "adds_up_to", "completeness")
 
 
 @dataclass(slots=True)
@@ -70,10 +66,8 @@ class Totals:
     # words, index: the target; None once two images have different targets
     words: str | None = None
     index: int | None = None
-    winner: str = ""  # the best method of the first image, whose maps are summed in `evidence`
     unfit: dict[str, str] = field(default_factory=dict)
     kept: list[ImageResult] = field(default_factory=list)
-    evidence: EvidenceOfFolder = field(default_factory=EvidenceOfFolder)
     _first: dict[str, MethodResult] = field(default_factory=dict)
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
     _judged: dict[str, list[Receipt]] = field(default_factory=dict)
@@ -89,7 +83,6 @@ class Totals:
         self.passes += result.passes
         self.unfit = {**result.unfit, **self.unfit}
         ranked = winner_first({method: outcome.receipt for method, outcome in result.outcomes.items()})
-        self.winner = self.winner or ranked[0]
         for method, outcome in result.outcomes.items():
             self._first.setdefault(method, outcome)
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
@@ -101,8 +94,6 @@ class Totals:
                     values.append(value)
             answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
             self._judged.setdefault(method, []).append(answers)
-        if self.winner in result.lies:
-            self.evidence.take(result.name, result.words, result.lies[self.winner])
         if len(self.kept) < self.most_kept:
             self.kept.append(replace(result, outcomes={method: result.outcomes[method] for method in ranked}))
 
@@ -132,11 +123,9 @@ class Totals:
         )
 
     def cells(self) -> dict[str, Tensor]:
-        """Return the cells of the stored maps by method, of several as `NUMBER.METHOD`; of clips `(T, H, W)`."""
+        """Return the cells of the stored maps by method, of several as `NUMBER.METHOD`."""
         return {
             method if self.images == 1 else f"{n}.{method}": outcome.map.cells
-            if result.frames == 1
-            else from_sheet(outcome.map.cells, result.frames, 0)
             for n, result in enumerate(self.kept)
             for method, outcome in result.outcomes.items()
         }
@@ -155,7 +144,6 @@ def explain(
     *,
     method: str = AUTO,
     target: str | int = PREDICTED,
-    against: str | int | None = None,
     layer: str | None = None,
     receipt: str | bool = QUICK,
     require: str | Sequence[str] = (),
@@ -169,8 +157,7 @@ def explain(
 ) -> ExplainRecord:
     """Return which parts of an image are evidence for a class, by several methods, and how reliable each map is.
 
-    The layer is chosen by following one run back from the score. Over several images all numbers are means, and
-    `whereabouts` has the mean evidence for each class.
+    The layer is chosen by following one run back from the score. Over several images all numbers are means.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -178,13 +165,10 @@ def explain(
         method: the methods: auto (a few that complement each other), all (all that apply), or {METHODS}.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
-        against: the class that finercam compares the target with.
         layer: the layer to explain.
-        receipt: how thoroughly to test the maps: quick (do they repeat, do they depend on the image and on the
-            head, do they mark what the score depends on), full or none. full adds insertion, deletion and ROAD
-            against random rankings and edges, shuffled weights, another class and planted evidence. In Python, True
-            is quick and False none.
-        require: exit with 1 unless the best map meets this: passed, 'covering>chance', 'road>0.1'.
+        receipt: whether to test the maps: quick (do they repeat, do they depend on the image and on the head, do
+            they mark what the score depends on) or none. In Python, True is quick and False none.
+        require: exit with 1 unless the best map meets this: passed, 'covering>chance'.
         save_tensors: save the cells of the maps as .safetensors.
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for the report and the figures; `force` allows one that is not empty. Over several image files
@@ -195,7 +179,7 @@ def explain(
         CannotRunError: the model cannot be loaded, raises an error or is not one of images, no gradient comes back,
             or a file cannot be read or written (exit 4).
     """
-    names = choose_methods(method, texts(against))
+    names = choose_methods(method)
     kind = receipt_kind(receipt)
     requirements = read_requirements(as_patterns(require), kind)
     given = to_inputs(inputs, keywords)
@@ -208,14 +192,11 @@ def explain(
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
         )
-    if frames_in(subject.loaded.module, subject.loaded.family, subject.first.args)[0]:
-        names = _of_pixels(names, method)
     n_kept = MOST_SHOWN if blocks.out is not None or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
     aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
     options = {
-        **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
-        "receipt": kind,
+        **{"method": method, "target": str(target), "layer": layer, "receipt": kind},
     }
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
@@ -235,15 +216,13 @@ def explain(
                 counted=_counted(
                     subject, question, "passes for the maps", sum(_COSTS.get(name, 1) for name in names)
                 ),
-                announced=partial(_announced, subject, question, kind)
-                if n == 0
-                else lambda passes: nullcontext(),
+                announced=partial(_announced, subject, question) if n == 0 else lambda passes: nullcontext(),
             )
             for n, question in enumerate(ask(batch, first), first)
         )
 
     with (
-        _asking(subject, aim, texts(against), calls, most) as ask,  # the model is left as it was
+        _asking(subject, aim, calls, most) as ask,  # the model is left as it was
         blocks.begin(subject, {**options, "passes": most}, alone),
     ):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
@@ -264,8 +243,6 @@ def explain(
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
         requirements=met,
         passed=all(one.passed for one in met),
-        whereabouts=totals.evidence.whereabouts() if totals.images > 1 else None,
-        whereabouts_method=totals.winner if totals.images > 1 else None,
         tensors=fspath(save_tensors) if save_tensors is not None else None,
         out_dir=blocks.out,
         hooks=hooks,
@@ -280,30 +257,29 @@ def explain(
         if stage is not None:
             folder = figures_of("explain")
             record = replace(record, files=folder.files_for(record, totals.kept))
-            folder.save_report(record, stage, totals.kept, totals.evidence.mean_maps())
+            folder.save_report(record, stage, totals.kept)
     if stage is None and not record.run.argv and any(one.picture is not None for one in totals.kept[:1]):
         record.keep_drawing(partial(figures_of("explain").drawing_of, record, totals.kept[:1]))
     return record
 
 
 @contextmanager
-def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -> Iterator[None]:
+def _announced(subject: Subject, question: ImageQuery, passes: int) -> Iterator[None]:
     """Announce the cost of the receipts, estimated from one pass, if it is long; count the passes of one image."""
     started = time.perf_counter()
     with torch.no_grad():
         question.run.run(question.image)
     seconds = _SLOWER * passes * (time.perf_counter() - started)
     n_images = subject.inputs.n_images
-    if kind == FULL or n_images * seconds > _LONG:
+    if n_images * seconds > _LONG:
         whole = f", about {spell_time(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
-        note = f"{kind} receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
-        faster = "none" if kind == QUICK else "quick"
-        subject.progress.note(f"{note}; --receipt {faster} is faster")
+        note = f"receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
+        subject.progress.note(f"{note}; --receipt none is faster")
     with _counted(subject, question, "passes", passes):
         yield
 
 
-_COSTS = {"occlusion": 100, "integrated-gradients": 31, "smoothgrad": 25}  # passes, about; of the others 1
+_COSTS = {"occlusion": 100, "integrated-gradients": 31}  # passes, about; of the others 1
 
 
 @contextmanager
@@ -315,16 +291,6 @@ def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> 
     with counting(subject.progress, what, passes) as run.tick:
         yield
     run.tick = lambda: None
-
-
-def _of_pixels(names: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return the methods that explain the pixels of a clip or volume; those of layers take images only."""
-    chosen = tuple(name for name in names if METHODS[name].kind == PIXELS)
-    if method not in (AUTO, ALL) and len(chosen) < len(names):
-        others = ", ".join(name for name in names if name not in chosen)
-        message = f"'{others}' explains layers of single images, and the input is a clip or a volume"
-        raise UsageError(message, "--method integrated-gradients,saliency")
-    return chosen
 
 
 def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
@@ -344,7 +310,6 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
 def _asking(
     subject: Subject,
     aim: TargetSpec,
-    against: str | None,
     calls: tuple[str, ...],
     most: int,
 ) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
@@ -366,13 +331,11 @@ def _asking(
 
     interventions = subject.bind().interventions
     preprocessing = subject.inputs.preprocessing
-    frame_dim, n_frames = frames_in(loaded.module, loaded.family, subject.first.args)
 
     def arrange(images: Tensor) -> Arguments:
         if loaded.family == "detection":
             return side.arrange([images])
-        unfolded = from_sheet(images, n_frames, frame_dim) if frame_dim else images
-        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: unfolded)
+        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: images)
         return arguments
 
     together = 0
@@ -393,45 +356,40 @@ def _asking(
 
         def ask(batch: Batch, first: int) -> Iterator[ImageQuery]:
             pictures = batch.pictures
-            for n, one in enumerate(_images(batch.args)):
-                image = to_sheet(one, frame_dim) if frame_dim else one
+            for n, image in enumerate(_images(batch.args)):
                 counted = Counted(run)
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
-                    target = choose_target(reader, aim, against, one, output)
+                    target = choose_target(reader, aim, image, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
-                    other = None
-                    if isinstance(target, ClassTarget) and target.n_classes > 1:
-                        other = target.runner_up(output)
+                has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),
-                    Scored(counted, target, n_together if other is not None else 1, find, subject.seed),
+                    Scored(counted, target, n_together if has_many else 1, find, subject.seed),
                     image,
                     target,
                     logit,
                     probability,
-                    other,
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
-                    partial(from_the_head, loaded.module, partial(counted, image)),
-                    n_frames,
+                    partial(find_head, loaded.module, partial(counted, image)),
                 )
 
         yield ask
 
 
 def _images(args: Arguments) -> Iterator[Tensor]:
-    """Return the images of a batch, each `(1, C, H, W)`, or clips and volumes of five dimensions."""
+    """Return the images of a batch, each `(1, C, H, W)`."""
     tensors = [tensor for _, tensor in tensors_in(args)]
     is_list = isinstance(args, tuple) and len(args) > 0 and isinstance(args[0], list)
     if is_list and all(tensor.ndim == 3 for tensor in tensors):
         each = [tensor[None] for tensor in tensors]
     else:
         each = list(tensors[0].split(1)) if len(tensors) == 1 else []
-    if not each or each[0].ndim not in (4, 5) or not each[0].is_floating_point():
+    if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
-            "explain needs a model of single images, clips or volumes, (N, C, H, W) or (N, C, D, H, W)",
+            "explain needs a model of single images, (N, C, H, W)",
             "modelscope models   lists classifiers",
         )
     return iter(each)

@@ -13,23 +13,14 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.explaining.layer import Map, no_gradient, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
-from modelscope_cli.analysis.explaining.receipt.folder import EvidencePosition, border_share, lies_of
-from modelscope_cli.analysis.explaining.receipt.randomisation import (
-    N_DRAWS,
-    N_PLANTS,
-    N_STAGES,
-    Maps,
-    Term,
-    planted_evidence,
-    randomisation,
-)
+from modelscope_cli.analysis.explaining.receipt.randomisation import Maps, head_randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
-from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target, UnfitError, ZeroGradientError
+from modelscope_cli.analysis.explaining.scored import Counted, Scored, UnfitError, ZeroGradientError
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import without_gradient
-from modelscope_cli.records.explain import FULL, NONE, Receipt
+from modelscope_cli.records.explain import NONE, Receipt
 from modelscope_cli.records.naming import percent
 
 
@@ -45,10 +36,9 @@ class MethodResult:
     adds_up_to: float | None = None  # the sum of a map in logits over its expected value
 
     def figures(self) -> "MethodResult":
-        """Return a copy without maps and curves, which are large."""
+        """Return a copy without maps, which are large."""
         nothing = self.shown.new_empty(0, 0)
-        receipt = replace(self.receipt, curves=())
-        return replace(self, map=replace(self.map, cells=nothing), shown=nothing, receipt=receipt)
+        return replace(self, map=replace(self.map, cells=nothing), shown=nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +52,10 @@ class ImageResult:
     logit: float
     probability: float | None
     outcomes: dict[str, MethodResult]  # by method; maps are stored for the first images of a run only
-    lies: dict[str, EvidencePosition]  # the position of the evidence by method
     unfit: dict[str, str]  # why methods do not fit, by method
     picture: Tensor | None = None  # the image before normalisation, `(3, H, W)` uint8; None if not shown
     passes: int = 0  # number of images that went through the model
     score_name: str = "logit"  # what `logit` is
-    frames: int = 1  # number of frames of a clip or slices of a volume, see `to_sheet`
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +64,15 @@ class ImageQuery:
 
     name: str  # the file's name, or a number
     scored: Scored
-    image: Tensor  # `(1, C, H, W)`, preprocessed; of a clip or a volume the sheet of its `frames`
+    image: Tensor  # `(1, C, H, W)`, preprocessed
     target: ClassTarget | OtherTarget
     # logit, probability: the model's output for the target
     logit: float
     probability: float
-    other: Target | None = None  # another class, whose map should differ
     is_normalised: bool = True  # whether zero is the mean colour
     # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
-    layers: Callable[[], list[nn.Module]] = list  # returns the layers with parameters, the head first
-    frames: int = 1
+    find_head: Callable[[], nn.Module | None] = lambda: None  # returns the last layer with parameters
 
     @property
     def run(self) -> Counted:
@@ -107,7 +93,7 @@ def explain_image(
     """Explain one image by every method that fits.
 
     Args:
-        receipt: `quick`, `full` or `none`.
+        receipt: `quick` or `none`.
         is_asked_for: whether the methods were named, so that one that does not fit is an error.
         has_maps: whether to return maps and image, and not only figures.
         counted: entered for the maps.
@@ -116,8 +102,8 @@ def explain_image(
     with counted:
         outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
     if receipt != NONE:
-        with announced(_passes(outcomes, receipt)):
-            outcomes = _with_receipts(question, outcomes, receipt)
+        with announced(_passes(outcomes)):
+            outcomes = _with_receipts(question, outcomes)
     return ImageResult(
         name=question.name,
         words=question.target.words,
@@ -125,12 +111,10 @@ def explain_image(
         logit=question.logit,
         probability=question.probability if question.target.has_probability else None,
         outcomes=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
-        lies={method: lies_of(outcome.shown) for method, outcome in outcomes.items()},
         unfit=unfit,
         picture=question.picture if has_maps else None,
         passes=question.run.images,
         score_name=question.target.score_name,
-        frames=question.frames,
     )
 
 
@@ -160,8 +144,7 @@ def _outcomes(
         seconds = time.perf_counter() - started
         full_size = explanation.on(size)
         units = METHODS[name].units and question.target.score_name.replace("logit", "logits")
-        receipt = Receipt(border=border_share(full_size))
-        outcomes[name] = MethodResult(explanation, full_size, seconds, units, receipt)
+        outcomes[name] = MethodResult(explanation, full_size, seconds, units, Receipt())
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))
@@ -194,18 +177,12 @@ def _logit_of_nothing(kind: str, scored: Scored, image: Tensor) -> float:
     return float(scored.scores(torch.zeros_like(image))) if kind == PIXELS else 0.0
 
 
-def _passes(outcomes: Mapping[str, MethodResult], receipt: str) -> int:
+def _passes(outcomes: Mapping[str, MethodResult]) -> int:
     """Return the approximate number of passes for the receipt of one image."""
-    n_repeats = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
-    if receipt != FULL:
-        return COVERED + 1 + 4 * n_repeats
-    n_copies = 4 + N_STAGES - 1 + N_DRAWS - 1 + N_PLANTS + 2
-    return COVERED + 3 + n_copies * n_repeats + Faithfulness.passes(len(outcomes))
+    return COVERED + 1 + 4 * sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
 
 
-def _with_receipts(
-    question: ImageQuery, outcomes: Mapping[str, MethodResult], kind: str
-) -> dict[str, MethodResult]:
+def _with_receipts(question: ImageQuery, outcomes: Mapping[str, MethodResult]) -> dict[str, MethodResult]:
     scored, image = question.scored, question.image
     faithfulness = Faithfulness(
         scored.probability,
@@ -220,37 +197,23 @@ def _with_receipts(
         return {name: _map_of(METHODS[name], scored, image) for name in outcomes}
 
     repeated, elsewhere = again(), again(faithfulness.left_half)
-    randomised = randomisation(
-        question.layers(),
-        again,
-        {name: outcome.map.cells for name, outcome in outcomes.items()},
-        seed=scored.seed,
-        is_full=kind == FULL,
-    )
+    head = question.find_head()
+    references = {name: outcome.map.cells for name, outcome in outcomes.items()}
+    randomised = head_randomisation(head, again, references, seed=scored.seed) if head is not None else {}
     agreed = agreement({name: outcome.shown for name, outcome in outcomes.items()})
     unseen = _unseen(question)
     reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
     reasons |= dict.fromkeys(("repeat", "image"), "a map to compare it with is missing, flat or not finite")
-    reasons |= dict.fromkeys(("rankings", "edges"), "the model's score of a blank image is nearly the same")
-    no_map = "no layer has parameters to shuffle" if not randomised else "the changed model has no map"
-    reasons |= dict.fromkeys(("head", "weights"), no_map)
-    reasons["other class"] = "it has no map" if question.other is not None else "the target is not a class"
+    reasons["head"] = "the changed model has no map" if randomised else "no layer has parameters to shuffle"
     receipts = {}
     for name, outcome in outcomes.items():
         figures: dict[str, Any] = {} if unseen else faithfulness.covering(outcome.shown)
         for key, others in (("repeatability", repeated), ("other_image", elsewhere)):
             other = others[name]
             figures[key] = None if other is None else spearman(other, outcome.map.cells)
-        if name in randomised:
-            figures["head_randomisation"] = randomised[name].head
-        if kind == FULL:
-            figures |= faithfulness.of(outcome.shown)
-            figures |= _held_against_itself(METHODS[name], question, repeated[name])
-            if name in randomised:
-                figures["randomisation"] = randomised[name].rho
-                figures["randomisation_cascade"] = randomised[name].cascade
+        figures["head_randomisation"] = randomised.get(name)
         receipt = replace(outcome.receipt, **figures, agreement=agreed[name])
-        receipts[name] = replace(outcome, receipt=judged(receipt, kind, reasons, outcome.map.completeness))
+        receipts[name] = replace(outcome, receipt=judged(receipt, reasons, outcome.map.completeness))
     return receipts
 
 
@@ -269,32 +232,3 @@ def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
         return method.briefly(scored, image).cells
     except CannotRunError:
         return None
-
-
-def _held_against_itself(method: Method, question: ImageQuery, reference: Tensor | None) -> dict[str, Any]:
-    """Return the figures of tests that should change the map: another class, planted evidence."""
-    scored, image = question.scored, question.image
-    planted = None
-    explained = _explained(method, scored, image)
-    if explained is not None and reference is not None:
-
-        def with_term(term: Term) -> Tensor:
-            return method.briefly(replace(scored, term=term), image).cells
-
-        planted = planted_evidence(with_term, reference, explained, question.logit, seed=scored.seed)
-    other = None
-    if question.other is not None:
-        other = _map_of(method, replace(scored, target=question.other), image)
-    return {
-        "other_class": None if other is None or reference is None else spearman(other, reference),
-        "planted": planted.in_box if planted else None,
-        "planted_recovered": planted.recovered if planted and method.units else None,
-    }
-
-
-def _explained(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
-    """Return the tensor a method explains, `(1, C, rows, columns)`; None for methods of the whole pass."""
-    if method.kind == LAYER:
-        layer = scored.find(scored, image)
-        return layer.layout.maps(scored.at(layer, image).activation)
-    return image if method.kind == PIXELS else None

@@ -3,7 +3,6 @@
 import re
 
 from modelscope_cli.analysis.explaining.methods import METHODS
-from modelscope_cli.errors import UsageError
 from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
 from modelscope_cli.records.refusals import check_choice
 
@@ -13,23 +12,20 @@ AUTO, ALL = "auto", "all"
 _OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
 
 
-def choose_methods(method: str, against: str | None = None) -> tuple[str, ...]:
-    """Return the methods of `auto`, `all` or a list of names; `against` needs Finer-CAM among them."""
+def choose_methods(method: str) -> tuple[str, ...]:
+    """Return the methods of `auto`, `all` or a list of names."""
     if method in (AUTO, ALL):
-        chosen = tuple(METHODS) if method == ALL else _OF_AUTO
-        return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
+        return tuple(METHODS) if method == ALL else _OF_AUTO
     spellings = {_letters(name): name for name in METHODS}
     parts = [part.strip() for part in method.split(",") if part.strip()]
     names = tuple(dict.fromkeys(spellings.get(_letters(part), part) for part in parts))
     for name in names or (method,):
         check_choice("method", name, (AUTO, ALL, *METHODS))
-    if against is not None and "finercam" not in names:
-        raise UsageError(f"'--against {against}' is only for finercam", "--method finercam")
     return names
 
 
 def receipt_kind(receipt: str | bool) -> str:
-    """Return `quick`, `full` or `none`; True is the default, False none."""
+    """Return `quick` or `none`; True is the default, False none."""
     if isinstance(receipt, bool):
         return QUICK if receipt else NONE
     check_choice("receipt", receipt, RECEIPTS)

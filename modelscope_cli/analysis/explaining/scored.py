@@ -102,14 +102,11 @@ class Scored:
     batch: int  # images per pass
     find: Callable[["Scored", Tensor], ExplainedLayer]  # returns the layer to explain for one image
     seed: int = 0  # the seed of random methods
-    # Planted evidence, added to the score: a function of the explained pixels or of the layer's maps,
-    # `(N, C, rows, columns)`
-    term: Callable[[Tensor], Tensor] | None = None
 
     def scores(self, images: Tensor) -> Tensor:
         """Return the logit of the target for every image, `(N,)`, without a graph."""
         with torch.no_grad():
-            return torch.cat([self._score(self.run(some.clone()), some) for some in images.split(self.batch)])
+            return torch.cat([self.target.score(self.run(some.clone())) for some in images.split(self.batch)])
 
     def probability(self, images: Tensor) -> Tensor:
         """Return the probability of the target for every image, `(N,)`."""
@@ -117,15 +114,11 @@ class Scored:
             copies = (some.clone() for some in images.split(self.batch))
             return torch.cat([self.target.probability(self.run(some)) for some in copies])
 
-    def _score(self, output: Any, explained: Tensor) -> Tensor:
-        score = self.target.score(output)
-        return score if self.term is None else score + self.term(explained)
-
     def gradients(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores and their gradients with respect to the pixels, by batch: `(n,)` and `(n, C, H, W)`."""
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
-            score = self._score(self.run(pixels.clone()), pixels)
+            score = self.target.score(self.run(pixels.clone()))
             total = score.sum()
             if not total.requires_grad:
                 raise not_connected()
@@ -143,7 +136,7 @@ class Scored:
         with Cut(image, layer.place, is_blank=is_blank) as cut:
             output = self.run(image)
         leaf = cut.seen()
-        score = self._score(output, layer.layout.maps(leaf))
+        score = self.target.score(output)
         gradient = torch.zeros_like(leaf)
         if score.requires_grad:
             gradient_at_leaf = _gradient(score.sum(), leaf)

@@ -138,8 +138,6 @@ def backward_pass() -> Iterator[None]:
         hint = "modelscope stats ...   needs no gradients"
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
-        elif "modified by an inplace operation" in reason:
-            hint += "; a function of --hook has to return a new tensor"
         raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
 
 

@@ -36,7 +36,6 @@ def grads(
     freeze: str | Sequence[str] = (),
     train_only: str | Sequence[str] = (),
     mode: str = "auto",
-    repeat: int = 1,
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -63,7 +62,6 @@ def grads(
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
-        repeat: repeat the input N times. Each time with new noise.
         out: folder for the report with its figure and tables; `force` allows one that is not empty.
 
     Raises:
@@ -85,7 +83,7 @@ def grads(
     is_training = mode == "train" or (mode == "auto" and has_own_loss)
     if has_own_loss and mode == "auto":
         subject.progress.note("mode: train (auto; detection models have a loss only in train mode)")
-    subject.open(is_training=is_training, batch=None if is_training else 1, repeat=repeat)
+    subject.open(is_training=is_training, batch=None if is_training else 1)
     selection = subject.select(layer, exclude)
     bound = subject.bind()
     gradients = measure_gradients(

@@ -176,8 +176,6 @@ class _Measurement:
             with torch.enable_grad():
                 return self._criterion(session.run(args), args)
         except ForwardError as error:
-            if "BackwardHookFunction" in str(error.__cause__) and "modified inplace" in str(error.__cause__):
-                raise _forbidden_in_place(error) from error
             if is_searching and isinstance(error.__cause__, IndexError):
                 message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
                 raise UsageError(message, "--target 1") from error
@@ -290,15 +288,6 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
     raise CannotRunError(
         "the model has no parameters, so there is nothing to train",
         "modelscope stats ...   needs no gradients",
-    )
-
-
-def _forbidden_in_place(error: ForwardError) -> CannotRunError:
-    where = f"'{error.call.label}' ({error.call.type})" if error.call and error.call.name else "the model"
-    return CannotRunError(
-        f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
-        "which torch forbids",
-        "write grad: instead of full-backward: in --hook",
     )
 
 

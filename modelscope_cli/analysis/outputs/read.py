@@ -27,7 +27,7 @@ from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
-from modelscope_cli.inputs.named_noise import is_finder, is_open_clip, texts_of_tokens
+from modelscope_cli.inputs.named_noise import is_finder, is_open_clip
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -232,7 +232,7 @@ class OutputReader:
             return None
         n_classes, size = self._stated.n_classes, (image.shape[-2], image.shape[-1])
         if is_finder(self.module):  # its classes are the texts, each with a sigmoid of its own
-            labels = texts_of_tokens(self.module, logits, args)
+            labels = logits.argmax(2)
             return boxes_of_queries(logits.amax(2, keepdim=True), centres, size, labels=labels)
         return boxes_of_queries(logits, centres, size, has_nothing=n_classes != logits.shape[2])
 

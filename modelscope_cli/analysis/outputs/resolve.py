@@ -15,7 +15,7 @@ def resolve_aim(typed: str, subject: Subject) -> TargetSpec:
     aim = parse_aim(typed)
     if aim.kind != "similar":
         return aim
-    request = replace(subject.given.request, files=(aim.name,), shapes=(), batch=None, repeat=1)
+    request = replace(subject.given.request, files=(aim.name,), shapes=(), batch=None)
     loaded = subject.loaded
     batch = next(iter(open_for(PythonInputs(request), loaded, SILENT)))
     with HookSession(loaded.module) as session:

@@ -1,1 +1,1 @@
-"""Mergeable statistics of tensors: moments, histograms, quantiles, correlations."""
+"""Mergeable statistics of tensors: moments, histograms, quantiles."""

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelscope_cli.hooks.layers import list_layers, tensors_in
@@ -41,7 +41,6 @@ class _Visit:
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...] = ()
     flops: int = 0
-    moved_bytes: int = 0
     output_bytes: int = 0
     is_innermost: bool = False
 
@@ -59,14 +58,12 @@ class _ShapeObserver(Observer):
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         self._open[call.depth :] = [call.name]
-        flops, moved = -self._counter.get_total_flops(), -self._counter.moved_bytes
-        visit = _Visit(call, shapes_of((args, kwargs)), flops=flops, moved_bytes=moved)
+        visit = _Visit(call, shapes_of((args, kwargs)), flops=-self._counter.get_total_flops())
         self.visits[call.name].append(visit)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         visit = self.visits[call.name][call.index]
         visit.flops += self._counter.get_total_flops()
-        visit.moved_bytes += self._counter.moved_bytes
         visit.outputs = shapes_of(output)
         visit.output_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_in(output))
         visit.is_innermost = is_innermost
@@ -129,14 +126,12 @@ def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
 
 
 class _OperatorCounter(FlopCounterMode):
-    """Torch's counter, which also records operators without a formula, whose tensors were used, and the bytes that
-    operators read and write."""
+    """Torch's counter, which also records operators without a formula, and whose tensors were used."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(display=False)
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
         self.use = TensorUse(model)
-        self.moved_bytes = 0
         self._others: Counter[str] = Counter()
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
@@ -144,8 +139,6 @@ class _OperatorCounter(FlopCounterMode):
         self.use.see(inputs)
         name, outputs = str(func_packet), storages_in(out)
         is_view = not name.endswith("_") and any(one is other for one in inputs for other in outputs)
-        if not is_view and "empty" not in name:
-            self.moved_bytes += _moved((*args[name.endswith(_FILLING) :], *kwargs.values())) + _moved(out)
         is_arithmetic = inputs and outputs and not is_view and not name.endswith(_MOVES)
         if is_arithmetic and func_packet not in self.flop_registry:
             self._others[name.removeprefix("aten.")] += 1
@@ -167,7 +160,6 @@ class _NoTracker:
         pass
 
 
-_FILLING = ("copy_", "fill_", "zero_")  # which overwrite their first tensor without reading it
 _MOVES = ("clone", "_to_copy", "cat", "copy_", "detach", "empty_like", "zeros_like", "stack", "roll", "fill_")
 
 
@@ -197,7 +189,6 @@ def _rows(
             macs=max(visit.flops, 0) // 2,
             flops=max(visit.flops, 0),
             output_bytes=visit.output_bytes,
-            moved_bytes=visit.moved_bytes,
         )
     if not visits:
         yield LayerShape(
@@ -259,13 +250,6 @@ def _totals(
         layers=len({row.name for row in rows}),
         calls=len(all_visits),
     )
-
-
-def _moved(value: Any) -> int:
-    """Return the bytes of the tensors that an operator takes or returns, at most those of their storages."""
-    if isinstance(value, Tensor):
-        return min([value.numel() * value.element_size(), *(one.nbytes() for one in storages_in(value))])
-    return sum(map(_moved, value)) if isinstance(value, list | tuple) else 0
 
 
 def _bytes(tensors: list[Any]) -> int:

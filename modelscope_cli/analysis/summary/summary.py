@@ -23,7 +23,7 @@ from modelscope_cli.analysis.subject import (
 )
 from modelscope_cli.analysis.summary.memory import StepOptions
 from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
-from modelscope_cli.analysis.summary.times import measure_roofline, measure_times
+from modelscope_cli.analysis.summary.times import measure_times
 from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, not_looked_into, tensors_in
@@ -39,7 +39,7 @@ from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeyw
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell
 from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import Arguments, Notice, invocation
-from modelscope_cli.records.summary import MEASURED, LayerShape, Roofline, SummaryRecord
+from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.rules.rule import read_threshold
 
 _Key = tuple[str, int]
@@ -80,18 +80,17 @@ def with_measured(
     progress: Progress,
     *,
     is_training: bool = False,
-) -> tuple[tuple[LayerShape, ...], tuple[str, ...], Roofline | None]:
-    """Return rows with the requested columns, the slowest calls, and the roofline if it is needed.
+) -> tuple[tuple[LayerShape, ...], tuple[str, ...]]:
+    """Return rows with the requested columns and the slowest calls.
 
     Times are those of the first batch; `stats` and `grads` are given the same input.
     """
     if not measure:
-        return tuple(replace(row, moved_bytes=None) for row in rows), (), None
+        return tuple(rows), ()
     args = first_of(inputs, loaded).args
     args = training_args(loaded.module, loaded.family, args) if is_training else args
     columns: dict[str, Mapping[_Key, Any]] = {}
     slowest: tuple[str, ...] = ()
-    roof = None
     with counting(progress, "measured", len(measure)) as step:
         for one in dict.fromkeys(measure):
             if one in ("time", "backward") and "time_ms" not in columns:
@@ -100,8 +99,6 @@ def with_measured(
                 )
                 columns |= {"time_ms": times.forward, "backward_ms": times.backward}
                 slowest = times.slowest(loaded.info.class_name)
-            elif one == "bound":
-                roof = measure_roofline(loaded.device, loaded.dtype)
             elif one == "zero":
                 columns["zero_fraction"] = _zeros(loaded, given)
             elif one == "gradient":
@@ -109,17 +106,12 @@ def with_measured(
             elif one == "field":
                 columns["receptive_field"] = _fields(loaded, args)
             step()
-    is_moved = bool({"bytes", "intensity", "bound"} & set(measure))
 
     def filled(row: LayerShape) -> LayerShape:
         values: dict[str, Any] = {field: found.get((row.name, row.call)) for field, found in columns.items()}
-        moved = row.moved_bytes if is_moved else None
-        intensity = row.macs / moved if moved else None
-        if roof is not None and intensity is not None:
-            values["bound"] = "compute" if intensity > roof.macs / roof.bytes else "memory"
-        return replace(row, moved_bytes=moved, intensity=intensity, **values)
+        return replace(row, **values)
 
-    return tuple(map(filled, rows)), slowest, roof
+    return tuple(map(filled, rows)), slowest
 
 
 def _zeros(loaded: LoadedModel, given: PythonInputs) -> dict[_Key, float]:
@@ -194,8 +186,8 @@ def summary(
         depth: show layers down to this nesting depth.
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
-        measure: what to measure of every call as well: `time`, `backward`, `bytes`, `intensity`, `bound`, `zero`,
-            `gradient`, `field`; the model then has values.
+        measure: what to measure of every call as well: `time`, `backward`, `zero`, `gradient`, `field`; the model
+            then has values.
         train: also run one training step without values, and say what it keeps in memory; noise then has two
             images.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
@@ -255,7 +247,7 @@ def summary(
     tell(progress, opened.notes, warnings)
     seed = python_inputs.request.seed
     error = structure.error
-    rows, slowest, roof = with_measured(
+    rows, slowest = with_measured(
         rows, loaded, python_inputs, opened, () if error else measure, progress, is_training=train
     )
     record = SummaryRecord(
@@ -267,7 +259,6 @@ def summary(
         flow=structure.flow,
         training=training,
         slowest=slowest,
-        roofline=roof,
     )
     if error is not None:
         error.record = record

@@ -1,31 +1,23 @@
-"""How long each call takes, forward and backward, and the most that this machine does."""
+"""How long each call takes, forward and backward."""
 
-import hashlib
-import json
-import os
-import platform
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from modelscope_cli.analysis.summary.memory import Key, NodeOwners, Owner, loss_of
-from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import Call, HookSession
 from modelscope_cli.hooks.torch_private import sequence_of
-from modelscope_cli.models.names import kept_summaries
-from modelscope_cli.output_files import make_folder, write_text
-from modelscope_cli.records.naming import dtype_name, label
+from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Args, Arguments, Kwargs
-from modelscope_cli.records.summary import Roofline
 
 _PASSES = 5  # timed, after a warm-up
 _MUCH = 0.8  # of the time: how many calls take it is reported
@@ -199,66 +191,3 @@ class _PassTimer(NodeOwners):
             if owner:
                 milliseconds[owner[-1]] += self._clock.ms(begun, ended)
         return milliseconds
-
-
-_SIDE = {"cpu": 1024}  # of the matrices
-_LARGE_SIDE = 4096  # on an accelerator
-_COPIED = 2**27  # bytes, more than caches hold
-_REPEATS = 5
-
-
-def measure_roofline(device: torch.device, dtype: torch.dtype) -> Roofline:
-    """Return the most multiply-adds and bytes a second of a device: the best of several products of two square
-    matrices, and of several copies. Kept for the same machine, versions, dtype and number of threads.
-
-    Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
-    """
-    dtype = dtype if dtype.is_floating_point else torch.float32
-    file = _file_of(device, dtype)
-    try:
-        stored = Roofline(**json.loads(file.read_bytes())) if file is not None else None
-    except (OSError, ValueError, TypeError):  # a damaged file is written again
-        stored = None
-    if stored is not None:
-        return stored
-    side = _SIDE.get(device.type, _LARGE_SIDE)
-    matrix = torch.rand(side, side, device=device).to(dtype)
-    source = torch.ones(_COPIED // matrix.element_size(), dtype=dtype, device=device)
-    target = torch.empty_like(source)
-    clock = _Clock(nn.ParameterList([nn.Parameter(matrix)]))
-    product, copy = (
-        _best_of(clock, work) for work in (lambda: matrix @ matrix, lambda: target.copy_(source))
-    )
-    roof = Roofline(
-        str(device), dtype_name(dtype), torch.get_num_threads(), side**3 / product, 2 * _COPIED / copy
-    )
-    if file is not None:
-        try:
-            make_folder(file.parent)
-            write_text(file, json.dumps(asdict(roof)))
-        except (ModelscopeError, OSError):
-            pass  # an unwritable cache is ignored
-    return roof
-
-
-def _best_of(clock: _Clock, work: Callable[[], Tensor]) -> float:
-    """Return the seconds of the shortest of several runs after a first one."""
-    seconds = []
-    with torch.inference_mode():
-        for _ in range(_REPEATS + 1):
-            begun = clock.mark()
-            work()
-            ended = clock.mark()
-            clock.wait()
-            seconds.append(clock.ms(begun, ended) / 1000)
-    return min(seconds[1:])
-
-
-def _file_of(device: torch.device, dtype: torch.dtype) -> Path | None:
-    if os.environ.get("MSCOPE_CACHE") == "0":
-        return None
-    about = [*platform.uname(), torch.__version__, device, dtype, torch.get_num_threads(), os.cpu_count()]
-    if device.type != "cpu":
-        about.append(str(torch.get_device_module(device).get_device_properties(device)))
-    key = hashlib.sha256(repr(about).encode()).hexdigest()
-    return kept_summaries().parent / "roofline" / f"{key[:32]}.json"

@@ -90,7 +90,7 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
     """
     path, quoted = contents.path, shlex.quote(str(contents.path))
     for tensor in tensors:
-        has_values = tensor.storage is not None or tensor.chunks
+        has_values = tensor.storage is not None
         if tensor.special or not has_values or safetensors_form(tensor) is None:
             what = tensor.special or (tensor.dtype if has_values else "without values")
             raise CannotRunError(

@@ -48,8 +48,7 @@ def weights(
     """Describe a checkpoint by its headers and name its architecture; no code in it runs, torch is not imported.
 
     Args:
-        file: A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), a *.index.json of shards, or a folder of
-            torch.distributed.checkpoint.
+        file: A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), or a *.index.json of shards.
         layer: only these tensors (repeatable): a name, the beginning of one (layer1), a glob ('*.weight') or
             're:...'. There is no model, so no types and no calls.
         key: read this entry of the file instead of its state dict: state_dict_ema, discriminator, model.optim.
@@ -231,7 +230,7 @@ def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:
     for tensor in tensors:
         numel, place = tensor.numel, tensor.place
         same = first.setdefault(place, tensor.name) if place is not None and numel else tensor.name
-        storage = tensor.storage or (tensor.chunks[0].storage if tensor.chunks else None)
+        storage = tensor.storage
         rows.append(
             TensorRow(
                 name=tensor.name,
@@ -262,8 +261,7 @@ def total_weights(
         tensors=len(unshared),
         numel=sum(row.numel for row in unshared),
         bytes=sum(row.bytes for row in unshared),
-        storage_bytes=sum(storage.nbytes for storage in {tensor.storage for tensor in tensors} if storage)
-        + sum(tensor.nbytes for tensor in tensors if tensor.chunks),
+        storage_bytes=sum(storage.nbytes for storage in {tensor.storage for tensor in tensors} if storage),
         file_bytes=sum(file.stat().st_size for file in contents.files),
         by_dtype=dict(sorted(by_dtype.items(), key=lambda item: -item[1].bytes)),
     )

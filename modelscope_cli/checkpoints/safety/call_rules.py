@@ -1,8 +1,7 @@
 """Judge calls of functions that call, look up or construct their arguments. Standard library.
 
 Harmless files contain them, too: a bound method is pickled as `getattr(object, 'name')`, `int | str` as
-`reduce(or_, (int, str))`, a NumPy random generator as a function and the function that it calls, and fastai exports
-contain functions taken apart by cloudpickle.
+`reduce(or_, (int, str))`, and fastai exports contain functions taken apart by cloudpickle.
 """
 
 from collections.abc import Callable
@@ -26,9 +25,6 @@ _TYPES = (
     *("CodeType", "MethodType", "CellType", "MappingProxyType"),
     *("ellipsis", "NotImplementedType", "NoneType"),
 )
-_RANDOM = "numpy.random._pickle."
-_BIT_GENERATOR = f"{_RANDOM}__bit_generator_ctor"
-_SEEDS = "numpy.random.bit_generator.SeedSequence"
 _REBUILDERS = ("torch._utils._rebuild_", "torch.nested._internal.nested_tensor._rebuild_njt")
 _COMPUTED = Rating(DANGEROUS, "uses an object that cannot be determined")
 
@@ -195,32 +191,6 @@ def _parameter(values: tuple[Any, ...]) -> Verdict:
     )
 
 
-def _bit_generator(values: tuple[Any, ...]) -> Verdict:
-    match values:
-        case () | (str(),):
-            return None
-        case (Global() as kind,) if kind.name in KNOWN_NAMES and kind.module.startswith("numpy.random."):
-            return None
-    return Rating(DANGEROUS, "makes an object that is not a NumPy bit generator")
-
-
-def _generator(values: tuple[Any, ...]) -> Verdict:
-    match values:
-        case () | (str(),) | (Opaque(name="numpy.random._pickle.__bit_generator_ctor"),):
-            return None
-        case (str() | Opaque(name="numpy.random._pickle.__bit_generator_ctor"), Global(name=name)):
-            if name == _BIT_GENERATOR:
-                return None
-    return Rating(DANGEROUS, "calls its argument, as NumPy never does")
-
-
-def _seeds(values: tuple[Any, ...]) -> Verdict:
-    match values:
-        case (Global(name=name), int(), *_) if name == _SEEDS:
-            return None
-    return Rating(DANGEROUS, "makes an object that is not a NumPy seed sequence")
-
-
 CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {
     GETATTR: _getattr,
     **dict.fromkeys(PARTIALS, _partial),
@@ -238,9 +208,6 @@ CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {
     "copyreg.__newobj_ex__": _newobj_ex,
     "torch._tensor._rebuild_from_type_v2": _from_type,
     "torch._utils._rebuild_parameter_with_state": _parameter,
-    _BIT_GENERATOR: _bit_generator,
-    **dict.fromkeys((f"{_RANDOM}__generator_ctor", f"{_RANDOM}__randomstate_ctor"), _generator),
-    "numpy.random.bit_generator.__pyx_unpickle_SeedSequence": _seeds,
 }
 # Functions that are harmful when called by something else.
 HARMFUL = {LOADS_BYTES, *CALL_RULES} - {"_codecs.encode", "codecs.encode"}

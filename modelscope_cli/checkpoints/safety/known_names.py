@@ -47,5 +47,3 @@ ENUMS = frozenset(_SECTIONS["enums"])
 WEIGHTS_ONLY = frozenset(_SECTIONS["weights_only"])
 # Modules that torch refuses even if a user allows them: its `_blocklisted_modules`.
 BLOCKED = frozenset({"sys", "os", "posix", "nt"})
-# Names that torch writes itself, which other loaders of its files know.
-TORCHS_OWN = WEIGHTS_ONLY | {name for name in KNOWN_NAMES if name.startswith("torch.distributed.")}

@@ -10,14 +10,12 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import checked_sizes
 from modelscope_cli.checkpoints.file_type import is_safetensors
-from modelscope_cli.checkpoints.pickle_machine import Blob, PickleMachine
+from modelscope_cli.checkpoints.pickle_machine import Blob
 from modelscope_cli.checkpoints.reading import INDEX, MAX_INDEX_BYTES, METADATA, is_outside
 from modelscope_cli.checkpoints.safety.call_rules import LOADS_BYTES
 from modelscope_cli.checkpoints.safety.containers import (
@@ -30,7 +28,7 @@ from modelscope_cli.checkpoints.safety.containers import (
     suspects_of,
     window,
 )
-from modelscope_cli.checkpoints.safety.known_names import TORCHS_OWN, WEIGHTS_ONLY
+from modelscope_cli.checkpoints.safety.known_names import WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickles import LEGACY_MAGIC, N_LEGACY, WeightsOnlyRules, read_pickles
 from modelscope_cli.checkpoints.zip_directory import (
     appended_archive,
@@ -85,7 +83,7 @@ class Scanner:
         suspects = sorted(self._suspects.values(), key=lambda suspect: suspect.badness, reverse=True)
         rank = worst([suspect.rank for suspect in suspects] + [UNKNOWN] * bool(self._errors))
         named = [suspect.name for suspect in suspects]
-        others = [name for name in map(plain, self._names) if name not in TORCHS_OWN and name not in named]
+        others = [name for name in map(plain, self._names) if name not in WEIGHTS_ONLY and name not in named]
         return Safety(
             file=file,
             rank=rank,
@@ -273,15 +271,7 @@ def _is_plain(head: bytes) -> bool:
     return "".join(text.split(" ")).translate(_SPACES).isprintable()
 
 
-_DISTRIBUTED = ".distcp"
-_TENSOR = "torch.distributed.checkpoint.metadata.TensorStorageMetadata"
-_NOT_METADATA = (ValueError, OSError, AttributeError, TypeError, KeyError, OverflowError)
 _LOADS = ("yes", "unasked", "with names", "no")
-_ALL_LOADED = WeightsOnly(
-    "unasked",
-    (),
-    "torch.distributed.checkpoint loads the pickles of this folder in full, with weights_only=False",
-)
 
 
 def scan_file(path: Path) -> Safety:
@@ -292,12 +282,14 @@ def scan_file(path: Path) -> Safety:
     if path.exists() and not path.is_file():
         return _not_read(path, "not a plain file")
     try:
-        metadata = path.parent / METADATA
-        if path.name == METADATA:
-            return _scan_metadata(path)
-        return _scan_objects(path) if metadata.is_file() else scan(path)
+        result = scan(path)
     except OSError as error:
         return _not_read(path, error.strerror or str(error))
+    if path.name != METADATA and not (path.parent / METADATA).is_file():
+        return result
+    errors = (f"in a folder of torch.distributed.checkpoint, {NOT_JUDGED}", *result.errors)
+    loads = WeightsOnly("unasked", (), "torch.distributed.checkpoint loads pickles with weights_only=False")
+    return replace(result, rank=worst((result.rank, UNKNOWN)), weights_only=loads, errors=errors)
 
 
 def scan_checkpoint(path: Path) -> Safety:
@@ -347,13 +339,12 @@ def _together(path: Path, results: list[Safety]) -> Safety:
     def placed(texts: str) -> tuple[str, ...]:
         return tuple(f"{PurePath(one.file).name}: {text}" for one in results for text in getattr(one, texts))
 
-    is_distributed = any(PurePath(one.file).name == METADATA for one in results)
     first = verdicts[0]
     return Safety(
         file=str(path),
         rank=worst(one.rank for one in results),
         suspects=tuple(replace(one, place=f"{file}, {one.place}") for _, one, file in suspects),
-        weights_only=_ALL_LOADED if is_distributed else WeightsOnly(first.loads, tuple(names), first.reason),
+        weights_only=WeightsOnly(first.loads, tuple(names), first.reason),
         foreign=tuple(dict.fromkeys(name for one in results for name in one.foreign)),
         pickles=placed("pickles"),
         unread=placed("unread"),
@@ -363,69 +354,3 @@ def _together(path: Path, results: list[Safety]) -> Safety:
 
 def _not_read(path: Path, reason: str) -> Safety:
     return Safety(str(path), "unknown", (), WeightsOnly("no", (), reason), errors=(reason,))
-
-
-def _scan_objects(path: Path) -> Safety:
-    """Scan a file of a torch.distributed checkpoint, whose `.metadata` locates the objects in it.
-
-    It also contains tensors, which torch loads with weights_only=True.
-    """
-    metadata = path.parent / METADATA
-    try:
-        places = _objects(metadata, metadata.stat().st_mtime_ns)
-    except _NOT_METADATA as error:
-        if path.suffix != _DISTRIBUTED:  # other files may have that name
-            return scan(path)
-        return _not_read(path, f"'{METADATA}' does not list where its values are ({type(error).__name__})")
-    if path.suffix != _DISTRIBUTED and path.name not in (place.file for place in places):
-        return scan(path)
-    with path.open("rb") as file:
-        nbytes = file.seek(0, 2)
-        scanner = Scanner(nbytes)
-        if path.suffix != _DISTRIBUTED:
-            scanner.look_at_whole(file)
-        for place in places:
-            if place.file == path.name and place.is_object:
-                length = min(place.nbytes, max(0, nbytes - place.offset))
-                scanner.look(window(file, place.offset, length), f"object '{place.name}'")
-    return scanner.result(str(path), _ALL_LOADED)
-
-
-def _scan_metadata(path: Path) -> Safety:
-    """Scan a `.metadata`; report files it names outside its folder as errors."""
-    result = scan(path)
-    try:
-        places = _objects(path, path.stat().st_mtime_ns)
-    except _NOT_METADATA:
-        return result
-    elsewhere = [place.file for place in places if PurePath(place.file).name != place.file]
-    if not elsewhere:
-        return result
-    error = f"it refers to values in '{plain(elsewhere[0])}', outside its folder"
-    return replace(result, rank=worst((result.rank, UNKNOWN)), errors=(*result.errors, error))
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredValue:
-    """Location of a value, and whether torch unpickles it in full."""
-
-    name: str
-    file: str
-    offset: int
-    nbytes: int
-    is_object: bool
-
-
-@lru_cache(1)
-def _objects(metadata: Path, _: int) -> tuple[_StoredValue, ...]:
-    """Return the locations of all values in the metadata, cached by its modification time."""
-    with metadata.open("rb") as opened:
-        content = PickleMachine(opened, lambda name, args: None).read()
-    kinds = {name: entry.name for name, entry in content.state["state_dict_metadata"].items()}
-    values = []
-    for index, info in content.state["storage_data"].items():
-        name, where = index.state["fqn"], info.state
-        offset, nbytes = checked_sizes((where["offset"], where["length"]))
-        file = str(PurePath(where["relative_path"]))
-        values.append(_StoredValue(str(name), file, offset, nbytes, kinds.get(name) != _TENSOR))
-    return tuple(values)

@@ -4,7 +4,7 @@ import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
-_SEARCH = ("method", "norm", "epsilon", "steps", "step_size", "restarts", "target")
+_SEARCH = ("method", "norm", "epsilon", "steps", "target")
 
 PLACE = 33  # in `modelscope --help`
 
@@ -26,7 +26,7 @@ def attack(call: CommandCall) -> None:
       modelscope attack squeezenet1_1 demo/harbour.jpg --weights none --method fgsm --epsilon 2/255
 
       modelscope attack demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --norm l2
-        --epsilon 1 --steps 50 --restarts 3 --target ring
+        --epsilon 1 --steps 50 --target ring
     """
     from modelscope_cli.analysis.attack.request import make_request
     from modelscope_cli.commands.attack.table import COLUMNS, attack_sheet

@@ -135,11 +135,11 @@ def draw_losses(record: AttackRecord) -> Any:
     axes = figure.subplots()
     axes.axhline(record.loss_before, color=_FAINT, lw=0.9, ls=":", label="the image itself")
     for run, losses in enumerate(record.losses):
-        is_best = run == record.restart
+        is_best = run == record.best_run
         label = f"run {run + 1} of {len(record.losses)}" if is_best else None
         colour = _OLD if is_best else _OTHERS
         axes.plot(losses, "o-", ms=3, lw=1.4, color=colour, zorder=2 + is_best, label=label)
-    final = record.losses[record.restart][record.iterations]
+    final = record.losses[record.best_run][record.iterations]
     verdict = "fooled" if record.success else "best, but not fooled"
     axes.plot(record.iterations, final, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
     axes.set_ylabel(f"{loss_words(record)} (has to {'fall' if record.targeted else 'rise'})")

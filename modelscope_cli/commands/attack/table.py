@@ -30,8 +30,8 @@ def attack_sheet(record: AttackRecord) -> Sheet:
 
 
 def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
-    first, last = record.loss_before, record.losses[record.restart][record.iterations]
-    run = f", in run {record.restart + 1} of {len(record.losses)}" if len(record.losses) > 1 else ""
+    first, last = record.loss_before, record.losses[record.best_run][record.iterations]
+    run = f", in run {record.best_run + 1} of {len(record.losses)}" if len(record.losses) > 1 else ""
     step = in_levels(record.step_size, record.norm)
     passes = f"{record.forward_passes} forward and {record.backward_passes} backward passes"
     prepared = record.after_prepared.said

@@ -23,7 +23,7 @@ def check(call: CommandCall) -> int:
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
     source, and a hint. Without images, noise is used, and fewer rules can be judged. A folder without a model is
-    checked as a data set: unreadable images, exact copies, odd sizes, and images that are also in another data set.
+    checked as a data set: unreadable images, exact copies, and images that are also in another data set.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
     thresholds, fail-on, baseline, allow and the budgets; options on the command line win. Under torchrun the
     processes share the forward passes, and --out keeps their blocks; each process computes the gradients.

@@ -8,18 +8,15 @@ from typing import Any
 
 from modelscope_cli.records.diff import Difference, DiffRecord, first_divergence
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
-from modelscope_cli.report.layer_axis import MOST_ACROSS, layer_names, layer_panels, parameter_names
+from modelscope_cli.report.layer_axis import layer_names, layer_panels, parameter_names
 
 _FAINT = "#9fb3cf"
 
 
-def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> Any:
-    """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR on the right.
+def draw_divergence(record: DiffRecord) -> Any:
+    """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR.
 
-    Bit-equal rows are on the lower edge. Of two saved results it is the number of each layer that differs most.
-
-    Args:
-        least_down: see `layer_panels`.
+    Bit-equal rows are on the left edge. Of two saved results it is the number of each layer that differs most.
     """
     rows: Sequence[Difference] = record.rows
     if record.figures is not None:
@@ -28,12 +25,12 @@ def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> 
     differs = [bool(row.differing or row.rel_l2) for row in rows]
     names_of = parameter_names if record.tensors is not None else layer_names
     figure, (panel,) = layer_panels(
-        _title(record), [names_of(row.label for row in rows)], [1], 5.4, legend_lines=3, least_down=least_down
+        _title(record), [names_of(row.label for row in rows)], [1], legend_lines=3
     )
     distances = [row.rel_l2 for row in rows]
     floor, top = _limits([*distances, record.tolerance], has_edge=not all(distances))
-    panel.scale("log")
-    panel.limits(floor, top)
+    panel.axes.set_xscale("log")
+    panel.axes.set_xlim(floor, top)
     heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
     joined = [height if is_so else math.nan for is_so, height in zip(differs, heights, strict=True)]
     panel.plot(range(len(rows)), joined, "-", lw=1.0, color=_FAINT, zorder=1)
@@ -58,10 +55,12 @@ def draw_divergence(record: DiffRecord, least_down: float = MOST_ACROSS + 1) -> 
         panel.plot(apart, [floor] * len(apart), "x", ms=5, color=ACCENT, label=words, clip_on=False)
     first = next((x for x, row in enumerate(rows) if row.label == first_divergence(tuple(rows))), None)
     if first is not None and record.tensors is None:
-        panel.mark(first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
+        panel.axes.axhline(
+            first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}"
+        )
     panel.say("relative L2, |a - b| / |a|" if record.figures is None else "largest relative difference")
     panel.grid()
-    panel.legend(ncols=5)
+    panel.legend()
     if record.figures is None:
         panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
     return figure

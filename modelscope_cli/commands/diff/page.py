@@ -1,8 +1,5 @@
 """The page of `diff`."""
 
-import math
-from functools import partial
-
 from modelscope_cli.commands.diff.figures import draw_divergence
 from modelscope_cli.commands.diff.table import diff_sheet
 from modelscope_cli.records.diff import DiffRecord
@@ -16,7 +13,6 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     sheet = diff_sheet(record, show_all=True)
     figures = []
     if any(row.rel_l2 for row in record.rows):
-        wide = partial(draw_divergence, least_down=math.inf)  # and not tall: the table has all names
-        figure = figure_of(record, embedded, "divergence.png", wide)
+        figure = figure_of(record, embedded, "divergence.png", draw_divergence)
         figures.append(Section("depth", "By layer", figure))
     return [*figures, table_section(sheet, anchors(sheet))]

@@ -15,7 +15,7 @@ from modelscope_cli.records.diff import (
 )
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import comparison, hook_facts
+from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 WHOLE = {"show_all": True}  # also equal rows
@@ -207,8 +207,6 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     facts += _ranking(record.ranking)
-    for side, hooks in (("A", record.hooks), ("B", record.b_hooks)):
-        facts += [(f"{label} in {side}", text) for label, text in hook_facts(hooks)]
     for renaming in record.renamings:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))

@@ -17,7 +17,7 @@ def explain(call: CommandCall) -> int:
     """Show which parts of an image are evidence for a class, and test how reliable each map is.
 
     The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
-    tests come first. Over a folder: the mean evidence for each class, and the images with most of it at the border.
+    tests come first. Over a folder all numbers are means.
 
     Examples:
 
@@ -35,7 +35,7 @@ def explain(call: CommandCall) -> int:
     where = call.begin(is_shared=True)
     model, inputs = call.subject()
     where.view.check(explain_columns())
-    choose_methods(call["method"], call["against"])
+    choose_methods(call["method"])
     kind = receipt_kind(call["receipt"])
     receipt = NONE if call["no_receipt"] else kind
     if call["require"] and receipt == NONE:

@@ -1,7 +1,7 @@
 """The figures of `explain` and its output folder."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.commands.explain.table import explain_sheet, likelihood
-from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
-from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, to_png
+from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord
+from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, to_png
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
@@ -23,13 +22,12 @@ if TYPE_CHECKING:
 
 # In inches; at 130 dots the widest image has less than 2,000 pixels.
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 0.15, 0.12, 0.45, 0.3, 0.17
-_CELL_OF_ONE, _CELL, _CURVES = 4.4, 1.75, 2.0
-_KEY, _TICKS = 0.45, 0.3  # the axis under curves, and to their left
+_CELL_OF_ONE, _CELL = 4.4, 1.75
 _NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
 _COLUMNS = 5
 _COLOURS = "RdBu_r"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
-_MOST_METHODS, _MOST_CLASSES = 12, 24
+_MOST_METHODS = 12
 _MARKS = {PASSED: ("✓", "#2f7d4a", "passed"), FAILED: ("✗", ACCENT, "failed")}
 _UNTESTED = ("–", INK, "not tested")
 
@@ -87,11 +85,7 @@ class _FigurePage:
         )
         title = f"{mark} {method}: {answer}" if answer else method
         axes.set_title(title, loc="left", fontsize=9, color=colour, pad=3)
-        figures = {
-            **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
-            "ROAD": receipt.road,
-        }
-        results = [f"{name} {value:.2f}" for name, value in figures.items() if value is not None]
+        results = [f"covering {receipt.covering:.2f}"] if receipt.covering is not None else []
         lines = ["  ".join([*results, f"range ±{limit:.2g} {outcome.units}".rstrip()])]
         failed = [one.test for one in receipt.tests if one.answer == FAILED]
         lines += [f"fails {', '.join(failed)}"] if failed else []
@@ -102,7 +96,7 @@ class _FigurePage:
 
 
 def draw_explanations(explained: "Sequence[ImageResult]", title: str = "") -> "Figure":
-    """Draw one image with the winner's map, its curves and the other maps; or several images, one per row."""
+    """Draw one image with the winner's map and the other maps; or several images, one per row."""
     return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
 
 
@@ -113,14 +107,12 @@ def _room_below(one: "ImageResult") -> float:
 
 
 def _draw_one(one: "ImageResult", title: str) -> "Figure":
-    """Draw the image and every map in one size, each map with its curves below."""
+    """Draw the image and every map in one size."""
     methods = list(one.outcomes)[:_MOST_METHODS]
     n_columns = min(len(methods) + 1, _COLUMNS)
     cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL_OF_ONE)
     size = _fit(_image(one), cell - _GAP, 1.5 * cell)
-    curves = _CURVES if any(outcome.receipt.curves for outcome in one.outcomes.values()) else 0.0
-    notes = _room_below(one)
-    row = _CAPTION + size[1] + notes + (curves + _KEY if curves else 0)
+    row = _CAPTION + size[1] + _room_below(one)
     n_rows = -(-(len(methods) + 1) // n_columns)
     page = _FigurePage(2 * _MARGIN + n_columns * cell, _HEAD + n_rows * row + _LINE, title)
     page.image(one, _MARGIN, _HEAD + _CAPTION, size, f"{shortened(Path(one.name).name)}: {_answer(one)}")
@@ -128,10 +120,6 @@ def _draw_one(one: "ImageResult", title: str) -> "Figure":
         down, across = divmod(place, n_columns)
         left, top = _MARGIN + across * cell, _HEAD + down * row + _CAPTION
         page.map(one, method, left, top, size)
-        if one.outcomes[method].receipt.curves:
-            below = top + size[1] + notes
-            axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
-            _draw_curves(axes, one.outcomes[method].receipt, has_key=place == 1)
     page.explain_colours(one)
     return page.figure
 
@@ -189,83 +177,20 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> float:
     return limit
 
 
-def _draw_curves(axes: Any, receipt: Receipt, *, has_key: bool) -> None:
-    """Draw the insertion and deletion curves in the order of the map, one line per baseline.
-
-    Dotted is the mean height of the curves of random orders, which is the area below them.
-    """
-    for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
-        ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
-        for values, colour, way in ways:
-            if values:
-                axes.plot(curve.shares, values, style, color=colour, lw=1.4, label=f"{way}, {curve.baseline}")
-    chances = ((receipt.insertion_chance, LINE, "insertion"), (receipt.deletion_chance, ACCENT, "deletion"))
-    for chance, colour, way in chances:
-        if chance is not None:
-            axes.axhline(chance, ls=":", color=colour, lw=1.2, label=f"{way} by chance, mean")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_xlabel("share of the pixels, strongest first", fontsize=7, labelpad=2)
-    axes.tick_params(labelsize=7)
-    axes.grid(lw=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    if axes.lines and has_key:
-        axes.set_ylabel("score: 0 blank, 1 image", fontsize=7, labelpad=2)
-        below = {"loc": "upper right", "bbox_to_anchor": (-0.22, 1.0)}  # under the image
-        axes.legend(**below, frameon=False, fontsize=7, borderaxespad=0.0)
-
-
-def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":
-    """Draw the mean map of each class, the class with the most evidence at the border first.
-
-    All share one scale; 1 is uniform. The dotted line is the border, the outer tenth of each side.
-    """
-    classes = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
-    side = 1.9
-    row = side + 2 * _LINE + _CAPTION
-    height = _HEAD + row * max(-(-len(classes) // _COLUMNS), 1)
-    n_columns = min(max(len(classes), 3), _COLUMNS)  # three are as wide as the title
-    page = _FigurePage(2 * _MARGIN + n_columns * (side + _GAP) + 0.8, height, title)
-    spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in classes}
-    highest = max([1.0, *(cells.max().item() for cells in spread.values())])
-    image = None
-    for place, one in enumerate(classes):
-        down, across = divmod(place, _COLUMNS)
-        top = _HEAD + down * row + 2 * _LINE
-        axes = page.axes(_MARGIN + across * (side + _GAP), top, side, side)
-        how = {"cmap": "magma", "vmin": 0, "vmax": highest, "extent": (0, 1, 1, 0)}
-        image = _show(axes, spread[one.label].numpy(), **how)
-        axes.plot([0.1, 0.9, 0.9, 0.1, 0.1], [0.1, 0.1, 0.9, 0.9, 0.1], ":", color="white", lw=0.8)
-        heading = f"{shortened(one.label, 22)}, {numbers.count(one.images)} image{'s' * (one.images != 1)}"
-        said = f"{heading}\nborder {numbers.percent(one.border)}"
-        axes.set_title(said, loc="left", fontsize=8, color=INK, pad=3)
-    if image is not None:
-        after = _MARGIN + min(len(classes), _COLUMNS) * (side + _GAP)
-        bar_axes = page.axes(after, _HEAD + 2 * _LINE, 0.14, side)
-        page.figure.colorbar(image, cax=bar_axes).set_label("1 is an even spread", fontsize=8, color=INK)
-        bar_axes.tick_params(labelsize=8)
-    return page.figure
-
-
-EXPLANATION, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
+EXPLANATION, TABLE = "explanation.png", "explanation.csv"
 
 
 def files_for(record: ExplainRecord, kept: "Sequence[ImageResult]") -> tuple[str, ...]:
-    """Return the files that `save_report` writes; explanations need images, class maps several of them."""
+    """Return the files that `save_report` writes; the figure needs images."""
     figures = (EXPLANATION,) if any(one.picture is not None for one in kept) else ()
-    return (*figures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
+    return (*figures, TABLE, *RESULT_FILES)
 
 
-def save_report(
-    record: ExplainRecord, stage: Path, kept: "Sequence[ImageResult]", mean_maps: "Mapping[str, Tensor]"
-) -> None:
+def save_report(record: ExplainRecord, stage: Path, kept: "Sequence[ImageResult]") -> None:
     """Write `files_for(record, kept)`."""
-    heading = f"{record.run.model.heading}, why {record.target}"
     shown = [one for one in kept if one.picture is not None]
+    heading = f"{record.run.model.heading}, why {record.target}"
     figures = {EXPLANATION: draw_explanations(shown, heading)} if shown else {}
-    if record.whereabouts is not None:
-        title = f"{heading}: where the evidence is, by {record.whereabouts_method}"
-        figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
     results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
 
 

@@ -1,6 +1,5 @@
 """The columns of `explain`."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.records.explain import (
@@ -8,13 +7,11 @@ from modelscope_cli.records.explain import (
     NONE,
     NOT_MADE,
     PASSED,
-    QUICK,
     RULE,
     ExplainRecord,
     Explanation,
     Receipt,
     RequirementMet,
-    Whereabouts,
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, report_facts
@@ -30,14 +27,6 @@ _MEANINGS = (
     "covered, and to the map of a model with a random head; completeness: the sum of the map as a share of "
     "logit - logit(baseline); agreement: mean rank correlation with the other maps"
 )
-_OF_FULL = (
-    "insertion (higher is better) and deletion (lower is better): area under the probability curve, 0 = "
-    "blank image, 1 = full image (random ranking in brackets); ROAD: above 0 is better than chance; "
-    "shuffled weights, other class: similarity to the map of shuffled weights or of another class; planted: "
-    "share of planted evidence that the map finds. These tests use out-of-distribution images, so they can "
-    "disagree"
-)
-_MOST_CLASSES = 3  # in the facts; the others are in the report
 
 
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
@@ -62,12 +51,9 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         ),
         *field_columns(Explanation, "layer", text=lambda r: r.layer or "pixels"),
         *field_columns(Explanation, "adds_up_to adds_up"),
-        *of_receipt("covering", text=_against("covering")),
+        *of_receipt("covering", text=_covering),
         *of_receipt("repeatability other_image head_randomisation covering_chance"),
-        *of_receipt("insertion", text=_against("insertion")),
-        *of_receipt("deletion", text=_against("deletion")),
-        *of_receipt("insertion_chance deletion_chance road agreement randomisation other_class planted"),
-        *of_receipt("border ties"),
+        *of_receipt("agreement"),
         *field_columns(Explanation, "completeness steps"),
         *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
@@ -84,12 +70,9 @@ def _verdict(row: Explanation) -> str:
     return verdict.answer if n == 1 else f"{verdict.answer} ({verdict.passed} of {n} passed)"
 
 
-def _against(key: str) -> Callable[[Receipt], str]:
-    def text(receipt: Receipt) -> str:
-        value, chance = getattr(receipt, key), getattr(receipt, f"{key}_chance")
-        return "" if value is None else f"{value:.2f}" + (f" ({chance:.2f})" if chance is not None else "")
-
-    return text
+def _covering(receipt: Receipt) -> str:
+    value, chance = receipt.covering, receipt.covering_chance
+    return "" if value is None else f"{value:.2f}" + (f" ({chance:.2f})" if chance is not None else "")
 
 
 def explain_sheet(record: ExplainRecord) -> Sheet:
@@ -111,10 +94,8 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts += [(row.method, words) for row in record.rows if (words := _answers(row.receipt))]
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
-        columns = _MEANINGS if record.receipt_kind == QUICK else f"{_MEANINGS}; {_OF_FULL}"
-        facts += [("receipt", _counted(record)), ("columns", columns), ("order", RULE)]
+        facts += [("receipt", _counted(record)), ("columns", _MEANINGS), ("order", RULE)]
     facts += [(f"require {one.required}", _met(one)) for one in record.requirements]
-    facts += _where(record.whereabouts, record.whereabouts_method) if record.whereabouts is not None else []
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
     return facts + list(report_facts(record.out_dir, record.files))
@@ -137,7 +118,7 @@ def answer(record: ExplainRecord) -> str:
     elif record.images > 1:
         verdicts = [(row.method, row.receipt.verdict) for row in rows if row.receipt.verdict]
         counts = [f"{method} {one.passed} of {record.images}" for method, one in verdicts]
-        words[0] += f"; {record.receipt_kind} tests passed: {', '.join(counts)}"
+        words[0] += f"; tests passed: {', '.join(counts)}"
     else:
         n_passed = len(given[PASSED])
         who = (
@@ -147,7 +128,7 @@ def answer(record: ExplainRecord) -> str:
             if n_passed == n
             else f"{n_passed} of {n} methods"
         )
-        passes = f"{who} {'passes' if n == 1 else 'pass'} the {record.receipt_kind} tests"
+        passes = f"{who} {'passes' if n == 1 else 'pass'} the tests"
         words[0] += f": {passes}" if n_passed or n > 1 else ""
         words += [f"{row.method} fails {', '.join(_failed_tests(row))}" for row in given[FAILED]]
         rest = [row.method for row in rows if _answered(row) not in given]
@@ -199,14 +180,4 @@ def _counted(record: ExplainRecord) -> str:
     counts = (sum(getattr(one, answer) for one in tests) for answer in ("passed", "failed", "not_made"))
     passed, failed, not_made = counts
     tested = f"{passed} tests passed, {failed} failed, {not_made} not run"
-    more = "; --receipt full runs more" if record.receipt_kind == QUICK else ""
-    return f"{record.receipt_kind}: {tested}; {record.passes:,} passes through the model{more}"
-
-
-def _where(where: Whereabouts, method: str | None) -> list[tuple[str, str]]:
-    facts = []
-    for one in where.classes[:_MOST_CLASSES]:
-        text = f"{one.images} images, {numbers.percent(one.border)} at the border, by {method}"
-        facts.append((one.label, text))
-    names = ", ".join(f"{one.image} {numbers.percent(one.share)}" for one in where.outliers)
-    return [*facts, ("most at the border", names)] if names else facts
+    return f"{tested}; {record.passes:,} passes through the model"

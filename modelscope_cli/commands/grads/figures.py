@@ -1,19 +1,14 @@
 """The figure of `grads` and its output folder."""
 
 import math
-import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.grads.table import grads_sheet
-from modelscope_cli.output_files import write_text
-from modelscope_cli.plain_text import markdown, plain
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE
-from modelscope_cli.report.formats import render_markdown
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
@@ -23,25 +18,25 @@ _MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
 
 
 def draw_gradient_flow(record: GradsRecord) -> Any:
-    """Draw the norm of every gradient in execution order on a logarithmic scale, activations above, weights below.
+    """Draw the norm of every gradient in execution order on a logarithmic scale, activations left, weights right.
 
     A fainter line shows gradients before clipping. Marked layers are red. Gradients of exactly zero are on the
-    lower edge, those with NaN or infinities on the upper one.
+    left edge, those with NaN or infinities on the right one.
     """
     activations = [row for row in record.activations if _has_gradient(row)]
     parameters = [row for row in record.parameters if _has_gradient(row)]
     names = [layer_names(map(label_of, activations)), parameter_names(row.name for row in parameters)]
-    figure, (upper, lower) = layer_panels(_title(record), names, [1, 1], 8.4, legend_lines=3)
-    _draw(upper, activations, [True] * len(activations), AMBER)
-    upper.say("|gradient| at the output of each layer")
+    figure, (outputs, parameter_panel) = layer_panels(_title(record), names, [1, 1], legend_lines=3)
+    _draw(outputs, activations, [True] * len(activations), AMBER)
+    outputs.say("|gradient| at the output of each layer")
     # Biases and scales have other magnitudes than weights: joined up, the line would only zigzag.
     is_weight = [len(row.shape) > 1 for row in parameters]
-    _draw(lower, parameters, is_weight, LINE)
-    lower.say("|gradient| of each parameter")
+    _draw(parameter_panel, parameters, is_weight, LINE)
+    parameter_panel.say("|gradient| of each parameter")
     at_output = record.totals.output_grad_norm
     if at_output > 0:
-        upper.level(at_output, color=INK, lw=0.7, ls=":", label="at the model's output")
-        upper.legend(ncols=4)
+        outputs.level(at_output, color=INK, lw=0.7, ls=":", label="at the model's output")
+        outputs.legend()
     return figure
 
 
@@ -59,9 +54,9 @@ def _draw(
     ]
     low, high = (min(positive), max(positive)) if positive else (1e-3, 1.0)
     floor = low / 10 ** max(0.05 * math.log10(high / low), 0.3)
-    panel.scale("log")
+    panel.axes.set_xscale("log")
     ceiling = high * (high / floor) ** 0.06
-    panel.limits(floor, ceiling)
+    panel.axes.set_xlim(floor, ceiling)
     places = range(len(rows))
     heights = [value if math.isnan(value) else max(value, floor) for value in norms]
     if any(value is not None for value in before):
@@ -75,7 +70,7 @@ def _draw(
             panel.plot(marked, ys, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
     panel.grid()
     if rows:
-        panel.legend(ncols=4)
+        panel.legend()
     else:
         panel.axes.text(
             0.5, 0.5, "no gradient arrived", ha="center", transform=panel.axes.transAxes, color=ACCENT
@@ -105,26 +100,10 @@ FIGURES = {"flow": draw_gradient_flow}
 
 
 FIGURE = "gradient_flow.png"
-FILES = (*RESULT_FILES, "report.md", FIGURE, "parameters.csv", "activations.csv")
+FILES = (*RESULT_FILES, FIGURE, "parameters.csv", "activations.csv")
 
 
 def save_report(record: GradsRecord, stage: Path) -> None:
     """Write `FILES` into a folder."""
-    parameters = grads_sheet(record, "parameters")
-    troubled = replace(parameters, title="Troubled parameters", facts=())
-    troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))
-    parts = [
-        f"# Gradients of {markdown(Path(record.run.model.name).name)}",
-        f"    modelscope {plain(shlex.join(record.run.argv))}" if record.run.argv else "",
-        f"![Gradient flow]({FIGURE})",
-        render_markdown(troubled) if troubled.rows else "No parameter is marked.",
-        "## Parameters",
-        render_markdown(parameters),
-        "## Activations",
-        render_markdown(replace(grads_sheet(record, "activations"), facts=())),
-    ]
-    if record.batch_norm:
-        parts += ["## Batch norm", render_markdown(grads_sheet(record, "batch-norm"))]
-    write_text(stage / "report.md", ("\n\n".join(part.strip("\n") for part in parts if part) + "\n"))
     tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
     results.save_report(record, stage, {FIGURE: draw_gradient_flow(record)}, tables)

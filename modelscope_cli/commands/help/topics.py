@@ -46,8 +46,6 @@ _KINDS = {
     "(none)": "the output of a layer",
     "pre:": "the input of a layer",
     "grad:": "the gradient that arrives at its output",
-    "param-grad:": "the gradients of its parameters; dimension 0 is the channel",
-    "full-backward:": "the gradient that it passes on to its inputs",
 }
 _ACTIONS = {
     "zero, scale=2, add=10": "multiply by 0 or 2, add 10",
@@ -55,7 +53,6 @@ _ACTIONS = {
     "noise=0.1": "add Gaussian noise with this standard deviation; --seed seeds it",
     "mean": "the mean over all positions, per image and channel",
     "keep=5": "keep the five channels with the largest mean |value|; 0 in the others",
-    "shuffle": "values at shuffled positions, in the same order in every channel",
     "nan-to-num": "replace NaN by 0, infinities by the largest number",
     "raise-on-nan": "stop with an error that names the call and counts the NaNs",
     "print": "change nothing; print a line on stderr for every call",
@@ -73,7 +70,6 @@ _ABOUT_HOOKS = (
 _CHANNELS = {
     "'zero[3,7]@conv1'": "only these channels",
     "'zero[0..15]@conv1'": "only the first sixteen",
-    "'pre:add=2(0)@fuse'": "only the first of several inputs",
 }
 TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
     "model": [("Models", _ABOUT_MODEL, _MODEL)],

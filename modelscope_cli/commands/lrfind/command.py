@@ -20,7 +20,7 @@ def lrfind(call: CommandCall) -> None:
       modelscope lrfind demo/tiny_resnet.py:TinyResNet demo/shapes --size 48 --batch 8 --optimizer adamw --to
         0.1
 
-      modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --linear --from 0.001 --to 0.5
+      modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --from 0.001 --to 0.5
     """
     from modelscope_cli.commands.lrfind.table import COLUMNS, lrfind_sheet
     from modelscope_cli.output_files import free_folder

@@ -29,11 +29,10 @@ def draw_range_test(record: LrfindRecord) -> Any:
     axes.plot(rates, losses, color=LINE, lw=0.7, alpha=0.4, label="loss")
     axes.plot(rates, smoothed, color=LINE, lw=1.8, label="smoothed")
     _mark_suggestions(axes, record)
-    if record.sweep == "exponential":
-        axes.set_xscale("log")
+    axes.set_xscale("log")
     _cut_rise(axes, smoothed, losses)
     tidy(axes)
-    axes.set_xlabel("learning rate" + (" (logarithmic)" if record.sweep == "exponential" else ""))
+    axes.set_xlabel("learning rate (logarithmic)")
     axes.set_ylabel("loss")
     axes.legend(**ABOVE, ncols=3)
     return figure

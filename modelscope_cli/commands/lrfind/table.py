@@ -72,9 +72,7 @@ def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
 
 
 def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
-    facts = [
-        ("swept", f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps, {record.sweep}")
-    ]
+    facts = [("swept", f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps")]
     facts.append(("stopped", record.stopped))
     losses = [value for value in record.smoothed if value is not None]
     if losses:

@@ -1,6 +1,5 @@
 """`modelscope predict`."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import modelscope_cli as ms
@@ -45,7 +44,6 @@ def predict(call: CommandCall) -> None:
       modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
     from modelscope_cli.analysis.predictions.request import check_scoring
-    from modelscope_cli.commands.predict.figures import worst_of_files
     from modelscope_cli.commands.predict.table import predict_columns, predict_sheet, truth_columns
 
     where = call.begin(is_shared=True)
@@ -65,7 +63,7 @@ def predict(call: CommandCall) -> None:
     each = row_writer(where, lay_out) if is_by_row else None
     record = ms.predict(model, inputs, **call.keywords(), each=each)
     if not is_by_row:
-        emit(where, lay_out(record), record, drawn=partial(worst_of_files, record))
+        emit(where, lay_out(record), record)
 
 
 def _doctor(call: CommandCall, model: "ModelRequest", inputs: "InputRequest", where: Destination) -> None:

@@ -9,7 +9,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, to_png
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = 6
-_SIDE = 224  # pixels of a thumbnail
 
 
 def draw_reliability(record: PredictRecord) -> Any:
@@ -124,27 +123,6 @@ def draw_maps(record: PredictRecord, drawn: "Sequence[DrawnMap]") -> Any:
         ]
         right.legend(handles, words, ncols=3, **ABOVE)
     return figure
-
-
-def worst_of_files(record: PredictRecord) -> dict[str, bytes]:
-    """Return the worst images as a figure, from the files themselves; none if one cannot be opened."""
-    if record.truth is None or not record.truth.worst or record.out_dir is not None:
-        return {}
-    import numpy as np
-    import torch
-    from PIL import Image, ImageOps
-
-    thumbnails = []
-    for mistake in record.truth.worst:
-        try:
-            with Image.open(mistake.image) as image:
-                image.draft("RGB", (2 * _SIDE, 2 * _SIDE))
-                small = ImageOps.exif_transpose(image).convert("RGB")
-        except (OSError, ValueError, Image.DecompressionBombError):
-            return {}
-        small.thumbnail((_SIDE, _SIDE))
-        thumbnails.append(torch.from_numpy(np.array(small)).permute(2, 0, 1))
-    return {WORST: to_png(draw_worst(record, thumbnails))}
 
 
 # The figures of `record.plot()`; the first is the default.

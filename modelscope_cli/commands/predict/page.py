@@ -12,8 +12,8 @@ from modelscope_cli.report.page.results import sheet_sections
 
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _NO_IMAGES = (
-    "The wrong images are not shown: a page made from a JSON file opens none of the files that it names. "
-    "modelscope predict shows them with --html or --out."
+    "The wrong images are not shown: a page opens none of the files that its result names. "
+    "modelscope predict shows them with --out."
 )
 _TITLES = {
     "measures": "Metrics",
@@ -42,7 +42,7 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
     ]
     matrix = _matrix(truth) if truth.kind == "classes" else None
     first = [Section("matrix", "Confusion matrix", matrix)] if matrix else []
-    if truth.worst and record.out_dir is None and not embedded.without_folder:
+    if truth.worst and record.out_dir is None:
         tables.insert(0, Section("images", "Images", element("p", _NO_IMAGES, class_="quiet")))
     return [*first, *images_section(record, embedded), *tables]
 

@@ -28,16 +28,13 @@ def report(call: CommandCall) -> None:
     """Make one self-contained page of a result, to view in a browser and to share.
 
     The page needs no network and no other file. It holds tables to sort and filter, curves, images, and the whole
-    result as data, which modelscope can read. A folder of results gets an index. Without --html the page is written
-    into the folder of the result.
+    result as data, which modelscope can read. Without --html the page is written into the folder of the result.
 
     Examples:
 
       modelscope watch --out sick demo/train.py --variant sick
 
       modelscope report sick
-
-      modelscope report .
     """
     where = call.begin()
     refuse_model(str(call["result"]), "--html", "report.html")

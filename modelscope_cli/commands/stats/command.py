@@ -17,8 +17,8 @@ def stats(call: CommandCall) -> None:
     statistics against the running ones. The table attention has the entropy of each head's weights.
 
     Image files are processed in blocks of --batch, which --out stores. Under torchrun all processes share them; the
-    result is bit-identical for any number of processes, and after --resume. In train mode, and with --correlation,
-    --hook or --table attention, a single process does everything.
+    result is bit-identical for any number of processes, and after --resume. In train mode, and with --hook or
+    --table attention, a single process does everything.
 
     Examples:
 
@@ -44,8 +44,5 @@ def stats(call: CommandCall) -> None:
     if table == "batch-norm":
         check_drift(call["mode"] == "train")
     columns = columns_of(table, where.view)
-    figures = call.folder(model.model) if call["correlation"] else None
-    record = ms.stats(
-        model, inputs, **{"out": figures, **call.keywords()}, attention=table == "attention", columns=columns
-    )
+    record = ms.stats(model, inputs, **call.keywords(), attention=table == "attention", columns=columns)
     emit(where, stats_sheet(record, table, columns or ()), record)

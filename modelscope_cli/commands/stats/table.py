@@ -125,7 +125,7 @@ def columns_of(table: str, view: View) -> tuple[str, ...] | None:
         view.check(_TABLES[table])
         return _NEEDED.get(table, ())
     quantiles = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
-    chosen = view.check(stats_columns(True, True, True, quantiles or ("p50",)))  # if a column is unknown
+    chosen = view.check(stats_columns(True, True, quantiles or ("p50",)))  # if a column is unknown
     is_asked = view.columns is not None or quantiles
     return tuple(column.key for column in chosen) if is_asked else None
 
@@ -143,8 +143,7 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
     quantiles = tuple(next((row.quantiles for row in rows if row.quantiles), ()))
-    has_correlation = any(row.correlation for row in rows)
-    every = stats_columns(has_non_finite, has_dead, has_correlation, quantiles or quantiles_in(wanted))
+    every = stats_columns(has_non_finite, has_dead, quantiles or quantiles_in(wanted))
     return Sheet(
         title=title,
         columns=_in_one_form(every, rows, {*_MAGNITUDES, *quantiles}),
@@ -195,9 +194,7 @@ def answer(record: StatsRecord) -> str:
     return "; ".join(words)
 
 
-def stats_columns(
-    has_non_finite: bool, has_dead: bool, has_correlation: bool, quantiles: Sequence[str] = ()
-) -> tuple[Column, ...]:
+def stats_columns(has_non_finite: bool, has_dead: bool, quantiles: Sequence[str] = ()) -> tuple[Column, ...]:
     """Return all columns of `stats`, with these quantiles; empty ones are hidden in the terminal."""
     listed = (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
@@ -212,7 +209,6 @@ def stats_columns(
             ActivationStats, "dead", text=_dead, is_shown=has_dead, is_bad=_is_mostly_dead, rank=1
         ),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
-        figure("correlation", "corr", _correlation, rank=2, is_shown=has_correlation),
         *field_columns(ActivationStats, "numel dtype order"),
         *field_columns(ActivationStats, "channels", rank=1, is_shown=False),
     )
@@ -222,7 +218,7 @@ def stats_columns(
 def every_column() -> tuple[Column, ...]:
     """Return the columns of all tables except batch norms."""
     tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS)
-    return (*stats_columns(True, True, True), *itertools.chain(*tables))
+    return (*stats_columns(True, True), *itertools.chain(*tables))
 
 
 def _is_marked(row: ActivationStats) -> bool:
@@ -252,10 +248,6 @@ def _counts(row: ActivationStats) -> str | None:
 
 def _bars(row: ActivationStats) -> str:
     return numbers.bars(row.histogram.counts) if row.histogram else ""
-
-
-def _correlation(row: ActivationStats) -> float | None:
-    return row.correlation.mean_abs if row.correlation else None
 
 
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:

@@ -25,9 +25,9 @@ def summary(call: CommandCall) -> None:
 
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
-    torchvision model is cached, for the same versions and options. The columns time, backward, bytes, intensity,
-    bound, zero, gradient and field, the receptive field, are measured on request: the model then runs on real
-    values, by default with random weights (--weights).
+    torchvision model is cached, for the same versions and options. The columns time, backward, zero, gradient and
+    field, the receptive field, are measured on request: the model then runs on real values, by default with random
+    weights (--weights).
 
     With --train one training step runs as well, also without data. The column saved is what autograd keeps for a
     layer; the facts below the table are how much memory the step needs, and when. --fit finds the largest batch.
@@ -40,7 +40,7 @@ def summary(call: CommandCall) -> None:
 
       modelscope summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
 
-      modelscope summary resnet18 --columns name,time,backward,bytes,bound --sort time
+      modelscope summary resnet18 --columns name,time,backward --sort time
 
       modelscope summary resnet18 --graph resnet18.svg --color params
 
@@ -60,7 +60,7 @@ def summary(call: CommandCall) -> None:
     options = {**call.keywords(*_OPTIONS), "flow": bool(graph or where.html)}
     record, raised = _summary(request, options, measure)
     if graph is not None:
-        save(record, graph, color, is_whole=call["all"])
+        save(record, graph, color)
         PROGRESS.note(f"wrote {graph}")
     emit(where, summary_sheet(record, measure), record)
     if raised is not None:  # the layers up to the failing one are shown

@@ -45,19 +45,19 @@ def _check_color(color: str) -> None:
     check_choice("column that colours a graph", color, COLORS)
 
 
-def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whole: bool = False) -> Any:
+def save(record: SummaryRecord, file: Path | None, color: str | None) -> Any:
     """Draw a record, or write it as text, and save it if a file is given; see `SummaryRecord.graph`."""
     if color is not None:
         _check_color(color)
     if file is not None:
         _check_suffix(file)
     if file is None or file.suffix.lower() not in _TEXTS:
-        figure = draw_graph(record, color, is_whole=is_whole)
+        figure = draw_graph(record, color)
         if file is not None:
             save_figure(figure, file)
         return figure
     _check_flow(record)
-    graph, shade = items_of(record, is_whole=is_whole), _shade_of(record, color)
+    graph, shade = items_of(record), _shade_of(record, color)
     colour = partial(colour_of, shade=shade, scale=scale_of(graph, shade))
     text = (
         to_mermaid(graph, colour)
@@ -68,10 +68,10 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
     return text
 
 
-def draw_graph(record: SummaryRecord, color: str | None = None, *, is_whole: bool = False) -> Any:
+def draw_graph(record: SummaryRecord, color: str | None = None) -> Any:
     """Draw the calls in execution order in nested boxes, coloured by a column."""
     _check_flow(record)
-    return draw(items_of(record, is_whole=is_whole), _words(record), _shade_of(record, color))
+    return draw(items_of(record), _words(record), _shade_of(record, color))
 
 
 def graph_in_words(record: SummaryRecord) -> str:
@@ -100,8 +100,8 @@ def _shade_of(record: SummaryRecord, color: str | None) -> Shade:
     return every[first]
 
 
-def _shade(name: str, field: str, words: Callable[[Any], str], *, adds: bool = False) -> Shade:
-    return Shade(name, lambda row: getattr(row, field), words, adds)
+def _shade(name: str, field: str, words: Callable[[Any], str]) -> Shade:
+    return Shade(name, lambda row: getattr(row, field), words)
 
 
 def _params(row: LayerShape) -> int | None:
@@ -115,13 +115,12 @@ def _whole(words: Callable[[int], str]) -> Callable[[float], str]:
 
 # In the order of COLORS.
 _SHADES = (
-    _shade("MACs", "macs", numbers.short, adds=True),
-    _shade("FLOPs", "flops", numbers.short, adds=True),
-    Shade("parameters", _params, _whole(numbers.count), adds=True),
+    _shade("MACs", "macs", numbers.short),
+    _shade("FLOPs", "flops", numbers.short),
+    Shade("parameters", _params, _whole(numbers.count)),
     _shade("output memory", "output_bytes", _whole(numbers.memory)),
-    _shade("time", "time_ms", "{:.3g} ms".format, adds=True),
-    _shade("backward", "backward_ms", "{:.3g} ms".format, adds=True),
-    _shade("bytes moved", "moved_bytes", _whole(numbers.memory), adds=True),
+    _shade("time", "time_ms", "{:.3g} ms".format),
+    _shade("backward", "backward_ms", "{:.3g} ms".format),
     _shade("zeros", "zero_fraction", numbers.percent),
     _shade("gradient", "grad_norm", numbers.number),
 )

@@ -77,8 +77,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
         *field_columns(
             LayerShape,
-            "macs memory saved peak order depth trainable flops time backward bytes intensity bound zero"
-            " gradient field",
+            "macs memory saved peak order depth trainable flops time backward zero gradient field",
         ),
     )
 
@@ -150,10 +149,6 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     if record.slowest:
         n, calls = len(record.slowest), counted(totals.calls, "call")
         facts.append(("slowest", f"80 % of the time is in {n} of {calls}: {some(record.slowest, 4)}"))
-    if (roof := record.roofline) is not None:
-        ridge = f"compute-bound from {roof.macs / roof.bytes:.3g} MACs a byte"
-        most = f"{numbers.short(roof.macs)} MACs and {numbers.short(roof.bytes)} bytes a second"
-        facts.append(("roofline", f"{ridge}: {most} ({roof.dtype}, {counted(roof.threads, 'thread')})"))
     if record.training is not None:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]

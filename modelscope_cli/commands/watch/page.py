@@ -5,9 +5,8 @@ from modelscope_cli.commands.watch.table import PARTS, time_words, watch_sheet
 from modelscope_cli.records.naming import duration, layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.page.common import figure_of, rules_section
-from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
+from modelscope_cli.report.page.html import NOTHING, Html, Section, facts
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.training import training_sections
 from modelscope_cli.report.training_panels import extent, last_of
@@ -22,18 +21,17 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     judged, curves, *rows = training_sections(record, watch_sheet(record), steps, [curves])
     found = [
         judged,
-        Section("compared", "Compared with a good run", facts(comparison(record.compared))),
         curves,
         Section("time", "Where the time went", _time(record)),
         *rows,
-        Section("input", "Input", _input(record, embedded)),
+        Section("input", "Input", _input(record)),
         Section("optimizer", "Optimizer", _optimizer(record)),
         *rules_section(rules_of(record.findings)),
     ]
     return [section for section in found if section.body]
 
 
-def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
+def _input(record: WatchRecord) -> Html:
     lines = []
     for one in record.facts.inputs:
         if one.type:
@@ -44,10 +42,7 @@ def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
         ]
         words += [f"standard deviation {numbers.number(last_of(one.series.std))}", *extent(one.series)]
         lines.append((f"{one.model} {one.name}", ", ".join(words)))
-    figure = embedded.figure(
-        "inputs.png", "The first images of the first batch, as the model received them", class_="pixels"
-    )
-    return joined([facts(lines), figure]) if lines else NOTHING
+    return facts(lines) if lines else NOTHING
 
 
 def _time(record: WatchRecord) -> Html:

@@ -21,7 +21,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.facts import comparison, story, training_answer
+from modelscope_cli.report.facts import story, training_answer
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
@@ -179,13 +179,12 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("steps", f"{record.steps}, {n} of them recorded in full{few}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", time_words(record.facts.time)))
-    return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
+    return (*facts, *story(record.findings, record.verdict, record.reason))
 
 
 PARTS = {
     "data": "waiting for data",
     "device": "waiting for the device",
-    "ranks": "waiting for other ranks",
     "watching": "recording",
     "rest": "other",
 }

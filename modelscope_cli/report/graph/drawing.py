@@ -27,19 +27,15 @@ _FAINT, _FRAME, _BLANK = "#5a636d", "#c9d0d6", "#f4f5f4"
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """A number that colours the rows: its name, that of a row, its text, and whether rows add up."""
+    """A number that colours the rows: its name, that of a row, and its text."""
 
     name: str
     value: Callable[[Any], float | None]
     words: Callable[[float], str]
-    adds: bool = False
 
     def of(self, item: Item) -> float | None:
-        """Return the number of a call, or the total of folded blocks; None if there is none."""
-        if item.row is not None:
-            return self.value(item.row)
-        values = [value for row in item.rows if self.adds and (value := self.value(row)) is not None]
-        return sum(values) if values else None
+        """Return the number of a call; None if there is none."""
+        return self.value(item.row) if item.row is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,17 @@
-"""The items of a model graph, with repeated blocks folded."""
+"""The items of a model graph."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.summary import Flow, LayerShape, Operation, SummaryRecord
 
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """A drawn item: a call, an operation, folded blocks, an input or the output."""
+    """A drawn item: a call, an operation, folded operations, an input or the output."""
 
     kind: str  # `layer` (without children), `box`, `operation`, `fold`, `input`, `output`
     name: str  # name within its box: `conv1`
@@ -19,7 +19,6 @@ class Item:
     type: str = ""
     shapes: tuple[Shape, ...] = ()
     row: LayerShape | None = None  # the row of a call
-    rows: tuple[LayerShape, ...] = ()  # the rows of all calls that it represents
     number: int = 0  # its number in the edges of the flow
     key: tuple[int, int, int] = (0, 0, 0)
     inside: list["Item"] = field(default_factory=list)
@@ -51,34 +50,7 @@ class Item:
                 waiting += [(one, depth + 1, False) for one in reversed(item.inside)]
 
 
-_LEAST = 3  # items of a block that is folded
 _MOST_OPERATIONS = 12  # in a row
-_Block = list[Item]
-_Signature = tuple[object, ...]
-
-
-def fold(box: Item, *, with_sizes: bool) -> None:
-    """Replace consecutive blocks with the same content by one item.
-
-    Operations between a block and the next item belong to the block: the sum of a residual block may be computed in
-    the enclosing forward.
-    """
-    waiting = [box]
-    while waiting:
-        outer = waiting.pop()
-        remaining: list[Item] = []
-        alike: list[_Block] = []
-        like: _Signature = ()
-        for block in _blocks(outer.inside):
-            signature = _signature(block, with_sizes=with_sizes)
-            if signature and signature == like:
-                alike.append(block)
-                continue
-            remaining += _folded(remaining, alike)
-            alike, like = [], signature
-            remaining += block
-        outer.inside = remaining + _folded(remaining, alike)
-        waiting += [item for item in outer.inside if item.kind == "box"]
 
 
 def fold_operations(top: Item) -> None:
@@ -98,52 +70,6 @@ def _as_one(run: Sequence[Item]) -> Item:
     return Item("fold", words, words, shapes=run[-1].shapes, numbers=numbers, key=run[0].key)
 
 
-def _blocks(items: Sequence[Item]) -> list[_Block]:
-    """Group every box with the operations after it; other items are alone."""
-    blocks: list[_Block] = []
-    for item in items:
-        if item.kind == "operation" and blocks and blocks[-1][0].kind == "box":
-            blocks[-1].append(item)
-        else:
-            blocks.append([item])
-    return blocks
-
-
-def _folded(items: Sequence[Item], alike: Sequence[_Block]) -> list[Item]:
-    if not alike:
-        return []
-    first, last = alike[0][0], alike[-1][0]
-    before = next(item for item in reversed(items) if item.kind == "box")
-    names = first.name if first is last else f"{first.name} .. {last.name}"
-    words = f"{names}: {'' if first is last else counted(len(alike), 'block') + ' '}like {before.name}"
-    inner = [item for block in alike for part in block for item in part.walk()]
-    numbers = set[int]().union(*(item.stands_for for item in inner))
-    rows = tuple(block[0].row for block in alike if block[0].row)
-    return [
-        Item("fold", words, words, shapes=alike[-1][-1].shapes, rows=rows, numbers=numbers, key=first.key)
-    ]
-
-
-def _signature(block: _Block, *, with_sizes: bool) -> _Signature:
-    """Return the structure of a block: names, types and kernels, and output shapes."""
-    if block[0].kind != "box":
-        return ()
-    parts: list[object] = []
-    waiting = [(item, 0) for item in reversed(block)]
-    while waiting:
-        item, level = waiting.pop()
-        name = "" if item is block[0] else item.name
-        kernel = item.row.kernel_size if item.row else None
-        parts.append((level, name, item.type, item.kind, kernel, item.shapes if with_sizes else ()))
-        waiting += [(inner, level + 1) for inner in reversed(item.inside)]
-    return tuple(parts) if len(parts) > _LEAST else ()
-
-
-MOST_ROWS, MOST_ALIKE = 60, 150
-"""Of a longer image blocks that repeat the one before them are folded; of a much longer one also those that
-differ in nothing but their sizes."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelGraph:
     """All items from top to bottom, and the pairs of items between which values flow."""
@@ -156,8 +82,8 @@ class ModelGraph:
         return [item for item in self.top.walk() if item.kind != "box"]
 
 
-def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
-    """Return the graph of a record that has a flow. `is_whole`: fold nothing."""
+def items_of(record: SummaryRecord) -> ModelGraph:
+    """Return the graph of a record that has a flow."""
     flow = record.flow
     assert flow is not None
     calls = {row.order: row for row in record.layers if row.order is not None}
@@ -176,25 +102,17 @@ def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
     for item in top.walk():
         if item is not top:
             item.inside.sort(key=lambda one: one.key)  # in the order of execution
-    if not is_whole and _length(top) > MOST_ROWS:
-        fold_operations(top)
-        fold(top, with_sizes=True)
-        if _length(top) > MOST_ALIKE:
-            fold(top, with_sizes=False)
+    fold_operations(top)
     places = {number: item for item in top.walk() for number in item.stands_for}
     edges = _lifted(flow, places)
     _mark(top, flow, places, record.failed)
     return ModelGraph(top, edges)
 
 
-def _length(top: Item) -> int:
-    return sum(1 for _ in top.walk())
-
-
 def _call(row: LayerShape) -> Item:
     number = row.order or 0
     label = f"{row.name or row.type}#{row.call}" if row.call else row.name or row.type
-    return Item("layer", label, label, row.type, row.output_shapes, row, (row,), number, key=(number, 0, 0))
+    return Item("layer", label, label, row.type, row.output_shapes, row, number, key=(number, 0, 0))
 
 
 def _nest(items: dict[int, Item], top: Item, flow: Flow) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.check import NOT_JUDGED, Finding, RuleInfo
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
 from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
@@ -105,18 +105,6 @@ def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
     return [Section("rule-texts", "The rules explained", joined(texts))] if texts else []
 
 
-def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
-    """Return links to the marked rows of a table; None without any."""
-    labels = sheet.columns[0].cells(sheet.rows)
-    marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
-    if not marked:
-        return None
-    links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
-    more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
-    count = f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: "
-    return element("p", count, joined(links, ", "), more)
-
-
 def notes(sheet: Sheet) -> Html:
     """Return the facts of a table without those about its files, definitions folded."""
     lines = [(label, words) for label, words in sheet.facts if label not in PROVENANCE]
@@ -128,8 +116,8 @@ def notes(sheet: Sheet) -> Html:
 def table_section(
     sheet: Sheet, anchor: Callable[[Any], str], name: str = "rows", title: str = "Table", **how: Any
 ) -> Section:
-    """Return a table with its notes and links to its marked rows."""
-    body = [notes(sheet), flagged(sheet, anchor), sheet_section(sheet, name, "", anchor=anchor, **how)]
+    """Return a table with its notes."""
+    body = [notes(sheet), sheet_section(sheet, name, "", anchor=anchor, **how)]
     return Section(f"{name}-section" if name != "rows" else "table", title, joined(body))
 
 
@@ -183,7 +171,6 @@ _SHOWN = {
     "classes": "The mean evidence for each class",
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
-    "contact_sheet": "The most important layers, and the prediction without each",
     "activations": "The loss, the accuracy, and the outputs of the layers over the steps",
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
@@ -215,11 +202,9 @@ def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
-        drawn, given = _drawn(record), embedded.without_folder.items()
-        figures = [*((*one, True) for one in drawn), *((*one, False) for one in given)]
         images = [
-            embedded.drawn(data, _alt(record, name), _words(name), is_chart=is_chart)
-            for name, data, is_chart in figures
+            embedded.drawn(data, _alt(record, name), _words(name), is_chart=True)
+            for name, data in _drawn(record)
         ]
     present = [image for image in images if image is not None]
     return [Section("figures", "Figures", element("div", *present, class_="gallery"))] if present else []

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +21,12 @@ class EmbeddedImages:
     """The images in the folder of a result; none without a folder.
 
     Args:
-        without_folder: encoded figures by file name.
         is_drawing: whether figures that are not in the folder are drawn for the page, which takes a second.
     """
 
-    def __init__(
-        self,
-        folder: Path | None,
-        without_folder: Mapping[str, bytes] | None = None,
-        *,
-        is_drawing: bool = True,
-    ) -> None:
+    def __init__(self, folder: Path | None, *, is_drawing: bool = True) -> None:
         self._folder = folder
         self.is_drawing = is_drawing
-        self.without_folder = without_folder or {}
         self._n_shown = 0
 
     def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:
@@ -55,7 +46,6 @@ class EmbeddedImages:
         alt: str,
         caption: str = "",
         *,
-        class_: str | None = None,
         least: int = 0,
         is_exact: bool = False,
         is_chart: bool = False,
@@ -82,7 +72,7 @@ class EmbeddedImages:
             height=factor * height,
             loading="lazy" if is_lazy else None,
             decoding="async" if is_lazy else None,
-            class_="sharp" if factor > 1 else class_,
+            class_="sharp" if factor > 1 else None,
         )
         return element(
             "figure",

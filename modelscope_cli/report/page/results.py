@@ -32,18 +32,11 @@ _AGAIN_S = 5  # before the browser loads the page of a run that goes on again
 _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the command itself
 
 
-def page_of(
-    record: Shown,
-    folder: Path | None = None,
-    drawn: Mapping[str, bytes] | None = None,
-    *,
-    is_drawing: bool = True,
-) -> str:
+def page_of(record: Shown, folder: Path | None = None, *, is_drawing: bool = True) -> str:
     """Return a result as one self-contained HTML file.
 
     Args:
         folder: the folder of its images; None for the one that the result names.
-        drawn: encoded figures by file name, shown if the result has no folder.
         is_drawing: whether to draw the figures that the folder lacks.
 
     Returns:
@@ -52,7 +45,7 @@ def page_of(
     document = strict(record.to_dict())
     record = restore(document)
     page_module = views.page_of(record.command)
-    embedded = EmbeddedImages(folder or named_folder(record), drawn, is_drawing=is_drawing)
+    embedded = EmbeddedImages(folder or named_folder(record), is_drawing=is_drawing)
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     sections += rules_section(record.rules) if isinstance(record, RuleList) else []
     title = views.sheet_of(record).title

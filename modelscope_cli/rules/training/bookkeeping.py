@@ -1,4 +1,4 @@
-"""MS711 to MS718, MS737, MS743, MS745, MS746, MS761, MS763: optimizers, parameters, gradients, modes. Certain."""
+"""MS711 to MS718, MS737, MS743, MS745, MS746, MS763: optimizers, parameters, gradients, modes. Certain."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -306,28 +306,6 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"{counted(one.cycles, 'recorded step')}: they are too large by the scale factor"
             )
             yield TrainingSighting(None, 1, one.scaled, words, one.made)
-
-
-@training_rule("MS761", "optimizer-state-does-not-move", WARNING, 10, Link.BOOKKEEPING)
-def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The averages or counters of an optimizer are the same before each step.
-
-    Measure: recorded steps with a gradient and a bit-identical state before them
-    Source: certain: momentum and Adam's averages hold a single gradient, as if there were no earlier step
-    Hint: make the optimizer once, before the loop, and do not clear or load its state between the steps
-    Why: momentum and Adam's averages have no effect, and Adam's steps only depend on the sign of the gradient
-    """
-    for one in case.facts.optimizers:
-        if one.remade >= threshold:
-            words = (
-                f"{one.optimizer} is created again for each step, {one.remade:,} times: its averages are lost"
-            )
-        elif one.stale >= threshold:
-            since = f"before each of the last {one.stale:,} recorded steps"
-            words = f"the averages and counters of {one.optimizer} are the same {since}, although it steps"
-        else:
-            continue
-        yield TrainingSighting(None, 1, one.remade or one.stale, words, one.made)
 
 
 @training_rule("MS763", "average-never-updated", WARNING, 2, Link.BOOKKEEPING)

@@ -1,4 +1,4 @@
-"""MS703, MS707 to MS710, MS747, MS749 and MS762: gradients of weights, and the size of updates."""
+"""MS703, MS707 to MS710, MS747 and MS749: gradients of weights, and the size of updates."""
 
 import math
 import statistics
@@ -319,27 +319,6 @@ def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
         return False
     norm = norms.pop() or 0.0
     return math.isfinite(norm) and abs(norm**2 - round(norm**2)) > 1e-4 * norm**2
-
-
-@training_rule("MS762", "gradients-never-change", ERROR, 10, Link.BOOKKEEPING)
-def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Every gradient is the same in each step, although the inputs differ.
-
-    Measure: recorded steps in a row with other inputs, other weights and bit-identical gradients
-    Source: certain: a loss that depends on the batch or on the weights has different gradients
-    Hint: check the source of the gradients: a loss computed once, a copied .grad, a batch read once before
-        the loop
-    Why: the steps do not depend on the data: the model learns one batch, or nothing
-    """
-    for one in case.facts.optimizers:
-        weights = [weight for weight in case.weights() if weight.optimizer == one.optimizer]
-        models = {weight.model for weight in weights}
-        inputs = [x.series for x in case.facts.inputs if x.model in models and not x.is_computed]
-        n = one.repeated
-        are_others = any(len(set(x.mean[-n:])) == n == len(x.mean[-n:]) for x in inputs)
-        if n >= threshold and are_others and all(any(weight.series.update_ratio[-n:]) for weight in weights):
-            words = f"the gradients of {one.optimizer} are bit-identical in the last {n:,} recorded steps"
-            yield TrainingSighting(None, None, n, f"{words}, although the inputs differ", one.made)
 
 
 @training_rule("MS749", "gradient-is-always-zero", WARNING, 10, Link.LAYERS)

@@ -76,18 +76,6 @@ class Boxes(nn.Module):
         return float(inside.sum() / cells.clamp_min(0).sum())
 
 
-class BoxesOfMaps(nn.Module):
-    """Two classes that look at a layer's maps, each at a box of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maps = nn.Conv2d(3, 4, 1)
-        self.boxes = Boxes()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.boxes(self.maps(x).relu())
-
-
 def image(seed: int = 0, side: int = 32) -> Tensor:
     return torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(seed))
 

@@ -1,65 +1,26 @@
 """The methods against what is known beforehand: linear models, additive ones, captum."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from captum.attr import LRP, IntegratedGradients, LayerGradCam, Occlusion, Saliency
 from captum.attr import InputXGradient as CaptumInputXGradient
 from captum.attr._utils.lrp_rules import Alpha1_Beta0_Rule, EpsilonRule
-from models_to_explain import Boxes, BoxesOfMaps, Flattened, Pooled, drawn, explained, image, scored
-from safetensors.torch import load_file
+from models_to_explain import Boxes, Flattened, Pooled, drawn, explained, image, scored
 from tolerance import A_NETWORK, assert_close, close
 from torch import nn
-from torchvision.models import get_model
 
-from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS
+from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
 from modelscope_cli.analysis.explaining.methods.of_pass import _Rules
-from modelscope_cli.analysis.explaining.methods.of_pixels import integrate, noisy_copies, occlude, windows
+from modelscope_cli.analysis.explaining.methods.of_pixels import integrate, occlude, windows
 from modelscope_cli.analysis.explaining.scored import UnfitError
 
-SAMPLES = Path(__file__).parents[3] / "samples"
 OF_PIXELS = [name for name, method in METHODS.items() if method.kind == PIXELS]
-OF_LAYERS = [name for name, method in METHODS.items() if method.kind == LAYER]
-ADDITIVE = ("input-x-gradient", "integrated-gradients", "occlusion")
-
-
-@pytest.fixture(scope="module")
-def squeezenet():
-    weights = load_file(SAMPLES / "shapes_squeezenet1_1.safetensors")
-    model = get_model("squeezenet1_1", num_classes=len(weights["classifier.1.bias"]))
-    model.load_state_dict(weights)
-    return model.eval().requires_grad_(False)
-
-
-class Linear(nn.Module):
-    def forward(self, x):
-        weights = torch.linspace(-1, 1, x[0].numel()).view(x.shape[1:])
-        return torch.stack([(x * weights).sum((1, 2, 3)) + 2, x.sum((1, 2, 3))], 1)
 
 
 class FourthPower(nn.Module):
     def forward(self, x):
         return torch.stack([x.pow(4).sum((1, 2, 3)), x.sum((1, 2, 3))], 1)
-
-
-@pytest.mark.parametrize("method", ["input-x-gradient", "integrated-gradients"])
-def test_of_a_linear_model_every_pixel_has_its_own_share(method):
-    x = image()
-    weights = torch.linspace(-1, 1, x.numel()).view_as(x)
-    assert_close(explained(method, Linear(), x).cells, (x * weights)[0].sum(0))
-
-
-def test_of_a_linear_model_a_window_hidden_takes_its_share():
-    x = image(side=28)
-    shares = (x * torch.linspace(-1, 1, x.numel()).view_as(x))[0].sum(0)
-    with scored(Linear()) as question:
-        found = occlude(question, x, windows((28, 28), 4, 4), float(question.scores(x)))
-    own = F.avg_pool2d(shares[None, None], 4)[0, 0] * 16
-    expected = own.repeat_interleave(4, 0).repeat_interleave(4, 1).double()
-    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
 
 
 def test_integrated_gradients_of_a_fourth_power_are_that_power():
@@ -99,14 +60,6 @@ def test_the_cells_of_hirescam_and_the_bias_of_the_head_are_the_logit(model):
     assert found.layer == "features"
 
 
-def test_behind_global_pooling_gradcam_is_hirescam_and_elsewhere_not():
-    x = image()
-    pooled, flattened = drawn(Pooled()), drawn(Flattened())
-    assert_close(explained("gradcam", pooled, x).cells, explained("hirescam", pooled, x).cells)
-    gradcam, hirescam = (explained(name, flattened, x).cells for name in ("gradcam", "hirescam"))
-    assert (gradcam - hirescam).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("method", OF_PIXELS)
 def test_evidence_in_a_box_is_found_there_and_moves_with_the_class(method):
     model, x = Boxes(), image().abs() + 0.5
@@ -116,68 +69,20 @@ def test_evidence_in_a_box_is_found_there_and_moves_with_the_class(method):
         assert model.share_inside(cells, index) > (0.85 if method == "occlusion" else 0.999)
 
 
-@pytest.mark.parametrize(
-    "method", [name for name in OF_LAYERS if name not in ("gradcam", "finercam", "gradcam++")]
-)
-def test_at_a_layer_too_where_the_gradient_is_taken_cell_by_cell(method):
-    model, x = drawn(BoxesOfMaps()), image()
-    for index in (0, 1):
-        cells = explained(method, model, x, index).cells
-        assert model.boxes.share_inside(cells, index) > 0.999
-
-
-def test_a_pixel_that_is_not_used_gets_nothing_and_two_used_alike_get_the_same():
-    x = image()
-    x[..., 5, 7] = x[..., 9, 8]  # both in the first box
-    for method in (*ADDITIVE[:2], "saliency"):
-        cells = explained(method, Boxes(), x).cells
-        assert cells[0, 0] == 0
-        assert cells[5, 7] == cells[9, 8]
-
-
-def test_integrated_gradients_add_like_the_functions_they_explain():
-    model, x = drawn(Pooled(2)), image()
-    both = nn.Sequential(model, nn.Linear(2, 2, bias=False))
-    with torch.no_grad():
-        both[1].weight.copy_(torch.tensor([[2.0, -3.0], [0, 0]]))
-
-    def of(net, index):
-        with scored(net, index) as question:
-            return integrate(question, x, torch.zeros_like(x), first=16, most=16).cells
-
-    assert_close(of(both.eval(), 0), 2 * of(model, 0) - 3 * of(model, 1), A_NETWORK)
-
-
-def test_integrated_gradients_do_not_see_how_a_batch_norm_is_written():
-    norm = drawn(
-        nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(5400, 3))
-    )
-    folded = torch.nn.utils.fusion.fuse_conv_bn_eval(norm[0], norm[1])
-    without = nn.Sequential(folded, *norm[2:]).eval()
-    x = image()
-    assert_close(
-        explained("integrated-gradients", norm, x).cells,
-        explained("integrated-gradients", without, x).cells,
-        A_NETWORK,
-    )
-
-
 @pytest.mark.parametrize("batch", [1, 5])
 def test_the_batch_changes_nothing(batch):
     model, x = drawn(Pooled()), image()
-    for method in ("integrated-gradients", "smoothgrad", "occlusion"):
+    for method in ("integrated-gradients", "occlusion"):
         one, other = (explained(method, model, x, batch=n).cells for n in (16, batch))
         assert_close(one, other, A_NETWORK)
 
 
 class TestAgainstCaptum:
-    """captum's own answers on a toy and on the bundled SqueezeNet."""
+    """captum's own answers."""
 
-    @pytest.fixture(params=["toy", "squeezenet"])
-    def case(self, request, squeezenet):
-        if request.param == "toy":
-            return drawn(Pooled()), image(), 1
-        return squeezenet, 0.5 * image(side=80), 3
+    @pytest.fixture
+    def case(self):
+        return drawn(Pooled()), image(), 1
 
     def test_saliency_is_captums_largest_over_the_channels(self, case):
         model, x, index = case
@@ -198,14 +103,6 @@ class TestAgainstCaptum:
         assert found.steps == 63
         # Networks of ReLUs: any rule is off by about a point, a 64th of what changes sign on the way.
         assert (found.cells - expected).abs().max() < 0.06 * expected.abs().max()
-
-    def test_smoothgrad_with_the_same_noise(self, case):
-        model, x, index = case
-        gradients = [
-            Saliency(model).attribute(copy.requires_grad_(), index, abs=False) for copy in noisy_copies(x, 0)
-        ]
-        expected = torch.cat(gradients).mean(0).abs().amax(0)
-        assert_close(explained("smoothgrad", model, x, index).cells, expected.detach(), A_NETWORK)
 
     def test_gradcam_and_its_relu(self, case):
         model, x, index = case
@@ -234,19 +131,6 @@ def test_the_relevance_of_a_network_without_biases_is_its_logit():
             parameter.data.zero_()
     found = explained("lrp", model, x)
     assert found.adds_up == close(1.0, A_NETWORK, scale=1)
-
-
-def test_relevance_is_the_same_whether_batch_norm_is_folded_or_not():
-    net = nn.Sequential(
-        *(nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU()),
-        *(nn.Conv2d(6, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 28 * 28, 3)),
-    )
-    net = drawn(net)
-    fuse = torch.nn.utils.fusion.fuse_conv_bn_eval
-    folded = nn.Sequential(fuse(net[0], net[1]), net[2], fuse(net[3], net[4]), *net[5:]).eval()
-    x = image()
-    ours, theirs = (explained("lrp", model, x).cells for model in (net, folded))
-    assert_close(ours, theirs, 100 * A_NETWORK)  # divides by sums that nearly cancel
 
 
 class Tail(nn.Module):
@@ -341,18 +225,3 @@ class Windows(TinyViT):
 def test_rollout_refuses_what_is_not_attention_among_all_patches(model):
     with pytest.raises(UnfitError, match="attention"):
         explained("rollout", drawn(model), image())
-
-
-def test_finercam_is_gradcam_of_the_lead_over_another_class():
-    model, x = drawn(Pooled(2)), image()
-    own, other = (explained("gradcam", model, x, index).cells for index in (0, 1))
-    assert_close(explained("finercam", model, x).cells, own - 0.6 * other, A_NETWORK)
-
-
-def test_a_shift_by_the_stride_shifts_the_map_by_one_cell():
-    model, x = drawn(Pooled()), image(side=64)
-    with torch.no_grad():
-        x[..., :16], x[..., 48:], x[..., :16, :], x[..., 48:, :] = 0, 0, 0, 0
-    moved = torch.roll(x, 4, -1)
-    one, other = (explained("hirescam", model, given).cells for given in (x, moved))
-    assert_close(other[2:-2, 3:-2], one[2:-2, 2:-3], A_NETWORK)

@@ -96,21 +96,3 @@ def test_a_quantized_layer_is_named() -> None:
     with pytest.raises(CannotRunError, match=r"layer 'fc' \(Linear\) is quantized"):
         cells(model)
     assert ms.explain(model, X, method="occlusion", receipt=False).rows
-
-
-class Failing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise TypeError("no state of random numbers")
-
-
-def test_an_error_of_the_models_own_backward_is_said() -> None:
-    model = Plain()
-    model.body.append(nn.Identity())
-    model.body[-1].forward = Failing.apply
-    with pytest.raises(CannotRunError, match="backward raised TypeError: no state of random numbers"):
-        cells(model, method="saliency")

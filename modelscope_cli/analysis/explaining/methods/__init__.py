@@ -52,13 +52,11 @@ METHODS = {
     "gradcam": _method(LAYER, "gradcam", "logits"),
     "gradcam++": _method(LAYER, "gradcam_plus_plus"),
     "layercam": _method(LAYER, "layercam"),
-    "finercam": _method(LAYER, "finercam"),
     "saliency": _method(PIXELS, "saliency"),
     "input-x-gradient": _method(PIXELS, "input_x_gradient", "logits"),
     "integrated-gradients": _method(
         PIXELS, "integrated_gradients", "logits", "integrate_briefly", is_local=False
     ),
-    "smoothgrad": _method(PIXELS, "smoothgrad"),
     "occlusion": _method(PIXELS, "occlusion", is_local=False),
     "rollout": _method(PASS, "rollout", is_local=False),
     "lrp": _method(PASS, "lrp", "logits"),

@@ -1,13 +1,10 @@
 """Methods that explain by the cells of one layer."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.layer import Map, at_layer
-from modelscope_cli.analysis.explaining.scored import Scored, UnfitError
-from modelscope_cli.analysis.explaining.target import ClassTarget
+from modelscope_cli.analysis.explaining.scored import Scored
 
 
 def hirescam(scored: Scored, image: Tensor) -> Map:
@@ -47,16 +44,3 @@ def layercam(scored: Scored, image: Tensor) -> Map:
     """Return HiResCAM with positive gradients only, never below zero; Jiang et al. 2021, equations 4 to 6."""
     at = at_layer(scored, image)
     return at.map((at.gradient.relu() * at.activation).sum(0).relu())
-
-
-def finercam(scored: Scored, image: Tensor) -> Map:
-    """Return Grad-CAM of the margin between a class and another, or the three nearest.
-
-    Zhang et al. 2025, section 3.
-    """
-    if not isinstance(scored.target, ClassTarget):
-        raise UnfitError(
-            "finercam compares a class with others, and the target is not a class", "--method gradcam"
-        )
-    contrast = replace(scored.target, is_contrast=True)
-    return replace(gradcam(replace(scored, target=contrast), image), adds_up=None)

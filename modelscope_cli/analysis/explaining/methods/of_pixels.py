@@ -1,6 +1,5 @@
 """Methods that explain by the pixels of the image."""
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -9,10 +8,8 @@ from torch import Tensor
 
 from modelscope_cli.analysis.explaining.layer import Map, share_of, strongest
 from modelscope_cli.analysis.explaining.scored import Scored
-from modelscope_cli.records.naming import percent
 
 _ENOUGH, _FIRST, _MOST = 0.02, 8, 32  # of integrated gradients: relative error; intervals at first, at most
-_COPIES, _DEVIATION = 25, 0.15  # of SmoothGrad: noisy copies; their noise, as a share of the range of values
 _SIDES, _REFINED = 7, 0.25  # of occlusion: windows along the short side; the share of them that is refined
 
 Window = tuple[int, int, int, int]  # top, left, bottom, right
@@ -82,31 +79,6 @@ def _summed(scored: Scored, image: Tensor, blank: Tensor, angles: Sequence[float
         for _, gradient in scored.gradients(blank + shares * (image - blank)):
             total += (gradient.double() * theta.sin().to(total)).sum(0)
     return total
-
-
-def noisy_copies(image: Tensor, seed: int) -> Iterator[Tensor]:
-    """Yield noisy copies of an image, `(1, C, H, W)`."""
-    generator = torch.Generator().manual_seed(seed)
-    deviation = _DEVIATION * float(image.max() - image.min())
-    for _ in range(_COPIES):
-        yield image + deviation * torch.randn(image.shape, generator=generator).to(image)
-
-
-def smoothgrad(scored: Scored, image: Tensor) -> Map:
-    """Return the gradient, averaged over noisy copies of the image, unsigned.
-
-    Smilkov et al. 2017, section 3.2: noise of 10 to 20 % of the range of values.
-    """
-    total = torch.zeros_like(image[0], dtype=torch.float64)
-    copies = noisy_copies(image, scored.seed)
-    while some := list(itertools.islice(copies, scored.batch)):
-        for _, gradient in scored.gradients(torch.cat(some)):
-            total += gradient.double().sum(0)
-    return Map(
-        strongest((total / _COPIES).float()),
-        f"mean gradient over {_COPIES} copies with noise (std {percent(_DEVIATION)} of the value range)",
-        steps=_COPIES,
-    )
 
 
 def windows(size: tuple[int, int], side: int, stride: int) -> list[Window]:

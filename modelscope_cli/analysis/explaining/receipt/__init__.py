@@ -1,7 +1,6 @@
-"""The receipt of an explanation: tests of a map, and where it points. Pure functions over maps.
+"""The receipt of an explanation: tests of a map. Pure functions over maps.
 
-`Faithfulness(probability, image).of(map)` and `border_share(map)` return figures by their names in a `Receipt`;
-`agreement`, `randomisation`, `spearman` (for another class) and `planted_evidence` return one or two each. `judged`
-answers the tests, `winner_first` ranks the methods, `read_requirements` parses `--require`. `EvidenceOfFolder` sums
-the maps of a folder.
+`Faithfulness(probability, image).covering(map)` returns figures by their names in a `Receipt`; `agreement`,
+`head_randomisation` and `spearman` return one each. `judged` answers the tests, `winner_first` ranks the methods,
+`read_requirements` parses `--require`.
 """

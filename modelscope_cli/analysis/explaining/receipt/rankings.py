@@ -1,34 +1,9 @@
-"""Maps as rankings of pixels: ranks, ties, rank correlation, and rankings independent of the model."""
+"""Rank correlation of maps, random halves of an image, and shifted copies of a map."""
 
 from collections.abc import Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-_SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
-
-
-def ranking(scores: Tensor, seed: int) -> Tensor:
-    """Return each pixel's rank, `(H, W)` int64, 0 for the highest score; ties are in random order.
-
-    A fixed order of ties would favour a corner of the image.
-    """
-    flat = scores.flatten()
-    shuffled = torch.randperm(len(flat), generator=torch.Generator().manual_seed(seed)).to(flat.device)
-    order = shuffled[flat[shuffled].argsort(descending=True, stable=True)]
-    places = torch.empty_like(order)
-    places[order] = torch.arange(len(order), device=order.device)
-    return places.view(scores.shape)
-
-
-def random_ranking(size: tuple[int, int], seed: int, device: torch.device, coarse: int = 0) -> Tensor:
-    """Return random ranks, `(H, W)` int64: of single pixels, or smooth with `coarse` patches per side."""
-    if not coarse:
-        return ranking(torch.zeros(size, device=device), seed)
-    values = torch.randn(1, 1, coarse, coarse, generator=torch.Generator().manual_seed(seed))
-    smooth = F.interpolate(values, size=size, mode="bicubic", align_corners=False)[0, 0]
-    return ranking(smooth.to(device), seed)
 
 
 def random_halves(size: tuple[int, int], patches: Sequence[float], n_pairs: int, seed: int) -> Tensor:
@@ -60,12 +35,6 @@ def moved_copies(scores: Tensor, n: int, seed: int) -> list[Tensor]:
     return copies
 
 
-def share_of_ties(scores: Tensor) -> float:
-    """Return the share of pixels whose score equals that of another pixel."""
-    counts = scores.flatten().unique(return_counts=True)[1]
-    return counts[counts > 1].sum().item() / scores.numel()
-
-
 def spearman(a: Tensor, b: Tensor) -> float | None:
     """Return the rank correlation of two maps of one shape, ties at their mean rank; None if flat or not finite."""
     if not (a.isfinite().all() and b.isfinite().all()):
@@ -90,11 +59,3 @@ def agreement(maps: Mapping[str, Tensor]) -> dict[str, float | None]:
         rhos = [rho for pair, rho in pairs.items() if name in pair and rho is not None]
         means[name] = sum(rhos) / len(rhos) if rhos else None
     return means
-
-
-def edges(image: Tensor) -> Tensor:
-    """Return the magnitude of the Sobel gradient of the mean of the channels: `(1, C, H, W)` to `(H, W)`."""
-    gray = F.pad(image.float().mean(1, keepdim=True), (1, 1, 1, 1), mode="replicate")
-    across = image.new_tensor(_SOBEL, dtype=torch.float32)
-    slopes = F.conv2d(gray, torch.stack([across, across.T])[:, None])
-    return slopes[0].square().sum(0).sqrt()

@@ -5,32 +5,26 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.explain import (
     FAILED,
     FIGURES,
-    FULL,
     LEAST_REPEATED,
     MOST_HEAD,
     MOST_INCOMPLETE,
-    MOST_OTHER_CLASS,
     MOST_OTHER_IMAGE,
-    MOST_RANDOMISED,
     NONE,
     NOT_MADE,
     NOT_TESTED,
-    OF_FULL,
     PASSED,
-    QUICK,
     Receipt,
     RequirementMet,
     TestJudgement,
 )
 from modelscope_cli.records.naming import absurdity
 
-REFERENCES = ("chance", "edges")
+_CHANCE = "chance"
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _REQUIREMENT = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
 _EXAMPLE = "--require 'covering>chance'"
@@ -40,16 +34,16 @@ _ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, PASSED)  # ties are decided in this or
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A test: `value COMPARISON bound` has to hold, where a bound is a number or a field of the receipt."""
+    """A test: `value COMPARISON bound` has to hold."""
 
-    value: str
+    value: str  # a field of the receipt
     comparison: str
-    bound: float | str
+    bound: float
     failed: str  # the message if it does not hold
 
 
 _OF_COMPLETENESS = _Test(_COMPLETENESS, "<=", MOST_INCOMPLETE, "the sum of the map is more than 10 % off")
-_QUICK = {
+_TESTS = {
     "repeat": _Test("repeatability", ">=", LEAST_REPEATED, "a second run gives another map"),
     "image": _Test(
         "other_image", "<=", MOST_OTHER_IMAGE, "the map does not change when half of the image is covered"
@@ -58,20 +52,10 @@ _QUICK = {
     "head": _Test("head_randomisation", "<=", MOST_HEAD, "the map does not change with a random head"),
 }
 _NEEDED = {"repeat", "covering", "head"}  # to pass
-_FULL = {
-    "rankings": _Test("percentile", ">=", 1.0, "a random ranking scores as well in insertion - deletion"),
-    "edges": _Test("gain", ">", "gain_edges", "an edge detector scores as well in insertion - deletion"),
-    "ROAD": _Test("road_percentile", ">=", 1.0, "a random ranking scores as well in ROAD"),
-    "weights": _Test(
-        "randomisation", "<=", MOST_RANDOMISED, "the map does not change when the weights are shuffled"
-    ),
-    "other class": _Test("other_class", "<=", MOST_OTHER_CLASS, "the map does not change for another class"),
-}
 
 
 def judged(
     receipt: Receipt,
-    kind: str = QUICK,
     reasons: Mapping[str, str] | None = None,
     completeness: float | None = None,
 ) -> Receipt:
@@ -81,15 +65,13 @@ def judged(
         reasons: why a test could not be made, by test.
         completeness: the error of the map's sum; None to omit that test.
     """
-    tests = dict(_QUICK) if kind == QUICK else _QUICK | _FULL
-    tests |= {_COMPLETENESS: _OF_COMPLETENESS} if completeness is not None else {}
+    tests = _TESTS | ({_COMPLETENESS: _OF_COMPLETENESS} if completeness is not None else {})
     answers = []
     for name, test in tests.items():
         value = completeness if name == _COMPLETENESS else getattr(receipt, test.value)
-        bound = getattr(receipt, test.bound) if isinstance(test.bound, str) else test.bound
-        if value is None or bound is None or not math.isfinite(value):
+        if value is None or not math.isfinite(value):
             answers.append(_answered(name, NOT_MADE, (reasons or {}).get(name, "it could not be measured")))
-        elif _holds(value, test.comparison, bound):
+        elif _COMPARISONS[test.comparison](value, test.bound):
             answers.append(_answered(name, PASSED))
         else:
             answers.append(_answered(name, FAILED, test.failed))
@@ -136,18 +118,13 @@ def _with(receipt: Receipt, tests: tuple[TestJudgement, ...], verdict: TestJudge
 
 
 def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
-    """Rank methods by the number of failed tests, then of tests not made, then by their mean rank over figures."""
-    places = {name: [] for name in receipts}  # type: dict[str, list[int]]
-    for key, sign in (("covering", -1), ("insertion", -1), ("deletion", 1), ("road", -1)):
-        values = {name: getattr(receipt, key) for name, receipt in receipts.items()}
-        column = {name: math.inf if value is None else sign * value for name, value in values.items()}
-        for name, value in column.items():
-            places[name].append(sum(other < value for other in column.values()))
+    """Rank methods by the number of failed tests, then of tests not made, then by covering."""
 
     def place(name: str) -> tuple[int, int, float]:
         tests = receipts[name].tests
         n_not_made = sum(test.answer == NOT_MADE for test in tests)
-        return len(receipts[name].failed), n_not_made, fmean(places[name])
+        covering = receipts[name].covering
+        return len(receipts[name].failed), n_not_made, math.inf if covering is None else -covering
 
     return sorted(receipts, key=place)
 
@@ -159,7 +136,7 @@ class Requirement:
     typed: str  # the text of the option
     figure: str  # a field of `Receipt`
     comparison: str  # one of > < >= <=
-    bound: float | str  # a number, or the name of a reference, `chance` or `edges`
+    bound: float | None  # None: what the figure is by chance
 
     def check(self, method: str, receipt: Receipt) -> RequirementMet:
         """Check a receipt; a figure that was not measured does not meet the requirement."""
@@ -169,30 +146,25 @@ class Requirement:
             reason = f"{verdict.answer}: {verdict.reason}" if verdict is not None and not passed else ""
             return RequirementMet(self.typed, method, None, None, passed, reason)
         value: float | None = getattr(receipt, self.figure)
-        bound = self.bound
-        if isinstance(bound, str):
-            bound = getattr(receipt, f"{self.figure}_{bound}")
-        reason = ""
+        bound = getattr(receipt, f"{self.figure}_chance") if self.bound is None else self.bound
         if value is None or bound is None:
             reasons = dict.fromkeys(test.reason for test in receipt.tests if test.answer == NOT_MADE)
             reason = "it could not be measured" + "".join(f"; {why}" for why in reasons if why)
-        return RequirementMet(self.typed, method, value, bound, _holds(value, self.comparison, bound), reason)
+            return RequirementMet(self.typed, method, value, bound, False, reason)
+        is_met = _COMPARISONS[self.comparison](value, bound)
+        return RequirementMet(self.typed, method, value, bound, is_met)
 
 
-def read_requirements(texts: Sequence[str], kind: str = FULL) -> tuple[Requirement, ...]:
+def read_requirements(texts: Sequence[str], kind: str) -> tuple[Requirement, ...]:
     """Parse requirements, each `FIELD>VALUE` or `passed`."""
-    required = tuple(_read(text) for text in texts)
-    for requirement in required:
-        if kind == NONE:
-            raise UsageError("--require is about the receipt", "leave out --receipt none")
-        if kind == QUICK and requirement.figure in OF_FULL:
-            raise UsageError(f"'--require {requirement.typed}' needs the full receipt", "--receipt full")
-    return required
+    if texts and kind == NONE:
+        raise UsageError("--require is about the receipt", "leave out --receipt none")
+    return tuple(map(_read, texts))
 
 
 def _read(text: str) -> Requirement:
     if text.strip() == PASSED:
-        return Requirement(text, _VERDICT, "", "")
+        return Requirement(text, _VERDICT, "", None)
     match = _REQUIREMENT.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -202,21 +174,17 @@ def _read(text: str) -> Requirement:
     if figure not in FIGURES:
         near = nearest(figure, FIGURES) or "fields are " + ", ".join(FIGURES)
         raise UsageError(f"'--require {text}': a receipt has no '{figure}': {near}", _EXAMPLE)
-    references = [name for name in REFERENCES if f"{figure}_{name}" in FIGURES]
-    if value in references:
-        return Requirement(text, figure, comparison, value)
-    hint = f"--require '{figure}{comparison}0.5'" + " --receipt full" * (figure in OF_FULL)
+    has_chance = f"{figure}_{_CHANCE}" in FIGURES
+    if value == _CHANCE and has_chance:
+        return Requirement(text, figure, comparison, None)
+    hint = f"--require '{figure}{comparison}0.5'"
     try:
         bound = float(value)
     except ValueError as error:
-        choices = " or ".join(["a number", *references])
+        choices = f"a number or {_CHANCE}" if has_chance else "a number"
         raise UsageError(
             f"'--require {text}': {figure} is compared with {choices}, not '{value}'", hint
         ) from error
     if problem := absurdity(bound):
         raise UsageError(f"'--require {text}': {value} is {problem}", hint)
     return Requirement(text, figure, comparison, bound)
-
-
-def _holds(value: float | None, comparison: str, bound: float | None) -> bool:
-    return value is not None and bound is not None and _COMPARISONS[comparison](value, bound)
