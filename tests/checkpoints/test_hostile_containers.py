@@ -125,6 +125,17 @@ def test_a_folder_of_torch_distributed_is_not_judged(tmp_path, changed):
     assert sum(NOT_JUDGED in error for error in safety.errors) == 2
 
 
+def test_tar_archives_of_old_torch_are_not_judged(tmp_path):
+    mark, path = tmp_path / "mark", tmp_path / "a.pt"
+    none = pickle.dumps(0, 2)
+    others = [("tensors", none, {}), ("pickle", pickle.dumps({}, 2), {})]
+    path.write_bytes(tar([("storages", evil(mark), {}), *others]))
+    assert ran(mark, lambda: torch.load(path, weights_only=False))
+    safety = scan_file(path)
+    assert safety.rank == UNKNOWN
+    assert any(NOT_JUDGED in error for error in safety.errors)
+
+
 def keras(module: str | None, name: str, config: object, registered: str | None = None) -> dict:
     return {"module": module, "class_name": name, "config": config, "registered_name": registered}
 
