@@ -113,14 +113,11 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
             "ranks": None,
             "schedules": [],
             "time": None,
-            "rank_times": [],
-            "memory": None,
         },
         "findings": findings,
         "births": [],
         "verdict": "fault" if findings else "nothing wrong",
         "reason": None,
-        "compared": None,
     }
 
 

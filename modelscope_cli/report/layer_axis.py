@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.plain_text import plain
@@ -69,10 +70,7 @@ def block_of(layer: str) -> str:
 def groups_of(names: Sequence[Name]) -> list[LayerGroup]:
     """Return the runs of rows of one block, in order."""
     starts = [i for i, name in enumerate(names) if i == 0 or name.block != names[i - 1].block]
-    return [
-        LayerGroup(names[start].block, start, stop)
-        for start, stop in zip(starts, [*starts[1:], len(names)], strict=True)
-    ]
+    return [LayerGroup(names[start].block, start, stop) for start, stop in pairwise([*starts, len(names)])]
 
 
 def room_for(figure: "Figure", names: Sequence[Name]) -> float:

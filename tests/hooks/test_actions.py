@@ -12,6 +12,7 @@ from modelscope_cli.hooks.spec import parse_hook
 
 X = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))
 TOKENS = X.flatten(2).transpose(1, 2)  # (2, 15, 4)
+FLAT = X.mean((2, 3))  # (2, 4)
 
 
 def act(text: str, x: Tensor, channel_dim: int | None = 1, seed: int = 0) -> Tensor:

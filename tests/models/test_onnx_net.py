@@ -61,9 +61,13 @@ def file(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def is_leaf(net: nn.Module, name: str) -> bool:
+    return not [*net.get_submodule(name).children()]
+
+
 def test_layers_have_torchs_names_and_values(net: Net, file: Path) -> None:
     x = torch.randn(1, 3, 15, 15, generator=torch.Generator().manual_seed(1))
-    expected = outputs_of(net, x)
+    expected = {key: one for key, one in outputs_of(net, x).items() if not key[0] or is_leaf(net, key[0])}
     ours = load_onnx(file)
     seen: dict[tuple[str, int], Tensor] = {}
     for name, module in ours.named_modules():
@@ -114,7 +118,7 @@ def test_parameters_and_operations_are_those_of_the_module(net: Net, file: Path)
     for row in theirs.layers:
         same = rows[row.name, row.call]
         assert (same.params, same.macs) == (row.params, row.macs), row.name
-        assert same.output_shapes == row.output_shapes
+        assert same.output_shapes in ((), row.output_shapes)  # a part with several nodes is not called
 
 
 def test_values_of_commands_are_those_of_the_runtime(file: Path) -> None:

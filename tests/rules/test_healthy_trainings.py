@@ -127,7 +127,6 @@ HEALTHY: dict[str, WatchRecord] = {
         parameters=(parameter(optimizer="", facts=FROZEN), *PARAMETERS[1:])
     ),
     "an idle optimizer beside one that steps": training(idle=(("Adam", "a.py:6"),)),
-    "the same gradients of the same batch": training(optimizers=(stepping(repeated=20),)),
     "a first version that is validated beside the model": training(
         models=(model(evaluated=(0, 3), copies=(("Net#2", 3, 3, False),)),)
     ),

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -176,6 +177,14 @@ def test_accuracy_is_compared_with_always_predicting_the_commonest_label() -> No
     assert learns(value=(0.33,) * N, accuracy=(0.9,) * N, **imbalanced) is not True
     progress = followed(FLAT, facts=TrainingFacts(criteria=(criterion(accuracy=(0.5,) * N),)))
     assert (progress.guessed, progress.accuracy) == (1 / CLASSES, close(0.5))
+
+
+def test_accuracy_is_no_yardstick_for_weighted_classes() -> None:
+    """Rare positives with a weight are predicted too often, which guessing the commonest label never does."""
+    plain = criterion(accuracy=(0.05,) * N)
+    weighted = replace(plain, is_weighted=True)
+    seen = [followed(FALLING, facts=TrainingFacts(criteria=(one,))).learns for one in (plain, weighted)]
+    assert seen == [None, True]
 
 
 def test_the_chance_level_is_scaled_like_the_loss() -> None:

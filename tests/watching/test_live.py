@@ -14,7 +14,7 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-for step in range(30):
+for step in range(4):
     loss = nn.functional.cross_entropy(model(torch.randn(16, 4)), torch.randint(2, (16,)))
     optimizer.zero_grad()
     loss.backward()

@@ -212,7 +212,7 @@ def test_a_warm_up_by_steps_that_is_stepped_by_epoch(each, is_found, recorded) -
         model = nn.Linear(6, 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 60, 1.0))
-        for step in range(200):
+        for step in range(100):
             optimizer.zero_grad()
             guesses(model).backward()
             optimizer.step()
