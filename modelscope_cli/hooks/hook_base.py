@@ -269,7 +269,7 @@ class HookBase(Intervention):
             message = f"--hook '{self.spec}': there is no channel {last} at {spot}, only 0..{n - 1}"
             raise UsageError(message, f"--hook '{replace(self.spec, channels=((0, n - 1),))}'")
         try:
-            if self.spec.action == "print":
+            if self.spec.is_read_only:
                 self._look(part_of(self.spec, tensor, place), spot)
                 return tensor
             changed = change(self.spec, tensor, place)

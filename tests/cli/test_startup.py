@@ -45,8 +45,6 @@ def run_and_list_imports(*argv, **environment):
     ("summary resnet3", 2, "'resnet3'"),
     ("stats --columns meen", 2, "'meen'"),
     ("grads --clip -1", 2, "'--clip -1'"),
-    (f"weights {SAMPLES}/shapes_squeezenet1_1.safetensors", 0, "features.0.weight"),
-    (f"stats --model {SAMPLES}/sick.safetensors", 4, "does not hold the weights of a model"),
     ("models nothing_like_it", 2, "'nothing_like_it'"),
     ("nonsense", 2, "'nonsense'"),
 ])  # fmt: skip
