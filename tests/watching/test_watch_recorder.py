@@ -130,6 +130,20 @@ def test_reused_layer_has_a_row_for_each_call(watching):
     assert heard.sums("a").moments.n_zero == 0  # looked at before the in-place ReLU rewrote it
 
 
+def test_several_models_and_optimizers_are_kept_apart(watching):
+    def script():
+        first, second = net(), net()
+        one, two = torch.optim.SGD(first.parameters(), lr=0.1), torch.optim.Adam(second.parameters(), lr=0.01)
+        for _ in range(3):
+            step(first, one, torch.randn(4, 6))
+            step(second, two, torch.randn(4, 6))
+
+    heard = watching(script)
+    assert [(r.optimizer, r.step) for r in heard.reports[:3]] == [("SGD", 0), ("Adam", 0), ("SGD", 1)]
+    assert {row[0] for r in heard.reports if r.optimizer == "SGD" for row in r.layers} == {"Sequential"}
+    assert {row[0] for r in heard.reports if r.optimizer != "SGD" for row in r.layers} == {"Sequential#2"}
+
+
 def test_optimizer_that_calls_its_parent_or_another_steps_once(watching):
     class Twice(torch.optim.SGD):
         def step(self, closure=None):
