@@ -254,9 +254,13 @@ def unpack(packed: Packed) -> Decoded:
     return replace(packed.decoded, tensors=tensors)
 
 
-def _leave_interrupts(worker: int) -> None:
-    """Leave Ctrl-C, which reaches every process of a terminal, to the main process: it ends the workers."""
+def _leave_to_main(worker: int) -> None:
+    """Leave Ctrl-C, which reaches every process of a terminal, and every report to the main process.
+
+    It ends the workers, and the thread of `multiprocessing` that shares tensors may then print a traceback.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = lambda *_: None
 
 
 class BlockSource:
@@ -322,7 +326,7 @@ class BlockSource:
                     num_workers=self._workers,
                     prefetch_factor=_AHEAD,
                     collate_fn=pack,
-                    worker_init_fn=_leave_interrupts,
+                    worker_init_fn=_leave_to_main,
                     multiprocessing_context=_START_METHOD,
                     # A generator of its own, as it would draw from torch's and change what the model draws.
                     generator=torch.Generator(),

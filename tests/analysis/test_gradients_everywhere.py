@@ -79,7 +79,7 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, Tensor | N
         def differentiate(loss: Tensor, **options: Any) -> None:
             trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
             with monkeypatch.context() as quiet:
-                quiet.setattr(ActivationGradients, "_add", lambda *_: None)
+                quiet.setattr(ActivationGradients, "_arrive", lambda *_: None)
                 wanted = [*trained.values(), *edges.values()]
                 found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
             expected.update(zip([*trained, *edges], found, strict=True))
@@ -98,23 +98,23 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[Any, Tensor | No
 
     def watch(expected: dict[Any, Tensor | None]) -> Counter[Any]:
         agreed: Counter[Any] = Counter()
-        add, to_row = ActivationGradients._add, ParameterGradients._row
+        arrive, to_row = ActivationGradients._arrive, ParameterGradients._row
 
         def compare(key: Any, found: Tensor) -> None:
             truth = expected.get(key)
             agreed[key] += truth is not None and are_close(found, truth)
 
-        def add_activation(self: ActivationGradients, one: Any, stream: Any, grad: Tensor) -> None:
-            if stream is one.after:
+        def add_activation(self: ActivationGradients, one: Any, grad: Tensor | None) -> None:
+            if grad is not None:
                 compare((one.call.label, one.path), grad)
-            add(self, one, stream, grad)
+            arrive(self, one, grad)
 
         def add_parameter(self: ParameterGradients, one: Any, *args: Any) -> Any:
             if one.after.value is not None:
                 compare(one.name, one.after.value)
             return to_row(self, one, *args)
 
-        monkeypatch.setattr(ActivationGradients, "_add", add_activation)
+        monkeypatch.setattr(ActivationGradients, "_arrive", add_activation)
         monkeypatch.setattr(ParameterGradients, "_row", add_parameter)
         return agreed
 

@@ -211,7 +211,17 @@ def test_predictions_and_their_truth_have_the_same_bits(place):
 
 def test_explanations_have_the_same_bits(place):
     (place / "few.txt").write_text("".join(f"images/{number:03d}.png\n" for number in range(38, 51)))
-    argv = ("explain", "@few.txt", *TINY, "--size", "32", "--method", "hirescam,saliency", "--receipt none")
+    argv = (
+        "explain",
+        "@few.txt",
+        *TINY,
+        "--size",
+        "32",
+        "--method",
+        "hirescam,saliency",
+        "--receipt",
+        "none",
+    )
     one = document(run(None, *argv, "--json", "--out", "why", cwd=place)[0])
     two = document(run(2, *argv, "--json", "--out", "why-two", cwd=place)[0])
     for found in (one, two):

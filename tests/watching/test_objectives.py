@@ -163,29 +163,6 @@ def test_a_loss_by_its_derivatives_alone(recorded) -> None:
 # Work that is lost
 
 
-ADAM, MOMENTUM = torch.optim.Adam, lambda held, lr: torch.optim.SGD(held, lr, momentum=0.9)
-
-
-@pytest.mark.parametrize("kind", [ADAM, MOMENTUM])
-def test_an_optimizer_that_forgets_is_distinguished_from_one_that_begins_again(recorded, kind) -> None:
-    def script(period, how):
-        model = nn.Linear(6, 3)
-        for i in range(2 * STEPS):
-            if not i or (how == "made" and i % period == 0):
-                optimizer = kind(model.parameters(), 0.01)
-            if how == "cleared" and i % period == 0:
-                optimizer.state.clear()
-            optimizer.zero_grad()
-            guesses(model).backward()
-            optimizer.step()
-
-    for how in ("made", "cleared"):
-        assert codes(recorded(lambda how=how: script(1, how)))[0] == "MS761"
-        record = recorded(lambda how=how: script(5, how))
-        assert "MS761" not in codes(record)
-        assert record.steps == 2 * STEPS  # one optimizer goes on as the one before
-
-
 @pytest.mark.parametrize(
     ("kind", "is_remade", "is_found"),
     [(torch.optim.Adam, False, True), (torch.optim.Adam, True, False), (torch.optim.SGD, False, False)],
