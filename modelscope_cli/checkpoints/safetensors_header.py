@@ -40,7 +40,7 @@ def read_safetensors(path: Path) -> Contents:
     tensors: list[TensorEntry] = []
     try:
         with safe_open(path, framework="np") as file:
-            metadata: dict[str, str] = file.metadata() or {}
+            metadata = dict(sorted((file.metadata() or {}).items()))  # the library has no order
             for name in file.offset_keys():  # one behind the other, without a gap
                 part = file.get_slice(name)
                 tensors.append(_entry(path, name, part.get_dtype(), tuple(part.get_shape()), at))

@@ -17,9 +17,9 @@ from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
-from modelscope_cli.report.views import figures_of, graph_of, sheet_of, whole_sheet_of
+from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
 
-__all__ = ["graph_of", "sheet_of"]  # which records look for here, beside what is defined below
+__all__ = ["graph_of", "sheet_of", "table_of"]  # which records look for here, beside what is defined below
 
 # Results that are looked at, and the file of their folder that shows the whole.
 _SHOWN_BELOW = {

@@ -37,7 +37,7 @@ LACKS: Mapping[str, frozenset[str]] = {
 # Output options that a command does not have, because its table is short or it shows no result.
 _ROWS = frozenset(["columns", "sort", "top", "all"])
 _LACKS_OUTPUT: Mapping[str, Collection[str]] = {
-    **dict.fromkeys(["attack", "train", "lrfind"], _ROWS),
+    **dict.fromkeys(["attack", "lrfind"], _ROWS),
     "models": frozenset(["all", "html", "verbose"]),
     "rules": frozenset(["all", "sort", "html", "verbose"]),
     "report": _ROWS | {"output", "verbose"},

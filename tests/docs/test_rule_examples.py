@@ -12,7 +12,6 @@ import warm
 
 import modelscope_cli as ms
 from modelscope_cli.shell.app import run
-from modelscope_cli.watching import step_time
 from tools.docs import ROOT, examples, rules
 from tools.docs.rules import COMMANDS
 
@@ -48,10 +47,7 @@ def codes_of(tmp_path, edits: examples.Edits) -> set[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("code", [code for code in rules.EXAMPLES if code not in rules.RANKS])
-def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, slept, monkeypatch):
-    if code in rules.ON_ACCELERATOR:  # a stand-in: what is computed with gradients is on it
-        monkeypatch.setattr(step_time, "has_accelerator", lambda: True)
-        monkeypatch.setattr(step_time, "is_on_accelerator", lambda tensor: tensor.requires_grad)
+def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, slept):
     wrong, right = rules.EXAMPLES[code]
     assert code in codes_of(tmp_path, wrong)
     assert code not in codes_of(tmp_path, right)

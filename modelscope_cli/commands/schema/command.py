@@ -18,7 +18,7 @@ def schema(call: CommandCall) -> None:
 
       modelscope schema stats
 
-      modelscope schema check > check.schema.json
+      modelscope schema check
 
       modelscope schema weights-scan
     """
