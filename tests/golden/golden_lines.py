@@ -95,7 +95,7 @@ LINES = {
     "watch_tiny": "watch --steps 3 --out run demo/train.py",
     "watch_short": "watch --out run short.py",
     "watch_sick": "watch --out run short.py sick",
-    "watch_layers": "watch -l '3' --every 2 --out run short.py --fail-on warning #jt",
+    "watch_layers": "watch -l '3' --every 2 --out run --fail-on warning --strict short.py #jt",
     "watch_abort": "watch --abort-on nan --fail-on error --out run short.py sick #jt",
     "watch_report": "watch --out run short.py && watch --report run #jt",
     "watch_module": "watch --out run -m short sick #j",
