@@ -315,6 +315,7 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
                 _DEEP.replace("nn.GELU", "nn.Tanh")
                 + "\nfor layer in layers[::2]:\n    nn.init.normal_(layer.weight, std=10)",
             ),
+            (_OPTIMIZER, _OPTIMIZER.replace("0.05", "0.1")),
         ),
         (
             (
@@ -322,6 +323,7 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
                 _DEEP.replace("nn.GELU", "nn.Tanh")
                 + "\nfor layer in layers[::2]:\n    nn.init.xavier_uniform_(layer.weight)",
             ),
+            (_OPTIMIZER, _OPTIMIZER.replace("0.05", "0.1")),
         ),
     ),
     "MS732": (((_MODEL, _NORM), (_BATCH, "    batch = torch.randint(64, (1,))")), ((_MODEL, _NORM),)),
