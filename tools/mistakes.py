@@ -1,6 +1,6 @@
-"""Fifty planted mistakes: does the suite notice them, before and after the code is moved?
+"""Planted mistakes: does the suite notice them, before and after the code is moved?
 
-    python -m tools.mistakes draw            # choose fifty by a seeded generator
+    python -m tools.mistakes draw            # choose them by a seeded generator
     python -m tools.mistakes check           # find the lines again, and tell which were rewritten
     python -m tools.mistakes run             # plant each in a copy of the tree, and run tests that reach it
     python -m tools.mistakes run 3 17        # only these
