@@ -9,6 +9,7 @@ import torchvision
 from tolerance import assert_close
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.activations.arranged import by_shape
 from modelscope_cli.analysis.activations.maps import CapturedOutput, ChannelChoice, capture_maps
 from modelscope_cli.analysis.spatial.cells import Cells, Tracker, joined, seeded
 from modelscope_cli.hooks.selection import select
@@ -283,3 +284,9 @@ def test_a_sum_of_two_orders_of_the_same_places_is_nowhere():
     assert torch.equal(joined([at, at], (1, 1, 4, 4)).ids, at.ids)
     assert not joined([at, at.moved(lambda ids: ids.mT)], (1, 1, 4, 4)).is_anywhere()
     assert not joined([at, Cells(at.ids, (2, 8))], (1, 1, 4, 4)).is_anywhere()
+
+
+def test_a_map_of_two_cells_stays_a_map_and_one_of_a_single_cell_is_a_vector():
+    maps = torch.arange(6.0).reshape(3, 1, 2)
+    assert torch.equal(by_shape(maps, 0, [], None).maps, maps)
+    assert torch.equal(by_shape(maps[..., :1], 0, [], None).maps, maps[:, 0, 0])
