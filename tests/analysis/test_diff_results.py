@@ -45,6 +45,11 @@ def file(net: Net, tmp_path: Path) -> Path:
     return tmp_path / "a.json"
 
 
+def test_an_input_without_a_finite_value_is_another_input(net: Net, file: Path) -> None:
+    record = ms.diff(file, ms.stats(net, torch.full_like(X, torch.nan)))
+    assert record.first_divergence == "input mean"
+
+
 def test_the_same_run_is_the_same_whatever_the_batch(net: Net, file: Path) -> None:
     record = ms.diff(file, ms.stats(net, X))
     assert record.is_same

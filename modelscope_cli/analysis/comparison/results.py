@@ -142,8 +142,8 @@ def _of_input(a: InputStats, b: InputStats, tolerance: float | None) -> Iterator
     rounding = rounding_at(1, a.dtype, b.dtype)
     for field in fields(InputStats):
         ours, theirs = (_number(getattr(one, field.name)) for one in (a, b))
-        if ours is not None and theirs is not None:
-            unit = unit_of(a, field.name, ours, rounding)
+        if ours is not None or theirs is not None:
+            unit = unit_of(a, field.name, ours or 0.0, rounding)
             allowed = rounding if tolerance is None else tolerance
             yield _difference(label, field.name, ours, theirs, unit, allowed)
 
