@@ -290,3 +290,18 @@ def test_a_map_of_two_cells_stays_a_map_and_one_of_a_single_cell_is_a_vector():
     maps = torch.arange(6.0).reshape(3, 1, 2)
     assert torch.equal(by_shape(maps, 0, [], None).maps, maps)
     assert torch.equal(by_shape(maps[..., :1], 0, [], None).maps, maps[:, 0, 0])
+
+
+def test_tokens_of_two_scales_have_no_common_places_and_are_arranged_by_number():
+    class TwoScales(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.look = Patches(), nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            fine = self.patches(x)
+            return self.look(torch.cat([fine.flatten(2), F.avg_pool2d(fine, 2).flatten(2)], 2).mT)
+
+    x, _ = numbered(4, 4)
+    (exhibit,) = maps_of(TwoScales(), x, "look")
+    assert exhibit.record.note == "without 4 extra tokens, arranged by number"

@@ -147,6 +147,7 @@ FUNCTIONS = {
     "normalised": lambda x: F.layer_norm(x, x.shape[-1:]) * 2 + x.square(),
     "grouped": lambda x: F.conv2d(_two(x), KERNEL.repeat(2, 1, 1, 1), groups=2),
     "in place": lambda x: F.conv2d(x, KERNEL).mul_(2).add_(1),
+    "product of rows": lambda x: F.conv2d(x, KERNEL) @ F.conv2d(x, KERNEL).mT,
     "not known": lambda x: torch.fft.fft2(x).real,
     "kernel of the image": lambda x: F.conv2d(torch.ones(1, 1, 5, 5, dtype=x.dtype), x[..., :3, :3]),
 }

@@ -77,3 +77,9 @@ def test_blocks_of_another_version_are_refused(finished_copy, capsys):
     key = finished_copy / "kept/run.json"
     key.write_text(key.read_text().replace('"version": "', '"version": "0.'))
     assert "differs in the version of modelscope ('0." in refused(capsys, *again("--resume"))
+
+
+def test_what_one_process_has_to_make_in_one_go_has_no_blocks_to_go_on_with(capsys):
+    assert "so there are no blocks to continue with" in refused(
+        capsys, *again("--resume", "--hook", "scale=1@conv")
+    )
