@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tolerance import close
 from torch import Tensor, nn
 
@@ -83,6 +84,9 @@ def test_settings_that_differ_are_named_and_are_no_difference(net: Net, file: Pa
     }
     train = ms.diff(file, ms.stats(net, X, mode="train"))
     assert [(one.name, one.a, one.b) for one in train.settings] == [("mode", "eval", "train")]
+    image = Image.new("RGB", (20, 20), (200, 40, 90))
+    prepared = [ms.stats(net, image, size=17, mean=mean, std=1) for mean in (0, 0.5)]
+    assert [one.name for one in ms.diff(*prepared).settings] == ["preprocessing"]
 
 
 def test_the_tolerance_is_that_of_the_coarser_dtype(net: Net, file: Path) -> None:
