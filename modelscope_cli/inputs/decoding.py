@@ -5,10 +5,11 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -260,7 +261,39 @@ def _leave_to_main(worker: int) -> None:
     It ends the workers, and the thread of `multiprocessing` that shares tensors may then print a traceback.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     sys.excepthook = lambda *_: None
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Deliver Ctrl-C afterwards: an iterator that it stops halfway prints a traceback when it is freed."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(workers: Any) -> None:
+    """End the workers at once: tracebacks may refer to their iterator for long."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (is_main and hasattr(signal, "SIGCHLD")):
+        workers._shutdown_workers()
+        return
+    # Torch's handler, which an earlier DataLoader of the caller leaves, raises for a worker that was killed.
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        workers._shutdown_workers()
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
 
 
 class BlockSource:
@@ -310,13 +343,13 @@ class BlockSource:
             for block, packed in _received(workers):
                 yield block, self._images.decode(block) if packed is None else unpack(packed)
         finally:
-            workers._shutdown_workers()  # at once: tracebacks may refer to it for long
+            _end(workers)
 
     def _start(self, numbers: Iterator[int]) -> Any:
         """Start the workers, and return the iterator over the packed blocks."""
         handler = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _signals_held_back():
                 # Of more workers than cores, and of threads that forks lose: decoding uses none.
                 warnings.simplefilter("ignore")
                 loader: Iterable[Any] = DataLoader(
