@@ -255,6 +255,9 @@ def unpack(packed: Packed) -> Decoded:
     return replace(packed.decoded, tensors=tensors)
 
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
 def _leave_to_main(worker: int) -> None:
     """Leave Ctrl-C, which reaches every process of a terminal, and every report to the main process.
 
@@ -264,9 +267,6 @@ def _leave_to_main(worker: int) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     sys.excepthook = lambda *_: None
-
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -282,16 +282,20 @@ def _signals_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end(workers: Any) -> None:
-    """End the workers at once: tracebacks may refer to their iterator for long."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not (is_main and hasattr(signal, "SIGCHLD")):
-        workers._shutdown_workers()
+@contextmanager
+def _without_torchs_handler() -> Iterator[None]:
+    """Keep the SIGCHLD handler as it is, and the one of torch out, also that of an earlier DataLoader.
+
+    It raises the end of a worker wherever the program is: in the model, or while the workers are ended.
+    """
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+    handler = signal.getsignal(signal.SIGCHLD) if is_main and hasattr(signal, "SIGCHLD") else None
+    if handler is None:
+        yield
         return
-    # Torch's handler, which an earlier DataLoader of the caller leaves, raises for a worker that was killed.
-    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        workers._shutdown_workers()
+        yield
     finally:
         signal.signal(signal.SIGCHLD, handler)
 
@@ -343,13 +347,13 @@ class BlockSource:
             for block, packed in _received(workers):
                 yield block, self._images.decode(block) if packed is None else unpack(packed)
         finally:
-            _end(workers)
+            with _without_torchs_handler():
+                workers._shutdown_workers()  # at once: tracebacks may refer to it for long
 
     def _start(self, numbers: Iterator[int]) -> Any:
         """Start the workers, and return the iterator over the packed blocks."""
-        handler = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
         try:
-            with warnings.catch_warnings(), _signals_held_back():
+            with _without_torchs_handler(), warnings.catch_warnings(), _signals_held_back():
                 # Of more workers than cores, and of threads that forks lose: decoding uses none.
                 warnings.simplefilter("ignore")
                 loader: Iterable[Any] = DataLoader(
@@ -368,10 +372,6 @@ class BlockSource:
         except OSError as error:  # no more processes, files or memory
             message = f"{counted(self._workers, 'worker')} cannot be started: {error.strerror}"
             raise CannotRunError(message, "--workers 0") from error
-        finally:
-            # Torch's handler raises the end of a worker wherever the program is, such as in the model.
-            if handler is not None and signal.getsignal(signal.SIGCHLD) is not handler:
-                signal.signal(signal.SIGCHLD, handler)
 
     def _here(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
         for block in numbers:
