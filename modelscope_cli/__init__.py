@@ -8,7 +8,6 @@ The names below are loaded when they are first used, so that importing the packa
 
 TYPE_CHECKING = False  # type checkers know this name; importing `typing` would double the start-up time
 __version__ = "0.2.0"
-_MODULES = {"testing": "testing", "renderer": "report.notebook"}  # the second displays records
 __all__ = [
     "__version__",
     "ablate",
@@ -84,8 +83,8 @@ def home_of(name: str) -> str | None:
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in _MODULES:
-        return import_module(f"modelscope_cli.{_MODULES[name]}")
+    if name == "testing":
+        return import_module("modelscope_cli.testing")
     if name in __all__ and (home := home_of(name)):
         return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.views import table_of
+from modelscope_cli.report.registry import view_of
 from modelscope_cli.rules.rule import read_threshold
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def assert_same(
     __tracebackhide__ = True
     record = ms.diff(a, b, inputs, **keywords)
     if not record.is_same:
-        raise AssertionError(table_of("diff").verdict(record))
+        raise AssertionError(view_of(record).verdict(record))
 
 
 def assert_budget(

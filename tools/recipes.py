@@ -142,7 +142,7 @@ RECIPES: dict[str, Additions] = {
             "    from modelscope_cli.analysis.kinds import kinds\n",
         ),
         (
-            "commands/kinds/command.py",
+            "commands/kinds.py",
             "",
             '"""`modelscope kinds`."""\n\n'
             "import modelscope_cli as ms\n"

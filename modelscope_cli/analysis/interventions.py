@@ -138,7 +138,7 @@ def bind(
 def conclude(bound: BoundHooks, progress: Progress) -> HookFindings:
     """Write the saved tensors, print the warnings, and return reports and warnings."""
     for file, tensors in bound.saved().items():
-        from modelscope_cli.report.tensor_file import write_tensors
+        from modelscope_cli.tensor_file import write_tensors
 
         write_tensors(Path(file), tensors)
         progress.note(f"wrote {file} ({len(tensors)} tensors)")

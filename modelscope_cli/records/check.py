@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.display import Row, column, hidden, renderer, words
+from modelscope_cli.records.display import Row, column, hidden, report, words
 from modelscope_cli.records.run import BrokenKind, Listing, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 
@@ -218,7 +218,7 @@ class CheckRecord(Record):
         """Do nothing where it passed, so that a test can end with this."""
         __tracebackhide__ = True
         if not self.passed:
-            raise AssertionError(renderer().table_of("check").verdict(self))
+            raise AssertionError(report().view_of(self).verdict(self))
 
 
 @dataclass(frozen=True, slots=True)

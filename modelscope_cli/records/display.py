@@ -1,10 +1,10 @@
 """How a record is shown: columns as properties of fields, and in Python rows, dicts, a figure, text and a table."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from modelscope_cli.errors import nearest
 from modelscope_cli.records.naming import counted, label
@@ -50,11 +50,11 @@ shape = partial(FieldColumn, form="shape")
 hidden = partial(FieldColumn, is_shown=False)
 
 
-def renderer() -> Any:
-    """Return `report/notebook.py`, which the package supplies, so that records do not depend on reports."""
-    import modelscope_cli
+def report() -> Any:
+    """Return what shows records. The only import of the house that goes up: it makes `record.plot()` possible."""
+    from modelscope_cli.report import notebook
 
-    return modelscope_cli.renderer
+    return notebook
 
 
 class Row:
@@ -75,11 +75,11 @@ class Row:
 
     def __repr__(self) -> str:
         """Return one line, such as `ActivationStats(conv1, type Conv2d, shape 1x64x32x32, mean -0.012)`."""
-        values = [f"{title} {text}" for title, text in renderer().card_of(self)]
+        values = [f"{title} {text}" for title, text in report().card_of(self)]
         return f"{type(self).__name__}({', '.join(filter(None, [self._label, *values]))})"
 
     def _repr_html_(self) -> str:
-        return str(renderer().card_to_html(self._label, self))
+        return str(report().card_to_html(self._label, self))
 
 
 class Shown:
@@ -90,7 +90,7 @@ class Shown:
     through a record goes through its rows.
     """
 
-    __slots__ = ("drawing",)  # of a result that is looked at, drawn on demand; in no document
+    __slots__ = ("kept",)  # images and tensors of the run for the figures; in no document
 
     document: ClassVar[str]
     """The name of its JSON document: that of the command, with `-` and the mode if it has several."""
@@ -106,7 +106,7 @@ class Shown:
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the label of every row, and the row."""
-        sheet = renderer().whole_sheet_of(self)
+        sheet = report().whole_sheet_of(self)
         return [(str(sheet.columns[0].value(row)), row) for row in sheet.rows]
 
     def __iter__(self) -> Iterator[Any]:
@@ -136,7 +136,7 @@ class Shown:
     def to_rows(self) -> list[dict[str, Any]]:
         """Return the whole table as plain dicts: the keys and bare values of `--format tsv`, with the columns that
         a terminal has no room for. `pandas.DataFrame(record.to_rows())` is a data frame of them."""
-        sheet = renderer().whole_sheet_of(self)
+        sheet = report().whole_sheet_of(self)
         return [{column.key: column.value(row) for column in sheet.columns} for row in sheet.rows]
 
     def plot(self, file: str | PathLike[str] | None = None, *, picture: str | None = None) -> "Figure":
@@ -145,7 +145,7 @@ class Shown:
         Args:
             picture: which one, where the command draws several; the first of them otherwise.
         """
-        figure: Figure = renderer().plot(self, file, picture)
+        figure: Figure = report().plot(self, file, picture)
         return figure
 
     def to_html(self, file: "str | PathLike[str] | None" = None) -> str:
@@ -154,34 +154,52 @@ class Shown:
         Args:
             file: where it is saved as well.
         """
-        return str(renderer().to_page(self, file))
+        return str(report().to_page(self, file))
 
-    def save(self, file: "str | PathLike[str]") -> None:
-        """Save the result: `.html` the page, `.json` the document, which `ms.read` takes back, `.csv`, `.tsv` and
-        `.md` the table, `.png`, `.svg` and `.pdf` the figure."""
-        renderer().save(self, file)
+    def save(self, path: str | PathLike[str]) -> Self:
+        """Save the result in a file, or with its figures and tables in a folder.
+
+        Args:
+            path: `.html` the page, `.json` the document, which `ms.read` takes back, `.csv`, `.tsv` and `.md` the
+                table, `.png`, `.svg` and `.pdf` the figure; without a suffix, a folder. Files that are there are
+                replaced.
+
+        Returns:
+            The record; saved in a folder, it names the folder and its files.
+        """
+        saved: Self = report().save(self, path)
+        return saved
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Keep the short `repr` where a dataclass would write one of all fields."""
         super().__init_subclass__(**options)
         cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]
 
-    def keep_drawing(self, draw: Callable[[], bytes]) -> None:
-        """Keep how the image is made that a notebook shows below the table, for a result without a folder."""
-        object.__setattr__(self, "drawing", draw)
+    def keep(self, kept: Any) -> Self:
+        """Keep images and tensors of the run for the figures, which a record that is read back lacks; return it."""
+        object.__setattr__(self, "kept", kept)
+        return self
+
+    def with_changes(self, **changes: Any) -> Self:
+        """Return the record with other values of its fields that it has, and with what it keeps."""
+        names = {one.name for one in fields(cast(Any, self))}
+        changed = replace(
+            cast(Any, self), **{name: value for name, value in changes.items() if name in names}
+        )
+        return cast(Self, changed.keep(getattr(self, "kept", None)))
 
     def __repr__(self) -> str:
         """Return one line, such as `StatsRecord(20 layers, resnet18, 4x3x64x64)`."""
-        sheet, run = renderer().whole_sheet_of(self), getattr(self, "run", None)
-        about = [counted(len(sheet.rows), renderer().noun_of(sheet))]
+        sheet, run = report().whole_sheet_of(self), getattr(self, "run", None)
+        about = [counted(len(sheet.rows), report().noun_of(sheet))]
         about += [run.model.short_name] if run is not None else []
         if run is not None and run.input is not None:
             about += ["x".join(map(str, shape)) for shape in run.input.shape]
         return f"{type(self).__name__}({', '.join(about)})"
 
     def __str__(self) -> str:
-        return str(renderer().to_text(renderer().sheet_of(self)))
+        return str(report().to_text(report().sheet_of(self)))
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook, with the figure below it where the figure is the result."""
-        return str(renderer().to_html(renderer().sheet_of(self))) + str(renderer().figure_below(self))
+        return str(report().to_html(report().sheet_of(self))) + str(report().figure_below(self))

@@ -12,7 +12,7 @@ from modelscope_cli.records.display import (
     column,
     figure,
     hidden,
-    renderer,
+    report,
     shape,
     share,
     size,
@@ -275,9 +275,9 @@ class SummaryRecord(Record):
         """
         from pathlib import Path
 
-        graph = renderer().graph_of(self.command)
+        view = report().view_of(self)
         try:
-            return graph.save(self, Path(file) if file else None, color)
+            return view.graph(self, Path(file) if file else None, color)
         except ModelscopeError as error:
             error.speak_python()
             raise

@@ -26,7 +26,7 @@ from modelscope_cli.report.image_tiles import (
     write,
 )
 from modelscope_cli.report.numbers import file_stems
-from modelscope_cli.report.tensor_file import write_tensors
+from modelscope_cli.tensor_file import write_tensors
 
 SHEET = (1800, 1000)  # pixels, at most
 _NAME_SIZE, _LINES = 12, 32  # points; pixels under a tile's upper edge, for its name and its shape

@@ -16,19 +16,12 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
+from modelscope_cli.report.page.results import page_of, save_folder, save_page, save_run
+from modelscope_cli.report.registry import sheet_of, view_of
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
-from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
 
-__all__ = ["graph_of", "sheet_of", "table_of"]  # which records look for here, beside what is defined below
+__all__ = ["save_run", "sheet_of", "view_of"]  # which records look for here, beside what is defined below
 
-# Results that are looked at, and the file of their folder that shows the whole.
-_SHOWN_BELOW = {
-    "featuremaps": "contact_sheet.png",
-    "explain": "explanation.png",
-    "attack": "comparison.png",
-    "ablate": "ablation.png",
-    "watch": "activations.png",
-}
 _LABELS = ("name", "call", "output")  # fields that make the label of a row
 _MOST_ROWS = 40  # rows before a table is folded
 
@@ -120,7 +113,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 
 
 def _draw(record: Any, picture: str | None) -> Any:
-    figures = getattr(figures_of(record.command), "FIGURES", None)
+    figures = view_of(record).figures()
     if not figures:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in figures:
@@ -136,15 +129,14 @@ def figure_below(record: Any) -> str:
     """Return the figure of a result that is looked at, as HTML; empty where the table is the result."""
     from modelscope_cli.report.page.images import EmbeddedImages
 
-    if record.command not in _SHOWN_BELOW:
+    view = view_of(record)
+    if not view.shown_below:
         return ""
     folder = getattr(record, "out_dir", None)
     embedded = EmbeddedImages(Path(folder) if folder else None)
-    draw = getattr(record, "drawing", None)
-    if draw is not None:
-        image = embedded.drawn(draw(), record.command)
-    else:
-        image = embedded.figure(_SHOWN_BELOW[record.command], record.command)
+    image = embedded.figure(view.shown_below, record.command)
+    if image is None and (data := view.preview(record)) is not None:
+        image = embedded.drawn(data, record.command)
     if image is None:
         try:
             image = embedded.drawn(to_png(_draw(record, None), 100), record.command)
@@ -178,29 +170,31 @@ def card_to_html(label: str, row: Any) -> str:
 
 def to_page(record: Any, file: str | PathLike[str] | None) -> str:
     """Return the page of a record, and save it if a `file` is given."""
-    from modelscope_cli.report.page import results
-
-    page = results.page_of(record)
+    page = page_of(record)
     if file is not None:
-        results.save_page(page, Path(file))
+        save_page(page, Path(file))
     return page
 
 
-def save(record: Any, file: str | PathLike[str]) -> None:
-    """Save a record in the format that the name of the file asks for; see `Shown.save`."""
-    path = Path(file)
+def save(record: Any, path: str | PathLike[str]) -> Any:
+    """Save a record in a folder, or in the format that the name of the file asks for; see `Shown.save`."""
+    path = Path(path)
+    suffix = path.suffix.lower()
     texts = {
         ".json": lambda: render_json(record.to_dict()),
-        ".csv": lambda: render_csv(whole_sheet_of(record)),
-        ".tsv": lambda: render_tsv(whole_sheet_of(record)),
-        ".md": lambda: render_markdown(whole_sheet_of(record)),
+        ".csv": lambda: render_csv(view_of(record).whole_sheet(record)),
+        ".tsv": lambda: render_tsv(view_of(record).whole_sheet(record)),
+        ".md": lambda: render_markdown(view_of(record).whole_sheet(record)),
     }
-    if path.suffix.lower() in texts:
-        write_text(path, texts[path.suffix.lower()]())
-    elif path.suffix.lower() == ".html":
+    if path.is_dir() or not suffix:
+        return save_folder(record, path, is_forced=True)
+    if suffix in texts:
+        write_text(path, texts[suffix]())
+    elif suffix == ".html":
         to_page(record, path)
-    elif path.suffix.lower() in SUFFIXES:
+    elif suffix in SUFFIXES:
         plot(record, path, None)
     else:
         endings = ", ".join([".html", *texts, *SUFFIXES])
         raise UsageError(f"'{path}' does not end in one of {endings}", 'record.save("result.json")')
+    return record

@@ -18,9 +18,11 @@ def one_of(*words: str) -> Complete:
 
 def columns(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the last of a command's comma-separated columns."""
-    from modelscope_cli.report.views import column_keys
+    from modelscope_cli.report.registry import view_for
 
-    return _last_of(incomplete, column_keys(str(ctx.info_name)))
+    return _last_of(
+        incomplete, dict.fromkeys(column.key for column in view_for(str(ctx.info_name)).columns())
+    )
 
 
 def rules(incomplete: str) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from modelscope_cli.report.sheet import Sheet, View
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Shown")
 _LOG_WIDTH = 100
 _LOGS = ("CI", "PRE_COMMIT")  # variables that CI hosts and pre-commit set
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
@@ -198,6 +199,23 @@ def _write_page(file: Path, record: "Shown") -> None:
     if note:
         _console.note(note)
     _console.note(f"wrote {file}")
+
+
+def save(record: R, folder: Path, *, has_content: bool = False) -> R:
+    """Save a result in the folder of --out, and say so; return the record, which names its files.
+
+    Of several processes with the same result, only the first writes.
+
+    Args:
+        has_content: whether the run has written to the folder already.
+    """
+    from modelscope_cli.report.page.results import save_folder
+
+    if _console.settings.is_silent:
+        return record
+    saved = save_folder(record, folder, is_forced=has_content or invocation().is_forced)
+    _console.note(f"wrote {folder}")
+    return saved
 
 
 def is_streamed(where: Destination) -> bool:

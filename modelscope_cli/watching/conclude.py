@@ -6,7 +6,7 @@ from pathlib import Path
 
 from modelscope_cli.errors import afterwards
 from modelscope_cli.output_files import OutputFolder
-from modelscope_cli.records.display import renderer
+from modelscope_cli.records import display
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.request import WatchRequest
 
@@ -28,9 +28,7 @@ def conclude(
             attempt(f"the report was not written to '{folder}'"),
             OutputFolder(folder, is_forced=has_log or request.force).open() as stage,
         ):
-            renderer().figures_of("watch").save_watch_report(
-                record, stage, attempt, has_figures=report is not None
-            )
+            display.report().save_run(record, stage, attempt, has_figures=report is not None)
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

@@ -197,7 +197,7 @@ def test_inputs_of_another_shape_and_other_models_are_said(file):
 
 
 def test_an_output_that_was_not_compared_is_neither_the_same_nor_different():
-    from modelscope_cli.commands.diff.table import answer
+    from modelscope_cli.report.diff.table import answer
 
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
     record = ms.diff(model, torch.compile(model, backend="eager"), torch.randn(2, 4), layer="0")

@@ -10,8 +10,8 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.dataset import check_images
-from modelscope_cli.commands.check.table import answer
 from modelscope_cli.interrupts import is_cut_short
+from modelscope_cli.report.check.table import answer
 from modelscope_cli.training.runner import Callback
 
 N_BATCHES = 6

@@ -38,7 +38,7 @@ SMALL = f"{TINY} --pictures 20 --size 16 --batch 4"
 # What is waited in, and the command.
 MOMENTS = {
     "stats": (
-        "modelscope_cli.commands.stats.figures.layer_panels",
+        "modelscope_cli.report.stats.figures.layer_panels",
         f"stats {TINY} -w none --size 16 {{star}} --plot p.png",
     ),
     "featuremaps": (

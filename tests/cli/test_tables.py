@@ -7,8 +7,8 @@ import pytest
 import test_live_line
 from rich.console import Console
 
-from modelscope_cli.commands.stats.table import stats_sheet
 from modelscope_cli.report.fold import fold
+from modelscope_cli.report.stats.table import stats_sheet
 from modelscope_cli.report.table import render_table
 
 

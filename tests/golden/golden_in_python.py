@@ -5,13 +5,13 @@ import io
 from html.parser import HTMLParser
 
 import pytest
+from modelscope_cli.report.views import figures_of, sheet_of
 from undrawn import DRAWN
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import spreadsheet_cell
 from modelscope_cli.report.formats import _cell
 from modelscope_cli.report.sheet import Value
-from modelscope_cli.report.views import figures_of, sheet_of
 
 
 class Cells(HTMLParser):

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sarif_pydantic import Sarif
 
-from modelscope_cli.commands.check.table import render_junit, review
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.report.check.table import render_junit, review
 from modelscope_cli.report.ci import render_review
 from modelscope_cli.rules.registry import RULES
 

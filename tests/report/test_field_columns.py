@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from modelscope_cli.report.views import column_keys
+
 from modelscope_cli.records.display import (
     change,
     column,
@@ -16,7 +18,6 @@ from modelscope_cli.records.display import (
 )
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report.sheet import field_columns, inner_columns, other_columns, with_values
-from modelscope_cli.report.views import column_keys
 
 
 @dataclass(frozen=True)

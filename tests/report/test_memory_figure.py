@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.commands.summary.figures import draw_memory
+from modelscope_cli.report.summary.figures import draw_memory
 
 
 def test_the_lines_are_the_levels_in_mib_and_the_names_those_of_the_layers():

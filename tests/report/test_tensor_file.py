@@ -6,7 +6,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from modelscope_cli.report.tensor_file import write_tensors
+from modelscope_cli.tensor_file import write_tensors
 
 
 def test_what_shares_memory_or_lies_across_it_comes_back_the_same(tmp_path):

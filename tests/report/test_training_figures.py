@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from modelscope_cli.report.views import figures_of
 from rules.trainings import layer, training
 from tolerance import close
 
@@ -14,7 +15,6 @@ from modelscope_cli.report import training_figures as curves
 from modelscope_cli.report.canvas import new_figure
 from modelscope_cli.report.training_figures import mark_steps
 from modelscope_cli.report.training_panels import smoothed
-from modelscope_cli.report.views import figures_of
 
 UNEVEN = (0, 3, 6, 15, 22, 49)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import modelscope_cli as ms
-from modelscope_cli.commands.watch import figures
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.progress import Silent
+from modelscope_cli.report.watch import figures
 from modelscope_cli.shell.app import run
 from modelscope_cli.watching import read_series, run_script, watcher
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from modelscope_cli import watch
-from modelscope_cli.commands.watch.table import watch_sheet
+from modelscope_cli.report.watch.table import watch_sheet
 
 
 def record_of(model, scale=1.0):

@@ -47,8 +47,8 @@ from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords,
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
+from modelscope_cli.tensor_file import write_tensors
 
 _MEDIANS = ("adds_up", "adds_up_to", "completeness")
 

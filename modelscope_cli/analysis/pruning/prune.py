@@ -39,8 +39,8 @@ from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
+from modelscope_cli.tensor_file import write_tensors
 
 _N_GUESSES = 5
 Track = Callable[[Iterable[Batch], str], Iterator[Batch]]

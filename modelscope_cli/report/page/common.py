@@ -1,7 +1,7 @@
 """Shared sections of pages: outcome, marked rows, environment, images."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
 from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
-from modelscope_cli.report import numbers, views
+from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import to_png
 from modelscope_cli.report.facts import PROVENANCE
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, folded, joined
@@ -23,7 +23,7 @@ ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
 KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a training, the worst first
 
 
-def kind_of(record: Any) -> str:
+def kind_of(record: Any, sheet: Sheet) -> str:
     """Return the kind of a result: `error`, `warning`, `sound`, or empty without a verdict or a marked row."""
     training = _worst(record)
     if training is not None:
@@ -36,7 +36,6 @@ def kind_of(record: Any) -> str:
         return SOUND if record.is_same else WARNING
     if record.command == "attack":
         return WARNING if record.success_saved else NONE
-    sheet = views.sheet_of(record)
     return WARNING if any(map(sheet.is_bad, sheet.rows)) else NONE
 
 
@@ -197,14 +196,16 @@ def figure_of(
     return from_folder or embedded.drawn(to_png(draw(record)), alt, caption, is_chart=True) or NOTHING
 
 
-def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
-    """Return every image of a result with its name; without images, the figures that need only its numbers."""
+def images_section(
+    record: Any, embedded: EmbeddedImages, figures: Mapping[str, Callable[[Any], Any]]
+) -> list[Section]:
+    """Return every image of a result with its name; without images, the `figures` of its view."""
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
         images = [
             embedded.drawn(data, _alt(record, name), _words(name), is_chart=True)
-            for name, data in _drawn(record)
+            for name, data in _drawn(record, figures)
         ]
     present = [image for image in images if image is not None]
     return [Section("figures", "Figures", element("div", *present, class_="gallery"))] if present else []
@@ -214,8 +215,8 @@ def _alt(record: Any, name: str) -> str:
     return f"{_words(name)}: {record.run.model.short_name}; the table has the numbers"
 
 
-def _drawn(record: Any) -> Iterator[tuple[str, bytes]]:
-    for name, draw in getattr(views.figures_of(record.command), "FIGURES", {}).items():
+def _drawn(record: Any, figures: Mapping[str, Callable[[Any], Any]]) -> Iterator[tuple[str, bytes]]:
+    for name, draw in figures.items():
         with suppress(UsageError):  # there is nothing to draw
             yield name, to_png(draw(record))
 

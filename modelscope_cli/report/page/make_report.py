@@ -8,9 +8,9 @@ from modelscope_cli.output_files import check_file
 from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
-from modelscope_cli.report import views
 from modelscope_cli.report.page.results import page_of, save_page
 from modelscope_cli.report.reading import is_page, read, result_file
+from modelscope_cli.report.registry import view_of
 
 
 def make_report(
@@ -48,5 +48,5 @@ def make_report(
     told.note(f"wrote {target}")
     run = getattr(record, "run", None)
     model = run.model.short_name if run else getattr(record, "source", "")
-    page = Page(str(target), target.stat().st_size, record.command, model, views.answer_of(record))
+    page = Page(str(target), target.stat().st_size, record.command, model, view_of(record).answer(record))
     return ReportRecord(versions(), invocation().argv, (page,))

@@ -1,29 +1,27 @@
 """The page of a result, and the files of its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.output_files import write_text
-from modelscope_cli.records.check import RuleList
+from modelscope_cli.output_files import OutputFolder, write_text
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import restore
-from modelscope_cli.report import numbers, views
-from modelscope_cli.report.canvas import save_figure
-from modelscope_cli.report.formats import DOCUMENT, render_csv, render_json, strict
+from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.formats import DOCUMENT, render_json, strict
 from modelscope_cli.report.page.common import (
-    anchors,
     environment,
-    images_section,
     kind_of,
-    rules_section,
-    table_section,
 )
-from modelscope_cli.report.page.html import Section, element, render_page
+from modelscope_cli.report.page.html import element, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.reading import PAGE
-from modelscope_cli.report.sheet import Sheet
+from modelscope_cli.report.registry import view_of
+
+R = TypeVar("R", bound=Shown)
 
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
@@ -44,12 +42,11 @@ def page_of(record: Shown, folder: Path | None = None, *, is_drawing: bool = Tru
     """
     document = strict(record.to_dict())
     record = restore(document)
-    page_module = views.page_of(record.command)
+    view = view_of(record)
     embedded = EmbeddedImages(folder or named_folder(record), is_drawing=is_drawing)
-    sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
-    sections += rules_section(record.rules) if isinstance(record, RuleList) else []
-    title = views.sheet_of(record).title
-    answer, kind = views.answer_of(record), kind_of(record)
+    sections = view.sections(record, embedded)
+    sheet, answer = view.sheet(record), view.answer(record)
+    title, kind = sheet.title, kind_of(record, sheet)
     lead = element("p", f"modelscope {record.command}" + (f": {title}" if title != answer else ""))
     return render_page(title, lead, [*sections, environment(record)], [document], answer=answer, kind=kind)
 
@@ -57,12 +54,6 @@ def page_of(record: Shown, folder: Path | None = None, *, is_drawing: bool = Tru
 def named_folder(record: Any) -> Path | None:
     out = getattr(record, "out_dir", None)
     return Path(out) if out else None
-
-
-def sheet_sections(record: Shown, embedded: EmbeddedImages) -> list[Section]:
-    """Return the figures of a result, and its table with its facts."""
-    sheet = views.whole_sheet_of(record)
-    return [*images_section(record, embedded), table_section(sheet, anchors(sheet))]
 
 
 def save_result(record: Shown, folder: Path, *, is_indented: bool = True, is_drawing: bool = True) -> None:
@@ -75,22 +66,44 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True, is_dra
         is_drawing: whether the page gets figures that are not in the folder.
     """
     write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
-    n = len(views.whole_sheet_of(record).rows)
+    n = len(view_of(record).whole_sheet(record).rows)
     page = page_of(record, folder, is_drawing=is_drawing) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
         notice = f"The page would take {size}. To make it anyway: modelscope report FOLDER --force"
-        page = render_page(views.sheet_of(record).title, element("p", notice), [environment(record)], [])
+        page = render_page(
+            view_of(record).sheet(record).title, element("p", notice), [environment(record)], []
+        )
     write_text(folder / PAGE, page)
 
 
-def save_report(record: Shown, folder: Path, figures: Mapping[str, Any], tables: Mapping[str, Sheet]) -> None:
-    """Write figures and csv tables under their names, then the document and the page, which embeds the figures."""
-    for name, sheet in tables.items():
-        write_text(folder / name, render_csv(sheet))
-    for name, figure in figures.items():
-        save_figure(figure, folder / name)
-    save_result(record, folder)
+def save_folder(record: R, path: Path, *, is_forced: bool) -> R:
+    """Write a result into a folder: its figures and tables, its document, and its page, which embeds the figures.
+
+    Returns:
+        The record as it was written, with the folder and the names of its files.
+    """
+    with OutputFolder(path, is_forced).open() as stage:
+        saved = record.with_changes(out_dir=str(path))
+        saved = view_of(record).save_files(saved, stage)
+        save_result(saved, stage)
+    return saved
+
+
+def save_run(
+    record: WatchRecord,
+    folder: Path,
+    attempt: Callable[[str], AbstractContextManager[None]],
+    *,
+    has_figures: bool,
+) -> None:
+    """Write a watched run into a folder, as far as that works; see `write_run`."""
+    from modelscope_cli.report.watch.figures import write_run
+
+    write_run(record, folder, attempt, has_figures=has_figures)
+    with attempt("report.json or report.html was not written"):
+        # On one line: one number per line would make long series many times larger.
+        save_result(record, folder, is_indented=False, is_drawing=has_figures)
 
 
 def save_running(record: Shown, file: Path) -> None:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 from made_trainings import HOSTILE, finding, watch_document
+from modelscope_cli.report.views import whole_sheet_of
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
@@ -15,7 +16,6 @@ from modelscope_cli.records.documents import restore
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
-from modelscope_cli.report.views import whole_sheet_of
 
 VOID = {"meta", "link", "input", "img", "br"}
 PAGES = [name for name in LINES if name not in ("models", "rules", "weights_scan")]

@@ -1,0 +1,104 @@
+"""`modelscope weights`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import modelscope_cli as ms
+from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.records.options import CI_FORMATS
+from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.named_model import refuse_model
+from modelscope_cli.shell.output import Destination, emit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from modelscope_cli.records.weights import Safety, WeightsRecord
+    from modelscope_cli.report.ci import Review
+
+
+FOUND, UNREADABLE = 1, 4
+
+PLACE = 52  # in `modelscope --help`
+
+
+@command
+def weights(call: CommandCall) -> int:
+    """List the contents of a checkpoint and name its architecture, without loading it.
+
+    Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that a full load would
+    run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a call of an
+    unknown function; objects of unknown classes are only listed. Names that the table tool.modelscope of the
+    nearest pyproject.toml allows (allow = ["timm.models.*"]) count as known. Only --stats and --convert read
+    values.
+
+    Examples:
+
+      modelscope weights demo/sick.safetensors --stats
+
+      modelscope weights demo/tiny_resnet.safetensors --depth 2
+
+      modelscope weights demo/sick.safetensors --columns name,shape --format csv
+
+      modelscope weights demo --scan --fail-on unknown
+    """
+    from modelscope_cli.report.weights.table import check_columns, weights_sheet
+    from modelscope_cli.rules.settings import read_settings
+
+    where = call.begin(CI_FORMATS)
+    file, fail_on, depth = call["file"], call["fail_on"], call["depth"]
+    refuse_model(str(file))
+    allow = read_settings(Path.cwd()).allow
+    if call["scan"]:
+        return _scan(file, fail_on, allow, where)
+    needs_values = check_columns(where.view, depth)
+    keywords = {**call.keywords(), "stats": call["stats"] or needs_values}
+    try:
+        record = ms.weights(file, **keywords, allow=allow)
+    except ModelscopeError as error:
+        if error.record is not None:
+            _tell_of_refused(error, error.record, fail_on, where)
+        raise
+    emit(where, weights_sheet(record, depth), record, lambda: _review(str(file), [record.safety], fail_on))
+    return FOUND if record.safety is not None and record.safety.fails(fail_on) else 0
+
+
+def _tell_of_refused(
+    error: ModelscopeError, record: "WeightsRecord", fail_on: str, where: Destination
+) -> None:
+    """Report the findings about a file that cannot be read."""
+    from modelscope_cli.report.shared_tables import weights_only
+    from modelscope_cli.report.weights.table import weights_sheet
+
+    assert record.safety is not None
+    for warning in record.warnings:
+        PROGRESS.warn(warning.message)
+    if record.safety.pickles:
+        PROGRESS.note(f"weights only: {weights_only(record.safety.weights_only)}")
+    if where.format == "json":
+        emit(where, weights_sheet(record), record)
+    if where.format in CI_FORMATS:
+        emit(where, weights_sheet(record), record, lambda: _review(record.source, [record.safety], fail_on))
+    if record.safety.fails(fail_on):
+        error.exit_code = FOUND
+
+
+def _review(source: str, files: "Iterable[Safety | None]", fail_on: str) -> "Review":
+    from modelscope_cli.report.shared_tables import review_files
+
+    return review_files(
+        source, [file for file in files if file], ms.list_rules("MS001", "MS002").rules, fail_on
+    )
+
+
+def _scan(path: Path, fail_on: str, allow: tuple[str, ...], where: Destination) -> int:
+    """Print one row per file; return the exit code of the worst."""
+    from modelscope_cli.report.shared_tables import SCAN_COLUMNS, scan_sheet
+
+    where.view.check(SCAN_COLUMNS)
+    record = ms.scan(path, fail_on=fail_on, allow=allow, progress=PROGRESS)
+    emit(where, scan_sheet(record), record, lambda: _review(str(path), record.files, fail_on))
+    if not record.passed:
+        return FOUND
+    return UNREADABLE if any(file.errors for file in record.files) else 0

@@ -1,0 +1,33 @@
+"""How the result of `attack` is shown."""
+
+from collections.abc import Mapping, Sequence
+
+from modelscope_cli.records.attack import AttackRecord
+from modelscope_cli.report.attack.table import COLUMNS, answer, attack_sheet
+from modelscope_cli.report.page.html import Section
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.view import Draw, View
+
+
+class AttackView(View[AttackRecord]):
+    """The table, figures and page of `attack`."""
+
+    def sheet(self, record: AttackRecord) -> Sheet:
+        return attack_sheet(record)
+
+    def columns(self) -> Sequence[Column]:
+        return COLUMNS
+
+    def answer(self, record: AttackRecord) -> str:
+        return answer(record)
+
+    def figures(self) -> Mapping[str, Draw[AttackRecord]]:
+        from modelscope_cli.report.attack.figures import draw_losses
+
+        return {"losses": draw_losses}
+
+    def sections(self, record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
+        from modelscope_cli.report.attack.page import sections
+
+        return sections(record, embedded)

@@ -1,0 +1,66 @@
+"""The page of `check`."""
+
+from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo
+from modelscope_cli.records.naming import counted
+from modelscope_cli.report.check.table import check_sheet
+from modelscope_cli.report.page.common import finding, rules_section
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.sheet import Column, Sheet
+
+
+def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
+    """Return the verdict, its findings, and every rule with its outcome."""
+    findings, codes = _verdict(record), {one.code for one in record.findings}
+    return [
+        *([Section("verdict", "Verdict", findings)] if findings else []),
+        Section("rules", "Rules", _rules(record)),
+        *rules_section([rule for rule in record.rules if rule.code in codes]),
+    ]
+
+
+def _verdict(record: CheckRecord) -> Html:
+    cards = [finding(one, rule=f"rule-{one.code}", where=_where(one)) for one in record.findings]
+    inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
+    return joined([element("ul", *cards, class_="findings") if cards else NOTHING, facts(inputs)])
+
+
+def _where(one: Finding) -> list[str]:
+    line = f"{one.made_at.file}:{one.made_at.line}" if one.made_at is not None else ""
+    return [line, "in the baseline" if one.known else ""]
+
+
+def _rules(record: CheckRecord) -> Html:
+    by_code = {
+        rule.code: sum(one.code == rule.code and not one.known for one in record.findings)
+        for rule in record.rules
+    }
+
+    def result(rule: RuleInfo) -> str:
+        if not rule.judged:
+            return f"not judged: {rule.reason}"
+        n = by_code[rule.code]
+        return counted(n, "finding") if n else "passed"
+
+    def threshold(rule: RuleInfo) -> str:
+        limit = rule.threshold
+        return "" if limit is None else limit if isinstance(limit, str) else f"{limit:g}"
+
+    columns = (
+        Column("code", "code", lambda rule: rule.code, is_number=False),
+        Column("name", "rule", lambda rule: rule.name, is_number=False),
+        Column("severity", "severity", lambda rule: rule.severity, is_number=False),
+        Column("result", "result", result, is_number=False, wraps=True),
+        Column("threshold", "threshold", lambda rule: rule.threshold, threshold),
+        Column("measure", "of", lambda rule: rule.measure, is_number=False, wraps=True),
+        Column("source", "source", lambda rule: rule.source, is_number=False, wraps=True),
+    )
+    sheet = Sheet(
+        "",
+        columns,
+        record.rules,
+        is_bad=lambda rule: by_code[rule.code] > 0,
+        is_dim=lambda rule: not rule.judged,
+    )
+    return sheet_section(sheet, "rule-rows", "Every selected rule, with its threshold and the source of it.")

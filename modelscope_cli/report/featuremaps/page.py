@@ -1,0 +1,63 @@
+"""The page of `featuremaps`."""
+
+from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.naming import label_of
+from modelscope_cli.report import numbers
+from modelscope_cli.report.featuremaps.table import featuremaps_sheet
+from modelscope_cli.report.page.common import anchors, table_section
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
+from modelscope_cli.report.page.images import EmbeddedImages
+
+
+def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Section]:
+    """Return an overview, the table, and the grid of every layer with its channels."""
+    sheet = featuremaps_sheet(record)
+    contact = embedded.figure(
+        record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
+    )
+    drawn = _sheets(record, embedded) if record.top_images else [_grid(row, embedded) for row in record.maps]
+    grids = [grid for grid in drawn if grid is not None]
+    found = [
+        Section("contact", "At a glance", joined([contact])),
+        Section("maps", "Feature maps", element("div", *grids, class_="gallery grids") if grids else NOTHING),
+        table_section(sheet, anchors(sheet, "map")),
+    ]
+    return [section for section in found if section.body]
+
+
+def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
+    channels = f"channels {_ranges(row.shown)} of {row.channels}"
+    values = f"values from {numbers.number(row.min)} to {numbers.number(row.max)}"
+    layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
+    words = f"{layer}: {channels}, from left to right and downwards; {values}"
+    return embedded.figure(row.file, words, f"{layer}: {channels}")
+
+
+def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | None]:
+    by_file: dict[str, list[ChannelImages]] = {}
+    for row in record.channels:
+        if row.file is not None:
+            by_file.setdefault(row.file, []).append(row)
+    figures = []
+    for file, rows in by_file.items():
+        caption = (
+            f"{label_of(rows[0])} ({rows[0].type}): channels {_ranges(tuple(row.channel for row in rows))}"
+        )
+        least, most = (
+            numbers.number(min(row.best for row in rows)),
+            numbers.number(max(row.best for row in rows)),
+        )
+        words = f"{caption}, with the images that activate each most; largest values {least} to {most}"
+        figures.append(embedded.figure(file, words, caption))
+    return figures
+
+
+def _ranges(channels: tuple[int, ...]) -> str:
+    """Return channels as ranges: `0-7, 9`."""
+    runs: list[list[int]] = []
+    for channel in channels:
+        if runs and channel == runs[-1][1] + 1:
+            runs[-1][1] = channel
+        else:
+            runs.append([channel, channel])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -1,0 +1,141 @@
+"""The tables of `models`, `rules` and `report`, which run no model."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from modelscope_cli.records.check import RuleInfo, RuleList
+from modelscope_cli.records.listings import Catalogue, ModelEntry, Page, ReportRecord
+from modelscope_cli.records.naming import counted
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.html import Section
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
+from modelscope_cli.report.view import View
+
+
+def _gmacs(row: ModelEntry) -> float | None:
+    return None if row.macs is None else row.macs / 1e9
+
+
+MODEL_COLUMNS = (
+    *field_columns(ModelEntry, "name family"),
+    *field_columns(
+        ModelEntry, "params", text=lambda r: "-" if r.params is None else f"{r.params / 1e6:.2f} M"
+    ),
+    Column("gmacs", "GMACs", _gmacs, lambda r: "-" if r.macs is None else f"{r.macs / 1e9:.2f}", rank=0),
+    Column(
+        "input",
+        "input",
+        lambda r: numbers.shapes(r.input_shapes),
+        lambda r: numbers.shapes(r.input_shapes) or "any size",
+        is_number=False,
+        rank=1,
+    ),
+    Column("weights", "weights", lambda r: " ".join(r.weights), is_number=False, rank=2),
+)
+
+
+def models_sheet(catalogue: Catalogue) -> Sheet:
+    """Return the models with the figures that their library publishes for the default weights."""
+    n = len(catalogue.models)
+    is_timm = n > 0 and catalogue.models[0].name.startswith("timm:")
+    library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"
+    return Sheet(
+        title=f"{counted(n, 'model')} of {library}",
+        columns=MODEL_COLUMNS,
+        rows=catalogue.models,
+        is_catalogue=True,
+    )
+
+
+class CatalogueView(View[Catalogue]):
+    """The table of `models`."""
+
+    def sheet(self, record: Catalogue) -> Sheet:
+        return models_sheet(record)
+
+    def columns(self) -> Sequence[Column]:
+        return MODEL_COLUMNS
+
+
+# The columns for a single rule; the rest is below it in full.
+_SHORT = ("code", "name", "severity", "threshold")
+
+
+def _threshold(row: RuleInfo) -> str:
+    if row.threshold is None:
+        return "yours"
+    return row.threshold if isinstance(row.threshold, str) else f"{row.threshold:g}"
+
+
+RULE_COLUMNS = (
+    *field_columns(RuleInfo, "code name severity"),
+    *field_columns(RuleInfo, "threshold", text=_threshold),
+    *field_columns(RuleInfo, "measure sentence source hint why silence"),
+)
+
+
+def rules_sheet(rules: RuleList) -> Sheet:
+    """Return the rules; for a single one, with its full text below."""
+    if len(rules.rules) == 1:
+        (rule,) = rules.rules
+        short = tuple(replace(column, is_shown=column.key in _SHORT) for column in RULE_COLUMNS)
+        return Sheet(f"{rule.code} {rule.name}", short, rules.rules, _explained(rule))
+    return Sheet(
+        title=f"{len(rules.rules)} rules; MS7xx: watch and train, all others: check",
+        columns=RULE_COLUMNS,
+        rows=rules.rules,
+        is_catalogue=True,
+        facts=(
+            ("threshold", "check --set CODE=threshold changes one; budgets have no default"),
+            ("one rule", "modelscope rules MS202 explains it"),
+        ),
+    )
+
+
+def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
+    facts = (
+        ("what", rule.sentence),
+        ("why", rule.why),
+        ("threshold", f"{_threshold(rule)}: {rule.measure}"),
+        ("source of the threshold", rule.source),
+        ("to fix it", rule.hint),
+        ("to silence it", rule.silence),
+    )
+    return tuple((label, text) for label, text in facts if text)
+
+
+class RulesView(View[RuleList]):
+    """The table and page of `rules`."""
+
+    def sheet(self, record: RuleList) -> Sheet:
+        return rules_sheet(record)
+
+    def columns(self) -> Sequence[Column]:
+        return RULE_COLUMNS
+
+    def sections(self, record: RuleList, embedded: EmbeddedImages) -> list[Section]:
+        from modelscope_cli.report.page.common import rules_section
+
+        return [*super().sections(record, embedded), *rules_section(record.rules)]
+
+
+PAGE_COLUMNS = (
+    *field_columns(Page, "file"),
+    *field_columns(Page, "bytes", text=lambda r: numbers.memory(r.bytes)),
+    *field_columns(Page, "command model verdict"),
+)
+
+
+def pages_sheet(record: ReportRecord) -> Sheet:
+    return Sheet(title=counted(len(record.pages), "page"), columns=PAGE_COLUMNS, rows=record.pages)
+
+
+class PagesView(View[ReportRecord]):
+    """The table of `report`."""
+
+    def sheet(self, record: ReportRecord) -> Sheet:
+        return pages_sheet(record)
+
+    def columns(self) -> Sequence[Column]:
+        return PAGE_COLUMNS

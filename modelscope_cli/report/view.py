@@ -1,0 +1,67 @@
+"""How a record is shown: the base of the views in `report/<command>/`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from modelscope_cli.records.display import Shown
+from modelscope_cli.report.page.html import Section
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.sheet import Column, Sheet
+
+R = TypeVar("R", bound=Shown)
+Draw = Callable[[R], Any]  # returns a figure of matplotlib
+
+
+class View(Generic[R]):
+    """The table, the figures, the page and the files of one kind of record. Without state."""
+
+    def sheet(self, record: R) -> Sheet:
+        """Return the table as the command prints it."""
+        raise NotImplementedError
+
+    def whole_sheet(self, record: R) -> Sheet:
+        """Return the table with the rows that the command shows only on request."""
+        return self.sheet(record)
+
+    def columns(self) -> Sequence[Column]:
+        """Return the columns of all tables of the command; empty if it has none."""
+        return ()
+
+    def answer(self, record: R) -> str:
+        """Return the result in one sentence; without rows to judge, the title of its table."""
+        return self.sheet(record).title
+
+    def verdict(self, record: R) -> str:
+        """Return what an assertion about the record says where it fails."""
+        return self.answer(record)
+
+    def figures(self) -> Mapping[str, Draw[R]]:
+        """Return the figures that need only the record, by name; the first is that of `record.plot()`."""
+        return {}
+
+    def sections(self, record: R, embedded: EmbeddedImages) -> list[Section]:
+        """Return the sections of the page: the figures and the table, unless a command has others."""
+        from modelscope_cli.report.page.common import anchors, images_section, table_section
+
+        sheet = self.whole_sheet(record)
+        return [*images_section(record, embedded, self.figures()), table_section(sheet, anchors(sheet))]
+
+    def save_files(self, record: R, folder: Path) -> R:
+        """Write the figures and tables of the record's folder; return the record with the names of its files.
+
+        Its document and its page are written by `report.page.results.save_folder`.
+        """
+        return record
+
+    shown_below = (
+        ""  # the file of its folder that a notebook shows below the table, of results that are looked at
+    )
+
+    def preview(self, record: R) -> bytes | None:
+        """Return the figure of `shown_below` as a PNG, from what the record keeps of its run; None without it."""
+        return None
+
+    def graph(self, record: R, file: Path | None, color: str | None) -> Any:
+        """Return the graph of the record's model, saved where a file is given; see `SummaryRecord.graph`."""
+        raise NotImplementedError

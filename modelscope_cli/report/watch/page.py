@@ -1,0 +1,84 @@
+"""The page of `watch`."""
+
+from modelscope_cli.records.naming import duration, layer_of, some
+from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.common import figure_of, rules_section
+from modelscope_cli.report.page.html import NOTHING, Html, Section, facts
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.page.training import training_sections
+from modelscope_cli.report.training_panels import extent, last_of
+from modelscope_cli.report.watch.figures import draw_activations
+from modelscope_cli.report.watch.table import PARTS, time_words, watch_sheet
+from modelscope_cli.rules.registry import rules_of
+
+
+def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
+    """Return the verdict first, then its evidence."""
+    steps = f"{record.steps:,}, {record.recorded:,} recorded in full"
+    drawn = figure_of(record, embedded, "activations.png", draw_activations) if record.recorded else NOTHING
+    curves = Section("steps", "Over the steps", drawn)
+    judged, curves, *rows = training_sections(record, watch_sheet(record), steps, [curves])
+    found = [
+        judged,
+        curves,
+        Section("time", "Where the time went", _time(record)),
+        *rows,
+        Section("input", "Input", _input(record)),
+        Section("optimizer", "Optimizer", _optimizer(record)),
+        *rules_section(rules_of(record.findings)),
+    ]
+    return [section for section in found if section.body]
+
+
+def _input(record: WatchRecord) -> Html:
+    lines = []
+    for one in record.facts.inputs:
+        if one.type:
+            continue
+        words = [
+            f"{numbers.shape(one.shape)} {one.dtype}",
+            f"mean {numbers.number(last_of(one.series.mean))}",
+        ]
+        words += [f"standard deviation {numbers.number(last_of(one.series.std))}", *extent(one.series)]
+        lines.append((f"{one.model} {one.name}", ", ".join(words)))
+    return facts(lines) if lines else NOTHING
+
+
+def _time(record: WatchRecord) -> Html:
+    time = record.facts.time
+    if time is None or not time.total:
+        return NOTHING
+    lines = [
+        (PARTS.get(part, part), f"{numbers.percent(time.share(part))}, {duration(time.seconds[part])}")
+        for part in sorted(time.seconds, key=time.share, reverse=True)
+        if time.share(part) >= 0.001
+    ]
+    return facts([("total", time_words(time)), *lines])
+
+
+def _optimizer(record: WatchRecord) -> Html:
+    lines = []
+    for one in record.facts.optimizers:
+        rates = [series for series in record.lr if series.optimizer == one.optimizer]
+        groups = f"{len(rates)} groups" if len(rates) != 1 else "1 group"
+        origin = f", made at {one.made}" if one.made else ""
+        lines.append((one.optimizer, f"holds {one.held} parameters in {groups}{origin}"))
+        for series in rates:
+            first, last = numbers.number(series.value[0]), numbers.number(series.value[-1])
+            words = first if first == last else f"{first} at first, {last} at the end"
+            lines.append((f"learning rate, group {series.group}", words))
+        if one.uncleared:
+            lines.append(("gradients", f"not cleared in {one.uncleared} of {one.cycles} steps"))
+    lines += [
+        ("never stepped", f"{name}" + (f", made at {place}" if place else ""))
+        for name, place in record.facts.idle
+    ]
+    outside = [row for row in record.parameters if not row.optimizer]
+    if outside:
+        names = some((row.name for row in outside), 12)
+        layers = {layer_of(row.name) for row in outside}
+        lines.append(("in no optimizer", f"{len(outside)} parameters of {len(layers)} layers: {names}"))
+    elif lines:
+        lines.append(("in no optimizer", "none: an optimizer holds every parameter"))
+    return facts(lines)
