@@ -1,14 +1,62 @@
 """`modelscope ablate`."""
 
-import modelscope_cli as ms
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from typing import Annotated, Literal
 
-PLACE = 31  # in `modelscope --help`
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.options import (
+    Hook,
+    ImagesArgument,
+    InputOptions,
+    LayerOptions,
+    ModelArgument,
+    ModelOptions,
+    Out,
+    OutputKind,
+    OutputOptions,
+    Save,
+)
+from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def ablate(call: CommandCall) -> None:
+def ablate(
+    first: ModelArgument = None,
+    images: ImagesArgument = None,
+    by_channel: Annotated[
+        bool, typer.Option("--by-channel", help="Ablate the channels of each --layer one by one.")
+    ] = False,
+    method: Annotated[
+        Literal["zero", "mean", "shuffle"],
+        typer.Option(
+            help="What replaces the output: zeros; the mean of each channel over its positions; or the same "
+            "values at shuffled positions (seeded). If a channel has a single value, channels are "
+            "averaged or shuffled instead."
+        ),
+    ] = "zero",
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="TARGET",
+            help="Which output value to follow: a class index or label, predicted, mask:CLASS, or "
+            "logit:PATH[I,J].",
+        ),
+    ] = "predicted",
+    hook: Hook = None,
+    output_kind: OutputKind = "auto",
+    out: Out = None,
+    save: Save = True,
+    *,
+    on: ModelOptions,
+    data: InputOptions,
+    layers: LayerOptions,
+    show: OutputOptions,
+) -> None:
     """Ablate the layers of a model one by one, and measure how the prediction changes.
 
     A forward hook replaces a layer's output; only the layers after it are computed again.
@@ -24,11 +72,23 @@ def ablate(call: CommandCall) -> None:
       modelscope ablate demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
         --method shuffle --target star --no-save
     """
+
     from modelscope_cli.report.ablate.table import ablate_columns, ablate_sheet
 
-    where = call.begin()
-    model, inputs = call.subject()
-    where.view.check(ablate_columns())
-    out = call.folder(model.model) if call.check_saving() else None
-    record = ms.ablate(model, inputs, **{**call.keywords(), "out": out})
+    where = show.begin()
+    model, files = on.choose(first, images)
+    where.layout.check(ablate_columns())
+    folder = show.folder(out, model.model, save=save)
+    record = ms.ablate(
+        model,
+        data.request(files, on.seed),
+        **layers.keywords,
+        by_channel=by_channel,
+        method=method,
+        target=target,
+        hook=hook or (),
+        output_kind=output_kind,
+        progress=PROGRESS,
+    )
+    record = save_report(record, folder)
     emit(where, ablate_sheet(record), record)

@@ -1,24 +1,181 @@
 """`modelscope check`."""
 
+import os
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import typer
 
 import modelscope_cli as ms
-from modelscope_cli.commands.check_subject import data_set, subject
-from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.records.options import CI_FORMATS
-from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.request import ModelRequest, weights_file
+from modelscope_cli.records.check import CheckRecord
+from modelscope_cli.records.refusals import flags
+from modelscope_cli.rules.settings import CheckSettings
+from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.named_model import names_learner, names_model, take_model
+from modelscope_cli.shell.options import (
+    BlocksOut,
+    ImagesArgument,
+    InputOptions,
+    NamedArgument,
+    NamedModelOptions,
+    OutputKind,
+    OutputOptions,
+    Resume,
+)
+from modelscope_cli.shell.output import CI_FORMATS, emit, save_report
+from modelscope_cli.shell.parameters import command
 
 FOUND = 1
-_BUDGETS = ("max_params", "max_macs", "max_memory", "max_train_memory", "expect_output")
-
-PLACE = 41  # in `modelscope --help`
 
 
 @command
-def check(call: CommandCall) -> int:
+def check(
+    first: NamedArgument = None,
+    images: ImagesArgument = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CODES",
+            rich_help_panel="Rules",
+            help="Judge only these rules: MS202, its name, or a prefix such as MS2 (repeatable).",
+            autocompletion=completion.rules,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CODES",
+            rich_help_panel="Rules",
+            help="Leave out these rules.",
+            autocompletion=completion.rules,
+        ),
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CODE=THRESHOLD",
+            rich_help_panel="Rules",
+            help="Set the threshold of a rule (repeatable); `modelscope rules` lists them.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        Literal["error", "warning"] | None,
+        typer.Option(
+            rich_help_panel="Rules",
+            help="The lowest severity that makes the exit code 1.",
+            show_default="error",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel="Rules",
+            help="Ignore the findings listed in this file, unless they got worse.",
+        ),
+    ] = None,
+    update_baseline: Annotated[
+        bool,
+        typer.Option(
+            "--update-baseline",
+            rich_help_panel="Rules",
+            help="Write the current findings to that file, and ignore them.",
+        ),
+    ] = False,
+    max_params: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel="Budgets, for one image",
+            help="At most this many parameters, such as 25M.",
+        ),
+    ] = None,
+    max_macs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel="Budgets, for one image",
+            help="At most this many multiply-adds, such as 5G.",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            rich_help_panel="Budgets, for one image",
+            help="At most this much memory at once in a forward of one image, weights included, such as 500MB.",
+        ),
+    ] = None,
+    max_train_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            rich_help_panel="Budgets, for one image",
+            help="At most this much memory at once in a training step with adamw, of the smallest batch that "
+            "the model takes, such as 2GB.",
+        ),
+    ] = None,
+    expect_output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            rich_help_panel="Budgets, for one image",
+            help="The expected shape of the output, such as 1,1000.",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            rich_help_panel="Data set",
+            help="A second data set, which must not share images with the first (repeatable).",
+        ),
+    ] = None,
+    mode: Annotated[
+        Literal["auto", "eval", "train"],
+        typer.Option(
+            rich_help_panel="Model",
+            help="Mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a "
+            "batch yet.",
+        ),
+    ] = "auto",
+    output_kind: OutputKind = "auto",
+    out: BlocksOut = None,
+    resume: Resume = False,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            rich_help_panel="Output",
+            help="auto (table on a terminal and in the log of CI, else tsv), table, tsv, csv, json, markdown, "
+            "brief, github, sarif, gitlab, junit.",
+            autocompletion=completion.one_of(
+                "auto",
+                "table",
+                "tsv",
+                "csv",
+                "json",
+                "markdown",
+                "brief",
+                "github",
+                "sarif",
+                "gitlab",
+                "junit",
+            ),
+        ),
+    ] = "auto",
+    *,
+    on: NamedModelOptions,
+    data: InputOptions,
+    show: OutputOptions,
+) -> int:
     """Check a model or a data set against rules, and exit with 1 if one is broken.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
@@ -38,36 +195,126 @@ def check(call: CommandCall) -> int:
 
       modelscope check demo/shapes --against demo --fail-on warning
     """
-    from modelscope_cli.records.check import CheckRecord
+
     from modelscope_cli.report.check.table import COLUMNS, check_sheet, render_junit, review
     from modelscope_cli.rules.settings import read_settings
 
-    where = call.begin((*CI_FORMATS, "junit"), is_shared=True)
-    where.view.check(COLUMNS)
-    said = {name: call[name] for name in ("select", "ignore", "fail_on", "baseline") if name in call.typed}
-    budgets = {name.replace("_", "-"): call[name] for name in _BUDGETS}
-    settings = read_settings(Path.cwd(), **said, set_=call.typed.get("set"), budgets=budgets)
+    where = show.begin(format, (*CI_FORMATS, "junit"), is_shared=True)
+    where.layout.check(COLUMNS)
+    said = {"select": select, "ignore": ignore, "fail_on": fail_on, "baseline": baseline}
+    settings = read_settings(
+        Path.cwd(),
+        **{name: value for name, value in said.items() if value is not None},
+        set_=set,
+        budgets={
+            "max-params": max_params,
+            "max-macs": max_macs,
+            "max-memory": max_memory,
+            "max-train-memory": max_train_memory,
+            "expect-output": expect_output,
+        },
+    )
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
     keywords: dict[str, Any] = {
         **{"select": settings.select, "ignore": settings.ignore, "set": settings.thresholds},
         **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
-        "update_baseline": call["update_baseline"],
+        "update_baseline": update_baseline,
     }
-    refused = None
+    words = [word for word in (first, *(images or ())) if word is not None]
+    record, refused = None, None
     try:
-        if folders := data_set(call, settings):
-            record = ms.check_images(folders, against=call["against"] or (), **keywords)
+        if _is_of_data(words, on.model, against, settings):
+            _refuse_for_data(on, data, mode=mode, output_kind=output_kind, out=out, resume=resume)
+            record = ms.check_images(words, against=against or (), **keywords)
         else:
-            model, images = subject(call, settings)
-            how = {**call.keywords("mode", "out", "resume"), "share": True, "force": call["force"]}
-            record = ms.check(model, call.inputs(images), **keywords, allow=settings.allow, **how)
+            model, files = _subject(first, images, on, data, settings)
+            record = ms.check(
+                model,
+                data.request(files, on.seed),
+                **keywords,
+                allow=settings.allow,
+                mode=mode,
+                output_kind=output_kind,
+                out=out,
+                resume=resume,
+                share=True,
+                force=show.force,
+            )
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
-    sheet = check_sheet(record)
-    emit(where, sheet, record, lambda: review(record), {"junit": lambda: render_junit(record)})
+    if out is not None and refused is None:
+        record = save_report(record, out, has_content=True)
+    emit(where, check_sheet(record), record, lambda: review(record), {"junit": lambda: render_junit(record)})
     if refused is not None:
         raise refused
     return 0 if record.passed else FOUND
+
+
+def _subject(
+    first: str | None,
+    images: list[str] | None,
+    on: NamedModelOptions,
+    data: InputOptions,
+    settings: CheckSettings,
+) -> tuple[ModelRequest, list[str]]:
+    """Return the model and the images of the command line, else those of the project.
+
+    The first word is the model, or an image where --model or the project names the model. The weights are checked
+    later.
+    """
+
+    def is_model(word: str) -> bool:
+        if on.model is not None:
+            return names_model(word)
+        is_alone = settings.model is None and not any(map(names_model, images or ()))
+        return is_alone or names_learner(word)
+
+    named, files = take_model(first, images, on.model, default=settings.model, is_model=is_model)
+    if not files and not data.input_shape:
+        files = list(settings.images)
+    request = on.request(named)
+    if named == settings.model and on.weights == "auto" and on.checkpoint is None:
+        request = replace(request, checkpoint=settings.checkpoint)
+    return (check_request(request) if weights_file(request) is None else request), files
+
+
+def _is_of_data(
+    words: list[str], model: str | None, against: list[str] | None, settings: CheckSettings
+) -> bool:
+    """Tell whether the arguments name a data set.
+
+    --against is given, all selected rules are about data sets, or the first argument is a folder or a list and
+    neither the command line nor the project names a model.
+    """
+    is_selected = bool(settings.select) and all(code.upper().startswith("MS8") for code in settings.select)
+    has_model = model is not None or settings.model is not None
+    return bool(against or is_selected or (words and not has_model and is_data_set(words[0])))
+
+
+def _refuse_for_data(on: NamedModelOptions, data: InputOptions, **options: Any) -> None:
+    """Refuse the options of models for a data set."""
+    usual = {"mode": "auto", "output_kind": "auto", "out": None, "resume": False}
+    given = {name: (value, usual[name]) for name, value in options.items()}
+    for panel in (on, data):
+        given |= {one.name: (getattr(panel, one.name), one.default) for one in fields(panel)}
+    for name, (value, default) in given.items():
+        if value != default:
+            option = flags(name, value)
+            raise UsageError(
+                f"'{option}' is for models, but a data set is checked here", f"leave out {option}"
+            )
+
+
+def is_data_set(word: str) -> bool:
+    """Tell whether this is a folder of images or a list; with weights or a config it is a model."""
+    from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
+
+    if word.startswith("@"):
+        return os.path.exists(word[1:])
+    if not os.path.isdir(word):
+        return False
+    names = [Path(name.lower()) for name in os.listdir(word)]
+    return not any(name.name == "config.json" or name.suffix in CHECKPOINT_SUFFIXES for name in names)

@@ -1,10 +1,14 @@
 """`modelscope demo`."""
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 import modelscope_cli as ms
 from modelscope_cli.shell import console
-from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.shell.options import QuietOptions
+from modelscope_cli.shell.parameters import command
 
 _NEXT = (
     "modelscope summary {0}/tiny_resnet.py:TinyResNet",
@@ -12,11 +16,21 @@ _NEXT = (
     "modelscope watch --every 1 {0}/train.py --variant sick",
 )
 
-PLACE = 55  # in `modelscope --help`
-
 
 @command
-def demo(call: CommandCall) -> None:
+def demo(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put the samples.")] = Path("demo"),
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            rich_help_panel="Output",
+            help="Overwrite files, write into a folder that is not empty.",
+        ),
+    ] = False,
+    *,
+    show: QuietOptions,
+) -> None:
     """Put the samples into a folder: images, a tiny network with its weights, and a training script.
 
     The examples in the help of every command use this folder.
@@ -27,8 +41,9 @@ def demo(call: CommandCall) -> None:
 
       modelscope demo elsewhere
     """
-    folder = Path(call["folder"])
-    files = ms.demo(folder, force=call["force"])
+
+    show.begin_quietly(is_forced=force)
+    files = ms.demo(folder, force=force)
     beside = [file for file in files if file.parent == folder]
     for file in beside:
         console.write(f"{file}\n")

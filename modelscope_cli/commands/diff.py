@@ -1,19 +1,146 @@
 """`modelscope diff`."""
 
 import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.records.naming import LAST_SEED
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.options import (
+    ImagesArgument,
+    InputOptions,
+    LayerOptions,
+    Mode,
+    ModelOptions,
+    OutputOptions,
+)
+from modelscope_cli.shell.output import emit, save_as
+from modelscope_cli.shell.parameters import command
 
 DIFFERENT = 1
 
-PLACE = 44  # in `modelscope --help`
-
 
 @command
-def diff(call: CommandCall) -> int:
+def diff(
+    a: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="A", help="A model, a checkpoint file, or a saved result.", show_default=False
+        ),
+    ] = None,
+    b: Annotated[
+        str | None,
+        typer.Argument(metavar="B", help="A second one; without it, A with the settings of --b-..."),
+    ] = None,
+    images: ImagesArgument = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            "-t",
+            metavar="T",
+            min=0,
+            help="The largest relative L2 that counts as equal, or relative difference of results.",
+            show_default="0 for tensors and results, the rounding of the dtype for statistics, and for "
+            "activations that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
+    ] = None,
+    rank_layers: Annotated[
+        bool,
+        typer.Option(
+            "--rank-layers",
+            help="Also rank the layers by the error they cause: once with only that layer as in B, once with "
+            "only that layer as in A. Takes two forward passes for each layer and batch.",
+        ),
+    ] = False,
+    mode: Mode = "auto",
+    b_weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WEIGHTS", rich_help_panel="B, where it differs from A", help="The weights of B."
+        ),
+    ] = None,
+    b_checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel="B, where it differs from A",
+            help="The checkpoint to load into B.",
+        ),
+    ] = None,
+    b_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel="B, where it differs from A",
+            help="The entry of B's checkpoint to load.",
+        ),
+    ] = None,
+    b_device: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICE", rich_help_panel="B, where it differs from A", help="The device of B."),
+    ] = None,
+    b_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", rich_help_panel="B, where it differs from A", help="The dtype of B."),
+    ] = None,
+    b_mode: Annotated[
+        Literal["auto", "eval", "train"] | None,
+        typer.Option(rich_help_panel="B, where it differs from A", help="The mode of B."),
+    ] = None,
+    b_seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=LAST_SEED,
+            rich_help_panel="B, where it differs from A",
+            help="The seed of B's random weights and of its dropout.",
+        ),
+    ] = None,
+    b_compile: Annotated[
+        bool,
+        typer.Option(
+            "--b-compile",
+            rich_help_panel="B, where it differs from A",
+            help="Run B under torch.compile: its outputs are compared, and its layers not tested.",
+        ),
+    ] = False,
+    b_quantize: Annotated[
+        Literal["int8wo", "int8dq", "int4wo", "float8wo"] | None,
+        typer.Option(
+            metavar="SCHEME",
+            rich_help_panel="B, where it differs from A",
+            help="Quantise the linear layers of B by torchao.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            rich_help_panel="Model",
+            help="The model that a checkpoint is loaded into; without another model or checkpoint, A.",
+        ),
+    ] = None,
+    all: Annotated[
+        bool, typer.Option("--all", rich_help_panel="Output", help="Show every row, including equal ones.")
+    ] = False,
+    *,
+    on: ModelOptions,
+    data: InputOptions,
+    layers: LayerOptions,
+    show: OutputOptions,
+) -> int:
     """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
     Without an input, the weights are compared: tensors that were added, removed, renamed, reshaped, retyped or
@@ -37,22 +164,47 @@ def diff(call: CommandCall) -> int:
 
       modelscope diff here.json there.json --html difference.html
     """
+
+    from modelscope_cli.report.canvas import check_figure
     from modelscope_cli.report.diff.table import diff_columns, diff_sheet
 
-    where = call.begin()
-    where.view.check(diff_columns())
-    a, b, images = _sides(call)
-    inputs = call.inputs(images)
-    record = ms.diff(call.model(a, is_checked=False), b, inputs, **call.keywords(), model=call["model"])
-    emit(where, diff_sheet(record, show_all=call["all"]), record)
+    where = show.begin()
+    where.layout.check(diff_columns())
+    if plot is not None:
+        check_figure(plot, show.force)
+    side_a, side_b, files = _sides(a, b, images or [], model)
+    record = ms.diff(
+        on.request(side_a),
+        side_b,
+        data.request(files, on.seed) if files is not None else data.request((), on.seed),
+        **layers.keywords,
+        tolerance=tolerance,
+        rank_layers=rank_layers,
+        mode=mode,
+        model=model,
+        b_weights=b_weights,
+        b_checkpoint=b_checkpoint,
+        b_key=b_key,
+        b_device=b_device,
+        b_dtype=b_dtype,
+        b_mode=b_mode,
+        b_seed=b_seed,
+        b_compile=b_compile,
+        b_quantize=b_quantize,
+        progress=PROGRESS,
+    )
+    if plot is not None:
+        save_as(record, plot)
+    emit(where, diff_sheet(record, show_all=all), record)
     return 0 if record.is_same else DIFFERENT
 
 
-def _sides(call: CommandCall) -> tuple[str, str | None, list[str] | None]:
+def _sides(
+    a: str | None, b: str | None, images: list[str], model: str | None
+) -> tuple[str, str | None, list[str]]:
     """Return A, B and the images; A is that of --model if none is given by position."""
     from modelscope_cli.analysis.comparison.request import holds_weights, is_input
 
-    a, b, images, model = call["a"], call["b"], call["images"] or [], call["model"]
     if a is None or (model and is_input(a)):
         if model is None:
             raise UsageError("missing argument 'A'", "modelscope diff --help")

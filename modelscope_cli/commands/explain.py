@@ -1,19 +1,102 @@
 """`modelscope explain`."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import NONE
-from modelscope_cli.shell import console
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.options import (
+    Hook,
+    ImagesArgument,
+    InputOptions,
+    ModelArgument,
+    ModelOptions,
+    Out,
+    OutputKind,
+    OutputOptions,
+    Resume,
+    Save,
+)
+from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.parameters import command
 
 NOT_MET = 1
 
-PLACE = 15  # in `modelscope --help`
-
 
 @command
-def explain(call: CommandCall) -> int:
+def explain(
+    first: ModelArgument = None,
+    images: ImagesArgument = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            rich_help_panel="Explanation",
+            help="The methods: auto (a few that complement each other), all (all that apply), or hirescam, "
+            "gradcam, gradcam++, layercam, saliency, input-x-gradient, integrated-gradients, occlusion, "
+            "rollout, lrp.",
+        ),
+    ] = "auto",
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="TARGET",
+            rich_help_panel="Explanation",
+            help="Which output value to explain: a class index or label, predicted, box:N, mask:CLASS, "
+            "logit:PATH[I,J], or similar:FILE.",
+        ),
+    ] = "predicted",
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            "--layer",
+            "-l",
+            metavar="LAYER",
+            rich_help_panel="Explanation",
+            help="The layer to explain.",
+            show_default="found by tracing a run back from the score",
+        ),
+    ] = None,
+    receipt: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            rich_help_panel="Receipt",
+            help="Whether to test the maps: quick (do they repeat, do they depend on the image and on the "
+            "head, do they mark what the score depends on) or none.",
+        ),
+    ] = "quick",
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEST",
+            rich_help_panel="Receipt",
+            help="Exit with 1 unless the best map meets this: passed, 'covering>chance'.",
+        ),
+    ] = None,
+    hook: Hook = None,
+    output_kind: OutputKind = "auto",
+    out: Out = None,
+    resume: Resume = False,
+    save_tensors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel="Output", help="Save the cells of the maps as .safetensors."
+        ),
+    ] = None,
+    save: Save = True,
+    *,
+    on: ModelOptions,
+    data: InputOptions,
+    show: OutputOptions,
+) -> int:
     """Show which parts of an image are evidence for a class, and test how reliable each map is.
 
     The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
@@ -29,21 +112,38 @@ def explain(call: CommandCall) -> int:
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --method
         hirescam --receipt none
     """
+
     from modelscope_cli.analysis.explaining.request import choose_methods, receipt_kind
     from modelscope_cli.report.explain.table import explain_columns, explain_sheet
 
-    where = call.begin(is_shared=True)
-    model, inputs = call.subject()
-    where.view.check(explain_columns())
-    choose_methods(call["method"])
-    kind = receipt_kind(call["receipt"])
-    receipt = NONE if call["no_receipt"] else kind
-    if call["require"] and receipt == NONE:
+    where = show.begin(is_shared=True)
+    model, files = on.choose(first, images)
+    where.layout.check(explain_columns())
+    choose_methods(method)
+    kind = receipt_kind(receipt)
+    if require and kind == NONE:
         raise UsageError("--require is about the receipt", "leave out --receipt none")
-    is_saved, out = call.check_saving(call["save_tensors"]), call["out"]
-    if is_saved and out is None and not console.settings.is_silent:  # one of several processes writes
-        out = call.folder(model.model)
-    keywords = {**call.keywords(), "receipt": receipt, "out": out, "keep": call["out"] is not None}
-    record = ms.explain(model, inputs, **keywords)
+    if save_tensors is not None:
+        check_file(save_tensors, show.force)
+    folder = show.folder(out, model.model, beside=save_tensors, save=save)
+    record = ms.explain(
+        model,
+        data.request(files, on.seed),
+        method=method,
+        target=target,
+        layer=layer,
+        receipt=kind,
+        require=require or (),
+        hook=hook or (),
+        output_kind=output_kind,
+        out=out,
+        resume=resume,
+        share=True,
+        force=show.force,
+        progress=PROGRESS,
+    )
+    if save_tensors is not None:
+        save_as(record, save_tensors)
+    record = save_report(record, folder, has_content=out is not None)
     emit(where, explain_sheet(record), record)
     return 0 if record.passed else NOT_MET

@@ -1,14 +1,106 @@
 """`modelscope featuremaps`."""
 
-import modelscope_cli as ms
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from pathlib import Path
+from typing import Annotated, Literal
 
-PLACE = 13  # in `modelscope --help`
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.output_files import check_file
+from modelscope_cli.shell import completion
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.options import (
+    Hook,
+    ImagesArgument,
+    InputOptions,
+    LayerOptions,
+    ModelArgument,
+    ModelOptions,
+    Out,
+    OutputOptions,
+)
+from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def featuremaps(call: CommandCall) -> None:
+def featuremaps(
+    first: ModelArgument = None,
+    images: ImagesArgument = None,
+    channels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Only these channels, by index: 3,7,10..20; a single number is an index, not a count.",
+            show_default=False,
+        ),
+    ] = None,
+    max_channels: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="At most this many channels, evenly spaced. With --top-images, those with the largest mean "
+            "over the images.",
+        ),
+    ] = 64,
+    strongest: Annotated[
+        bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
+    ] = False,
+    scale: Annotated[
+        Literal["channel", "layer"], typer.Option(help="The colour range: of each channel, or of the layer.")
+    ] = "channel",
+    cmap: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A colour map of matplotlib.",
+            autocompletion=completion.one_of(
+                "viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r"
+            ),
+        ),
+    ] = "viridis",
+    cell: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PIXELS", min=1, max=2048, help="Long side of a map.", show_default="at least 96"
+        ),
+    ] = None,
+    overlay: Annotated[
+        bool,
+        typer.Option("--overlay", help="Draw the maps over the gray image; stronger values are more opaque."),
+    ] = False,
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention",
+            help="Draw each attention head of the layers: the attention from the class token to each position "
+            "or, without a class token, the mean attention that each position receives.",
+        ),
+    ] = False,
+    top_images: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=25,
+            help="Rank the images of a folder by the maximum of each channel, and show the N strongest, "
+            "median and weakest. At most 25; ties keep the order of the list. The median is taken over "
+            "at most 1,024 images, chosen by a hash of their names.",
+            show_default=False,
+        ),
+    ] = 0,
+    save_tensors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the outputs as .safetensors.")
+    ] = None,
+    hook: Hook = None,
+    out: Out = None,
+    *,
+    on: ModelOptions,
+    data: InputOptions,
+    layers: LayerOptions,
+    show: OutputOptions,
+) -> None:
     """Save the feature maps of an image: a grid for each layer, and a contact sheet.
 
     The forward pass stops after the last selected layer. Gray cells are constant channels. Tokens and windows are
@@ -32,14 +124,37 @@ def featuremaps(call: CommandCall) -> None:
       modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors -l
         block3.conv2 --top-images 9
     """
+
     from modelscope_cli.report.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.image_tiles import make_palette
 
-    where = call.begin()
-    model, inputs = call.subject()
-    where.view.check(featuremaps_columns(True, call["top_images"] > 0))
-    make_palette(call["cmap"])
-    if not call["top_images"]:
+    where = show.begin()
+    model, files = on.choose(first, images)
+    inputs = data.request(files, on.seed)
+    where.layout.check(featuremaps_columns(True, top_images > 0))
+    make_palette(cmap)
+    if not top_images:
         inputs.check_one()
-    record = ms.featuremaps(model, inputs, **{**call.keywords(), "out": call.folder(model.model)})
+    if save_tensors is not None:
+        check_file(save_tensors, show.force)
+    folder = show.folder(out, model.model)
+    record = ms.featuremaps(
+        model,
+        inputs,
+        **layers.keywords,
+        channels=channels or (),
+        max_channels=max_channels,
+        strongest=strongest,
+        scale=scale,
+        cmap=cmap,
+        cell=cell,
+        overlay=overlay,
+        attention=attention,
+        top_images=top_images,
+        hook=hook or (),
+        progress=PROGRESS,
+    )
+    if save_tensors is not None:
+        save_as(record, save_tensors)
+    record = save_report(record, folder)
     emit(where, featuremaps_sheet(record), record)

@@ -1,14 +1,103 @@
 """`modelscope grads`."""
 
-import modelscope_cli as ms
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from typing import Annotated, Literal
 
-PLACE = 22  # in `modelscope --help`
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.shell import completion
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.options import (
+    Freeze,
+    Hook,
+    ImagesArgument,
+    InputOptions,
+    LayerOptions,
+    Mode,
+    ModelArgument,
+    ModelOptions,
+    Out,
+    OutputKind,
+    OutputOptions,
+    Save,
+    TrainOnly,
+)
+from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def grads(call: CommandCall) -> None:
+def grads(
+    first: ModelArgument = None,
+    images: ImagesArgument = None,
+    loss: Annotated[
+        str,
+        typer.Option(
+            metavar="LOSS",
+            rich_help_panel="Loss",
+            help="The loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by "
+            "the output; bce is for several labels or none; your function is called as fn(output) or "
+            "fn(output, target).",
+            autocompletion=completion.losses,
+        ),
+    ] = "auto",
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="TARGET",
+            rich_help_panel="Loss",
+            help="A class: its index, its label, or predicted. Or an output value instead of a loss: box:N, "
+            "mask:CLASS, logit:PATH[I,J], similar:FILE.",
+        ),
+    ] = "predicted",
+    label_smoothing: Annotated[
+        float,
+        typer.Option(
+            metavar="E", min=0, max=1, rich_help_panel="Loss", help="Label smoothing of the cross-entropy."
+        ),
+    ] = 0.0,
+    weight_decay: Annotated[
+        float,
+        typer.Option(
+            metavar="L",
+            min=0,
+            rich_help_panel="Loss",
+            help="Add L/2 |w|^2 to the loss. Its share of every gradient is shown.",
+        ),
+    ] = 0.0,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            metavar="V",
+            rich_help_panel="Clipping",
+            help="Clamp the gradients of the parameters to [-V, V]; above 0.",
+        ),
+    ] = None,
+    clip_norm: Annotated[
+        float | None,
+        typer.Option(
+            metavar="V", rich_help_panel="Clipping", help="Scale all gradients down to this norm; above 0."
+        ),
+    ] = None,
+    freeze: Freeze = None,
+    train_only: TrainOnly = None,
+    hook: Hook = None,
+    mode: Mode = "auto",
+    output_kind: OutputKind = "auto",
+    table: Annotated[
+        Literal["parameters", "activations", "batch-norm"],
+        typer.Option(rich_help_panel="Output", help="Which table to print."),
+    ] = "parameters",
+    out: Out = None,
+    save: Save = True,
+    *,
+    on: ModelOptions,
+    data: InputOptions,
+    layers: LayerOptions,
+    show: OutputOptions,
+) -> None:
     """Run a forward and a backward pass, and print and plot the gradients.
 
     Each image is a pass of its own, unless --batch sets another size; of several passes the mean gradient and its
@@ -24,17 +113,33 @@ def grads(call: CommandCall) -> None:
 
       modelscope grads resnet34 demo/harbour.jpg -w none --hook 'grad:clamp=-1,1@conv' --no-save
     """
+
     from modelscope_cli.analysis.gradients.request import has_own_loss
     from modelscope_cli.report.grads.table import grads_columns, grads_sheet
     from modelscope_cli.report.shared_tables import check_drift
 
-    where = call.begin()
-    model, inputs = call.subject()
-    table, mode = call["table"], call["mode"]
-    where.view.check(grads_columns(table))
-    is_saved = call.check_saving()
+    where = show.begin()
+    model, files = on.choose(first, images)
+    where.layout.check(grads_columns(table))
     if table == "batch-norm":
-        check_drift(mode == "train" or (mode == "auto" and has_own_loss(model, call["loss"])))
-    out = call.folder(model.model) if is_saved else None
-    record = ms.grads(model, inputs, **{**call.keywords(), "out": out})
+        check_drift(mode == "train" or (mode == "auto" and has_own_loss(model, loss)))
+    folder = show.folder(out, model.model, save=save)
+    record = ms.grads(
+        model,
+        data.request(files, on.seed),
+        **layers.keywords,
+        loss=loss,
+        target=target,
+        label_smoothing=label_smoothing,
+        weight_decay=weight_decay,
+        clip=clip,
+        clip_norm=clip_norm,
+        freeze=freeze or (),
+        train_only=train_only or (),
+        hook=hook or (),
+        mode=mode,
+        output_kind=output_kind,
+        progress=PROGRESS,
+    )
+    record = save_report(record, folder)
     emit(where, grads_sheet(record, table), record)

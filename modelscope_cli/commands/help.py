@@ -1,14 +1,28 @@
 """`modelscope help`."""
 
-from modelscope_cli.records.refusals import unknown
-from modelscope_cli.shell import console
-from modelscope_cli.shell.call import CommandCall, command
+from typing import Annotated
 
-PLACE = 56  # in `modelscope --help`
+import typer
+
+from modelscope_cli.records.refusals import unknown
+from modelscope_cli.shell import completion, console
+from modelscope_cli.shell.options import QuietOptions
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def help(call: CommandCall) -> None:
+def help(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOPIC|COMMAND",
+            help="model, input, output, layers or hooks; a command; or agents, what coding agents need.",
+            autocompletion=completion.topics,
+        ),
+    ] = None,
+    *,
+    show: QuietOptions,
+) -> None:
     """Explain what commands have in common: models, images, layer patterns, hooks, output.
 
     Examples:
@@ -19,10 +33,11 @@ def help(call: CommandCall) -> None:
 
       modelscope help stats
     """
+
     from modelscope_cli.shell.overview import COMMANDS, overview
     from modelscope_cli.shell.topics import AGENTS, TOPICS, explain_command, explain_topic, skill
 
-    what = call["what"]
+    show.begin_quietly()
     if what is None:
         console.write(overview() + "\n")
     elif what in COMMANDS:

@@ -1,14 +1,24 @@
 """`modelscope models`."""
 
-import modelscope_cli as ms
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from typing import Annotated
 
-PLACE = 53  # in `modelscope --help`
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.shell.options import OutputOptions
+from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def models(call: CommandCall) -> None:
+def models(
+    pattern: Annotated[
+        str | None,
+        typer.Argument(metavar="PATTERN", help="Part of a name, or a glob: resnet, 'vit_*', timm:vit."),
+    ] = None,
+    *,
+    show: OutputOptions,
+) -> None:
     """List the models of torchvision, or of timm, with parameters, multiply-adds and input size.
 
     The numbers are those that torchvision publishes for its default weights; `modelscope summary` measures any
@@ -22,8 +32,9 @@ def models(call: CommandCall) -> None:
 
       modelscope models timm:vit_tiny
     """
+
     from modelscope_cli.report.listings import models_sheet
 
-    where = call.begin()
-    catalogue = ms.list_models(call["pattern"])
+    where = show.begin()
+    catalogue = ms.list_models(pattern)
     emit(where, models_sheet(catalogue), catalogue)

@@ -1,25 +1,109 @@
 """`modelscope predict`."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.ranks import find_ranks
-from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.records.predict import PredictRecord
+from modelscope_cli.records.refusals import exclude, need
+from modelscope_cli.report.sheet import Sheet
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.output import Destination, emit, is_streamed, row_writer
-
-if TYPE_CHECKING:
-    from modelscope_cli.inputs.request import InputRequest
-    from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.records.predict import PredictRecord
-    from modelscope_cli.report.sheet import Sheet
-
-PLACE = 14  # in `modelscope --help`
+from modelscope_cli.shell.options import (
+    BatchOptions,
+    BlocksOut,
+    Hook,
+    ModelArgument,
+    ModelOptions,
+    OutputKind,
+    OutputOptions,
+    Resume,
+    need_images,
+)
+from modelscope_cli.shell.output import Destination, emit, is_streamed, row_writer, save_report
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def predict(call: CommandCall) -> None:
+def predict(
+    first: ModelArgument = None,
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="IMAGE", help="Images: files, folders, globs, @list.txt, '-'; or one file of tensors."
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option(metavar="K", min=1, help="How many classes or boxes to print for each image.")
+    ] = 5,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file of class names, instead of those of the weights: one per line, a JSON list, or JSON "
+            "{index: label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such "
+            "as CLIP, chooses among these texts.",
+        ),
+    ] = None,
+    scores: Annotated[
+        Literal["auto", "softmax", "sigmoid"],
+        typer.Option(
+            help="softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or "
+            "none, each scored independently. auto: sigmoid if the model specifies it, otherwise softmax."
+        ),
+    ] = "auto",
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            min=0,
+            max=1,
+            help="With sigmoid, the lowest score of a class that is on; 0.5 by default.",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float,
+        typer.Option(metavar="T", help="Divide the logits by this; above 1 makes the model less confident."),
+    ] = 1.0,
+    doctor: Annotated[
+        bool,
+        typer.Option(
+            "--doctor",
+            help="Apply the usual preprocessing mistakes one at a time, and count the changed predictions.",
+        ),
+    ] = False,
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="folders|FILE",
+            rich_help_panel="Against the truth",
+            help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
+            "label or an index. FILE: lines of image,class or JSON {image: class}; with several labels "
+            "image,class,class; for pixels image,mask.png.",
+        ),
+    ] = None,
+    table: Annotated[
+        Literal["measures", "classes", "confusions", "calibration", "worst"] | None,
+        typer.Option(
+            rich_help_panel="Against the truth",
+            help="Table of --truth to print; measures by default.",
+            show_default=False,
+        ),
+    ] = None,
+    hook: Hook = None,
+    output_kind: OutputKind = "auto",
+    out: BlocksOut = None,
+    resume: Resume = False,
+    *,
+    on: ModelOptions,
+    data: BatchOptions,
+    show: OutputOptions,
+) -> None:
     """Print what a model predicts for images: the most likely classes of each.
 
     For a segmentation model these are the classes that cover most of the image, for a detection model its best
@@ -43,35 +127,69 @@ def predict(call: CommandCall) -> None:
 
       modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
+
     from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.report.predict.table import predict_columns, predict_sheet, truth_columns
 
-    where = call.begin(is_shared=True)
-    model, inputs = call.subject()
-    call.need_images(inputs)
-    if call["doctor"]:
-        _doctor(call, model, inputs, where)
+    where = show.begin(is_shared=True)
+    model, files = on.choose(first, images)
+    inputs = data.request(files, on.seed)
+    need_images(inputs)
+    if doctor:
+        _refuse_with_doctor(
+            top=top, scores=scores, threshold=threshold, temperature=temperature, truth=truth, out=out
+        )
+        _doctor(model, inputs, labels, where)
         return
-    table = call["table"]
-    where.view.check(truth_columns(table) if call["truth"] else predict_columns())
-    check_scoring(call["scores"], call["threshold"])
+    where.layout.check(truth_columns(table) if truth else predict_columns())
+    check_scoring(scores, threshold)
+    if table is not None and truth is None:
+        need("table", table, "truth", "folders")
+    if truth is not None and top != 5:
+        exclude("truth", truth, "top", top, "--truth prints measures, not images")
 
-    def lay_out(record: "PredictRecord") -> "Sheet":
+    def lay_out(record: PredictRecord) -> Sheet:
         return predict_sheet(record, table)
 
-    is_by_row = is_streamed(where) and call["truth"] is None
-    each = row_writer(where, lay_out) if is_by_row else None
-    record = ms.predict(model, inputs, **call.keywords(), each=each)
+    is_by_row = is_streamed(where) and truth is None
+    record = ms.predict(
+        model,
+        inputs,
+        top=top,
+        labels=labels,
+        scores=scores,
+        threshold=threshold,
+        temperature=temperature,
+        truth=truth,
+        hook=hook or (),
+        output_kind=output_kind,
+        each=row_writer(where, lay_out) if is_by_row else None,
+        out=out,
+        resume=resume,
+        share=True,
+        force=show.force,
+        progress=PROGRESS,
+    )
+    if out is not None:
+        record = save_report(record, out, has_content=True)
     if not is_by_row:
         emit(where, lay_out(record), record)
 
 
-def _doctor(call: CommandCall, model: "ModelRequest", inputs: "InputRequest", where: Destination) -> None:
+def _refuse_with_doctor(**options: Any) -> None:
+    """Refuse options of predictions, which `--doctor` does not print."""
+    usual = {"top": 5, "scores": "auto", "threshold": None, "temperature": 1.0, "truth": None, "out": None}
+    for name, value in options.items():
+        if value != usual[name]:
+            exclude("doctor", True, name, value)
+
+
+def _doctor(model: ModelRequest, inputs: InputRequest, labels: Path | None, where: Destination) -> None:
     """Print what the usual mistakes in preparing images do to the predictions, one row a mistake."""
     from modelscope_cli.report.predict.table import doctor_columns, doctor_sheet
 
     if find_ranks().world > 1:
         raise UsageError("'torchrun' and '--doctor' exclude each other", "leave out torchrun")
-    where.view.check(doctor_columns())
-    record = ms.doctor(model, inputs, labels=call["labels"], progress=PROGRESS)
+    where.layout.check(doctor_columns())
+    record = ms.doctor(model, inputs, labels=labels, progress=PROGRESS)
     emit(where, doctor_sheet(record), record)

@@ -1,14 +1,92 @@
 """`modelscope prune`."""
 
-import modelscope_cli as ms
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-PLACE = 32  # in `modelscope --help`
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.options import (
+    Hook,
+    ImagesArgument,
+    InputOptions,
+    LayerOptions,
+    ModelArgument,
+    ModelOptions,
+    Out,
+    OutputKind,
+    OutputOptions,
+)
+from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def prune(call: CommandCall) -> None:
+def prune(
+    first: ModelArgument = None,
+    images: ImagesArgument = None,
+    amount: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", rich_help_panel="What is cut", help="The share to prune, from 0 to below 1."
+        ),
+    ] = 0.3,
+    method: Annotated[
+        Literal["l1", "l2", "random", "activation"],
+        typer.Option(
+            rich_help_panel="What is cut",
+            help="What to prune first: the smallest by L1 or L2 norm (the same for single weights), random "
+            "ones, or with --by-channel those with the smallest mean |activation| over the images "
+            "(Molchanov et al. 2017).",
+        ),
+    ] = "l1",
+    by_channel: Annotated[
+        bool,
+        typer.Option(
+            "--by-channel",
+            rich_help_panel="What is cut",
+            help="Prune whole output channels, not single weights.",
+        ),
+    ] = False,
+    global_: Annotated[
+        bool,
+        typer.Option(
+            "--global",
+            rich_help_panel="What is cut",
+            help="Rank the weights of all layers together, not layer by layer.",
+        ),
+    ] = False,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            rich_help_panel="What is cut",
+            help="Measure the drift at these shares, too.",
+            show_default="0.1,0.3,0.5,0.7,0.9",
+        ),
+    ] = None,
+    hook: Hook = None,
+    output_kind: OutputKind = "auto",
+    out: Out = None,
+    save_weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel="Output",
+            help="Write the pruned weights as .safetensors, for --checkpoint. Zeros alone do not make the "
+            "model smaller or faster.",
+        ),
+    ] = None,
+    table: Annotated[
+        Literal["drift", "layers"], typer.Option(rich_help_panel="Output", help="Which table to print.")
+    ] = "drift",
+    *,
+    on: ModelOptions,
+    data: InputOptions,
+    layers: LayerOptions,
+    show: OutputOptions,
+) -> None:
     """Prune weights, and measure how far the predictions drift.
 
     The masks are those of torch.nn.utils.prune, applied by hooks while the model runs: its parameters and its file
@@ -23,17 +101,34 @@ def prune(call: CommandCall) -> None:
 
       modelscope prune resnet18 demo/harbour.jpg --weights none --layer conv --by-channel --method l2
     """
+
     from modelscope_cli.analysis.pruning.request import make_request
     from modelscope_cli.report.prune.table import prune_columns, prune_sheet
 
-    where = call.begin()
-    model, inputs = call.subject()
-    where.view.check(prune_columns(call["table"]))
-    make_request(  # refused before torch is imported
-        **{name: call[name] for name in ("amount", "method", "by_channel", "sweep")},
-        is_global=call["global_"],
-        seed=model.seed,
-        has_images=bool(inputs.files),
+    where = show.begin()
+    model, files = on.choose(first, images)
+    inputs = data.request(files, on.seed)
+    where.layout.check(prune_columns(table))
+    cut: dict[str, Any] = {
+        "amount": amount,
+        "method": method,
+        "by_channel": by_channel,
+        "sweep": sweep or SHARES,
+    }
+    # Refused before torch is imported.
+    make_request(**cut, is_global=global_, seed=model.seed, has_images=bool(inputs.files))
+    folder = show.folder(out, model.model)
+    record = ms.prune(
+        model,
+        inputs,
+        **cut,
+        **layers.keywords,
+        global_=global_,
+        hook=hook or (),
+        output_kind=output_kind,
+        save_weights=save_weights,
+        force=show.force,
+        progress=PROGRESS,
     )
-    record = ms.prune(model, inputs, **{**call.keywords(), "out": call.folder(model.model)})
-    emit(where, prune_sheet(record, call["table"]), record)
+    record = save_report(record, folder)
+    emit(where, prune_sheet(record, table), record)

@@ -1,14 +1,30 @@
 """`modelscope schema`."""
 
-import modelscope_cli as ms
-from modelscope_cli.shell import console
-from modelscope_cli.shell.call import CommandCall, command
+from typing import Annotated
 
-PLACE = 54  # in `modelscope --help`
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.shell import completion, console
+from modelscope_cli.shell.options import QuietOptions
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def schema(call: CommandCall) -> None:
+def schema(
+    document: Annotated[
+        str,
+        typer.Argument(
+            metavar="DOCUMENT",
+            help="What the document is of: ablate, attack, check, diff, explain, featuremaps, grads, lrfind, "
+            "models, predict, predict-doctor, prune, report, rules, stats, summary, train, watch, "
+            "weights, weights-scan.",
+            autocompletion=completion.documents,
+        ),
+    ],
+    *,
+    show: QuietOptions,
+) -> None:
     """Print the JSON Schema of what a command prints with --json.
 
     The `report.json` in a command's folder is the same document. The schema is of draft 2020-12. Within one
@@ -22,7 +38,8 @@ def schema(call: CommandCall) -> None:
 
       modelscope schema weights-scan
     """
+
     from modelscope_cli.report.formats import render_json
 
-    call.begin()
-    console.write(render_json(ms.schema(call["document"])))
+    show.begin_quietly()
+    console.write(render_json(ms.schema(document)))

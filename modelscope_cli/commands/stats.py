@@ -1,14 +1,58 @@
 """`modelscope stats`."""
 
-import modelscope_cli as ms
-from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from pathlib import Path
+from typing import Annotated, Literal
 
-PLACE = 12  # in `modelscope --help`
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.records.stats import COLUMN_OF_FIGURE
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.options import (
+    BlocksOut,
+    Hook,
+    ImagesArgument,
+    InputOptions,
+    LayerOptions,
+    Mode,
+    ModelArgument,
+    ModelOptions,
+    OutputOptions,
+    Resume,
+)
+from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.parameters import command
 
 
 @command
-def stats(call: CommandCall) -> None:
+def stats(
+    first: ModelArgument = None,
+    images: ImagesArgument = None,
+    near_zero: Annotated[
+        float, typer.Option(metavar="T", min=0, help="|x| below this counts as near zero.")
+    ] = NEAR_ZERO,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Save one figure of all the distributions (.png .svg .pdf)."),
+    ] = None,
+    hook: Hook = None,
+    mode: Mode = "auto",
+    table: Annotated[
+        Literal["layers", "batch-norm", "attention", "channels"],
+        typer.Option(
+            rich_help_panel="Output",
+            help="Table to print; channels lists dead channels, batch-norm needs --mode train.",
+        ),
+    ] = "layers",
+    out: BlocksOut = None,
+    resume: Resume = False,
+    *,
+    on: ModelOptions,
+    data: InputOptions,
+    layers: LayerOptions,
+    show: OutputOptions,
+) -> None:
     """Print statistics of every layer's output, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
@@ -35,14 +79,37 @@ def stats(call: CommandCall) -> None:
 
       torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
+
+    from modelscope_cli.report.canvas import check_figure
     from modelscope_cli.report.shared_tables import check_drift
     from modelscope_cli.report.stats.table import columns_of, stats_sheet
 
-    where = call.begin(is_shared=True)
-    model, inputs = call.subject()
-    table = call["table"]
+    where = show.begin(is_shared=True)
+    model, files = on.choose(first, images)
     if table == "batch-norm":
-        check_drift(call["mode"] == "train")
-    columns = columns_of(table, where.view)
-    record = ms.stats(model, inputs, **call.keywords(), attention=table == "attention", columns=columns)
+        check_drift(mode == "train")
+    columns = columns_of(table, where.layout)
+    if plot is not None:
+        check_figure(plot, show.force)
+    record = ms.stats(
+        model,
+        data.request(files, on.seed),
+        **layers.keywords,
+        near_zero=near_zero,
+        attention=table == "attention",
+        hook=hook or (),
+        mode=mode,
+        columns=(*columns, *COLUMN_OF_FIGURE.values())
+        if plot is not None and columns is not None
+        else columns,
+        out=out,
+        resume=resume,
+        share=True,
+        force=show.force,
+        progress=PROGRESS,
+    )
+    if plot is not None:
+        save_as(record, plot)
+    if out is not None:
+        record = save_report(record, out, has_content=True)
     emit(where, stats_sheet(record, table, columns or ()), record)

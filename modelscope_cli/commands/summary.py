@@ -1,26 +1,100 @@
 """`modelscope summary`."""
 
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.records.summary import COLORS, SummaryRecord
+from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_model
+from modelscope_cli.shell.options import (
+    ImagesArgument,
+    InputOptions,
+    LayerOptions,
+    NamedArgument,
+    NamedModelOptions,
+    OutputOptions,
+    Weights,
+)
 from modelscope_cli.shell.output import emit
-
-if TYPE_CHECKING:
-    from modelscope_cli.records.summary import SummaryRecord
+from modelscope_cli.shell.parameters import command
 
 
-_OPTIONS = ("depth", "freeze", "layer", "exclude", "train", "optimizer", "amp", "fit")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryModelOptions(NamedModelOptions):
+    """The model of a summary, which needs no weights."""
 
-PLACE = 11  # in `modelscope --help`
+    weights: Weights = "none"
 
 
 @command
-def summary(call: CommandCall) -> None:
+def summary(
+    first: NamedArgument = None,
+    images: ImagesArgument = None,
+    depth: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Show layers down to this nesting depth.")
+    ] = None,
+    freeze: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Count these layers' parameters as frozen.")
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also save the graph of the model (.svg, .png, .pdf, .dot, .mmd)."),
+    ] = None,
+    color: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that colours the graph: macs, flops, params, memory, time, backward, zero, gradient.",
+            autocompletion=completion.one_of(*COLORS),
+        ),
+    ] = None,
+    train: Annotated[
+        bool,
+        typer.Option(
+            "--train",
+            rich_help_panel="Training step",
+            help="Also run one training step without values, and say what it keeps in memory; noise then has "
+            "two images.",
+        ),
+    ] = False,
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel="Training step",
+            help="The optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw.",
+        ),
+    ] = "adamw",
+    amp: Annotated[
+        Literal["bfloat16", "float16"] | None,
+        typer.Option(
+            rich_help_panel="Training step",
+            help="Run the forward of the step under autocast: bfloat16 or float16.",
+        ),
+    ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            rich_help_panel="Training step",
+            help="Find the largest batch whose step fits into this much memory, such as 24GB.",
+        ),
+    ] = None,
+    *,
+    on: SummaryModelOptions,
+    data: InputOptions,
+    layers: LayerOptions,
+    show: OutputOptions,
+) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
@@ -46,21 +120,23 @@ def summary(call: CommandCall) -> None:
 
       modelscope summary resnet50 --train --optimizer momentum --fit 24GB
     """
+
     from modelscope_cli.report.summary.table import measured_for, summary_sheet
 
-    where = call.begin()
+    where = show.begin()
     # The first word is the model, unless --model names one.
-    request = call.subject(is_model=names_model if call["model"] else lambda _: True)
-    graph, color = call["graph"], call["color"]
+    model, files = on.choose(first, images, is_model=names_model if on.model else lambda _: True)
     if graph is not None or color is not None:
-        from modelscope_cli.report.summary.graph import check_graph, save
+        from modelscope_cli.report.summary.graph import check_graph
 
         check_graph(graph, color)
-    measure = measured_for(where.view, color)
-    options = {**call.keywords(*_OPTIONS), "flow": bool(graph or where.html)}
-    record, raised = _summary(request, options, measure)
+    measure = measured_for(where.layout, color)
+    step = {"train": train, "optimizer": optimizer, "amp": amp, "fit": fit}
+    options = {"depth": depth, "freeze": freeze or (), **layers.keywords, **step}
+    flow = graph is not None or where.html is not None
+    record, raised = _summary(model, data.request(files, on.seed), {**options, "flow": flow}, measure)
     if graph is not None:
-        save(record, graph, color)
+        record.graph(graph, color=color)
         PROGRESS.note(f"wrote {graph}")
     emit(where, summary_sheet(record, measure), record)
     if raised is not None:  # the layers up to the failing one are shown
@@ -68,12 +144,12 @@ def summary(call: CommandCall) -> None:
 
 
 def _summary(
-    request: Any, options: dict[str, Any], measure: tuple[str, ...]
-) -> tuple["SummaryRecord", ModelscopeError | None]:
+    model: ModelRequest, inputs: InputRequest, options: dict[str, Any], measure: tuple[str, ...]
+) -> tuple[SummaryRecord, ModelscopeError | None]:
     """Return a cached summary, else a new one, and the exception of its forward, if any."""
     from modelscope_cli.analysis.summary.cache import Told, kept_for
 
-    cache_file = kept_for(*request, **options) if not measure else None
+    cache_file = kept_for(model, inputs, **options) if not measure else None
     cached = cache_file.read() if cache_file is not None else None
     if cached is not None:
         for note in (*cached[1], "cached result"):
@@ -81,7 +157,7 @@ def _summary(
         return cached[0], None
     messages = Told(PROGRESS)
     try:
-        record = ms.summary(*request, **options, measure=measure, progress=cast(Progress, messages))
+        record = ms.summary(model, inputs, **options, measure=measure, progress=cast(Progress, messages))
     except ModelscopeError as error:
         if error.record is None:
             raise

@@ -3,16 +3,22 @@
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import afterwards
+from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.check import is_failed
-from modelscope_cli.records.options import CI_FORMATS
-from modelscope_cli.shell import console
-from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.records.naming import LONGEST_RUN
+from modelscope_cli.records.refusals import need
+from modelscope_cli.records.watch import UNKNOWN
+from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.live import open_closed
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.options import CiFormat, FailOn, Out, OutputOptions
+from modelscope_cli.shell.output import CI_FORMATS, emit
+from modelscope_cli.shell.parameters import command
 
 _MISUSED = 2  # exit code of argparse and Click for an unknown option
 
@@ -34,11 +40,65 @@ def _renew(page: Path, record: Any) -> None:
     save_running(record, page)
 
 
-PLACE = 21  # in `modelscope --help`
-
-
 @command
-def watch(call: CommandCall) -> int:
+def watch(
+    script: Annotated[
+        str | None, typer.Argument(metavar="SCRIPT", help="The training script, or with -m a module.")
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="The script's own arguments.")
+    ] = None,
+    module: Annotated[
+        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as in python -m.")
+    ] = False,
+    every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=1,
+            max=LONGEST_RUN,
+            help="Record every K-th step.",
+            show_default="every step at first, then progressively fewer",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=LONGEST_RUN, help="Stop the script after N steps.")
+    ] = None,
+    abort_on: Annotated[
+        Literal["nan", "findings"] | None,
+        typer.Option(help="Stop the script with exit code 1 at the first NaN or finding."),
+    ] = None,
+    fail_on: FailOn = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Build the report from the log of a killed run, in its folder or in that of out, without "
+            "running anything. Also draws the figures from the log of a run that ended.",
+        ),
+    ] = None,
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layer",
+            "-l",
+            metavar="PATTERN",
+            rich_help_panel="Layers",
+            help="Layers to select (repeatable); see `modelscope help layers`: conv, 'layer1.*', relu@-1.",
+            autocompletion=completion.layers,
+        ),
+    ] = None,
+    out: Out = None,
+    format: CiFormat = "auto",
+    *,
+    show: OutputOptions,
+) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
 
     The script's output, exit code, traceback and weights stay exactly the same. At the end come a verdict that
@@ -53,38 +113,45 @@ def watch(call: CommandCall) -> int:
 
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
+
     from modelscope_cli.output_files import free_folder
-    from modelscope_cli.ranks import find_ranks
-    from modelscope_cli.records.watch import UNKNOWN
     from modelscope_cli.report.watch.table import every_column, review, watch_sheet
     from modelscope_cli.shell.hints import misplaced, refuse_launcher
     from modelscope_cli.watching.ranks import agreed_folder, read_together
 
-    where = call.begin(CI_FORMATS)
-    where.view.check(every_column())
-    argv, script, arguments = console.settings.argv, call["script"], call["arguments"]
-    report, fail_on = call["report"], call["fail_on"]
-    refuse_launcher(argv, script or "", arguments)
+    where = show.begin(format, CI_FORMATS)
+    where.layout.check(every_column())
+    if strict and fail_on is None:
+        need("strict", True, "fail_on", "error")
+    argv, words = console.settings.argv, arguments or []
+    refuse_launcher(argv, script or "", words)
     ranks = find_ranks()
-    name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
-    folder = call["out"] or report
-    with nullcontext(folder) if folder else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
-        keywords = {
-            **call.keywords(),
-            "out": out,
-            "progress": _WatchProgress(where.html and where.html.absolute()),
-        }
-        record = ms.watch(script, arguments=arguments, **keywords)
+    name = script or "" if module else Path(script or "").name.removesuffix(".py")
+    folder = out or report
+    with nullcontext(folder) if folder else agreed_folder(ranks, lambda: free_folder("watch", name)) as place:
+        record = ms.watch(
+            script,
+            arguments=words,
+            module=module,
+            every=every,
+            steps=steps,
+            layer=layer or (),
+            abort_on=abort_on,
+            report=report,
+            out=place,
+            force=show.force,
+            progress=_WatchProgress(where.html and where.html.absolute()),
+        )
     open_closed()
     exit_code = 0 if report else record.exit_code or 0
     is_first = ranks.is_first or report is not None
     if not is_first and fail_on is not None and not exit_code:
-        record = read_together(record, out, ranks)  # every rank exits as the first does
-    is_unknown = call["strict"] and record.verdict == UNKNOWN
+        record = read_together(record, place, ranks)  # every rank exits as the first does
+    is_unknown = strict and record.verdict == UNKNOWN
     judged_code = exit_code or int(is_unknown or is_failed(record.findings, fail_on))
     if not is_first:
         return judged_code
-    if exit_code == _MISUSED and (correction := misplaced(argv, arguments)):
+    if exit_code == _MISUSED and (correction := misplaced(argv, words)):
         console.warn(f"'{correction[0]}' was passed to the script: options for modelscope go before it")
         console.hint(correction[1])
     if not record.came_to_nothing or where.is_asked_for:

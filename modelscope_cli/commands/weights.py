@@ -1,30 +1,77 @@
 """`modelscope weights`."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
+
+import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.records.options import CI_FORMATS
-from modelscope_cli.shell.call import CommandCall, command
+from modelscope_cli.records.weights import Safety, WeightsRecord
+from modelscope_cli.report.ci import Review
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import refuse_model
-from modelscope_cli.shell.output import Destination, emit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from modelscope_cli.records.weights import Safety, WeightsRecord
-    from modelscope_cli.report.ci import Review
-
+from modelscope_cli.shell.options import CiFormat, OutputOptions
+from modelscope_cli.shell.output import CI_FORMATS, Destination, emit
+from modelscope_cli.shell.parameters import command
 
 FOUND, UNREADABLE = 1, 4
 
-PLACE = 52  # in `modelscope --help`
-
 
 @command
-def weights(call: CommandCall) -> int:
+def weights(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), or a *.index.json of shards.",
+        ),
+    ],
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layer",
+            "-l",
+            metavar="PATTERN",
+            help="Only these tensors (repeatable): a name, the beginning of one (layer1), a glob ('*.weight') "
+            "or 're:...'. There is no model, so no types and no calls.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Read this entry of the file instead of its state dict: state_dict_ema, discriminator, "
+            "model.optim.",
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Show a tree of N levels, with sums, instead of the tensors."),
+    ] = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Read the values, tensor by tensor: mean, std, range, zeros, NaN.")
+    ] = False,
+    convert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write these tensors to a .safetensors file.")
+    ] = None,
+    scan: Annotated[
+        bool, typer.Option("--scan", help="Only look for code, in every file of a folder: one row per file.")
+    ] = False,
+    fail_on: Annotated[
+        Literal["call", "dangerous", "unknown", "never"],
+        typer.Option(
+            metavar="WHAT",
+            help="When to exit with 1. call: for dangerous code and for calls of unknown functions and "
+            "classes; dangerous: only for dangerous code; unknown: also for objects of unknown classes; "
+            "never.",
+        ),
+    ] = "call",
+    format: CiFormat = "auto",
+    *,
+    show: OutputOptions,
+) -> int:
     """List the contents of a checkpoint and name its architecture, without loading it.
 
     Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that a full load would
@@ -43,19 +90,27 @@ def weights(call: CommandCall) -> int:
 
       modelscope weights demo --scan --fail-on unknown
     """
+
     from modelscope_cli.report.weights.table import check_columns, weights_sheet
     from modelscope_cli.rules.settings import read_settings
 
-    where = call.begin(CI_FORMATS)
-    file, fail_on, depth = call["file"], call["fail_on"], call["depth"]
+    where = show.begin(format, CI_FORMATS)
     refuse_model(str(file))
     allow = read_settings(Path.cwd()).allow
-    if call["scan"]:
+    if scan:
         return _scan(file, fail_on, allow, where)
-    needs_values = check_columns(where.view, depth)
-    keywords = {**call.keywords(), "stats": call["stats"] or needs_values}
+    needs_values = check_columns(where.layout, depth)
     try:
-        record = ms.weights(file, **keywords, allow=allow)
+        record = ms.weights(
+            file,
+            layer=layer or (),
+            key=key,
+            stats=stats or needs_values,
+            convert=convert,
+            allow=allow,
+            force=show.force,
+            progress=PROGRESS,
+        )
     except ModelscopeError as error:
         if error.record is not None:
             _tell_of_refused(error, error.record, fail_on, where)
@@ -64,9 +119,7 @@ def weights(call: CommandCall) -> int:
     return FOUND if record.safety is not None and record.safety.fails(fail_on) else 0
 
 
-def _tell_of_refused(
-    error: ModelscopeError, record: "WeightsRecord", fail_on: str, where: Destination
-) -> None:
+def _tell_of_refused(error: ModelscopeError, record: WeightsRecord, fail_on: str, where: Destination) -> None:
     """Report the findings about a file that cannot be read."""
     from modelscope_cli.report.shared_tables import weights_only
     from modelscope_cli.report.weights.table import weights_sheet
@@ -84,7 +137,7 @@ def _tell_of_refused(
         error.exit_code = FOUND
 
 
-def _review(source: str, files: "Iterable[Safety | None]", fail_on: str) -> "Review":
+def _review(source: str, files: Iterable[Safety | None], fail_on: str) -> Review:
     from modelscope_cli.report.shared_tables import review_files
 
     return review_files(
@@ -96,7 +149,7 @@ def _scan(path: Path, fail_on: str, allow: tuple[str, ...], where: Destination) 
     """Print one row per file; return the exit code of the worst."""
     from modelscope_cli.report.shared_tables import SCAN_COLUMNS, scan_sheet
 
-    where.view.check(SCAN_COLUMNS)
+    where.layout.check(SCAN_COLUMNS)
     record = ms.scan(path, fail_on=fail_on, allow=allow, progress=PROGRESS)
     emit(where, scan_sheet(record), record, lambda: _review(str(path), record.files, fail_on))
     if not record.passed:

@@ -11,7 +11,6 @@ from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, with_nearest
-from modelscope_cli.records.refusals import refuse
 from modelscope_cli.records.run import invocation
 
 P = ParamSpec("P")
@@ -185,10 +184,6 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 message = f"{function.__name__}() got an unexpected keyword argument '{name}'"
                 raise TypeError(with_nearest(message, name, defaults))
         try:
-            refuse(
-                function.__name__,
-                {name: value for name, value in kwargs.items() if _is_set(value, defaults[name])},
-            )
             with room_for_depth():
                 return function(*args, **kwargs)
         except ModelscopeError as error:
@@ -218,14 +213,6 @@ def _take_habits(keywords: dict[str, Any], ours: Mapping[str, Any]) -> None:
             if theirs == "input_size" and any(isinstance(one, list | tuple) for one in value):
                 value = [",".join(map(str, one)) for one in value]
             keywords[name] = value
-
-
-def _is_set(value: Any, default: Any) -> bool:
-    """Tell whether a value differs from the default; tensors and tables count as different."""
-    if value is None or value is default:
-        return False
-    is_plain = isinstance(value, str | int | float | list | tuple)
-    return not is_plain or not (value == default or value in ((), []))
 
 
 def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:

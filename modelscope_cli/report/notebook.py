@@ -13,6 +13,7 @@ from typing import Any
 from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.output_files import write_text
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
@@ -106,7 +107,8 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
             check_figure(Path(file), is_forced=True)  # as matplotlib's own savefig does
             save_figure(figure, Path(file), 130)
     except UsageError as error:
-        error.speak_python()
+        if not invocation().argv:
+            error.speak_python()
         raise
     figure._repr_png_ = partial(to_png, figure, 100)  # displays in a notebook without pyplot
     return figure

@@ -202,7 +202,7 @@ _DIRECTIONS = ("asc", "desc")
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Layout:
     """The requested columns and rows of a table."""
 
     columns: str | None = None  # column keys, separated by commas; None for all

@@ -167,7 +167,7 @@ def stopped(word: str, *, is_partial: bool = False) -> None:
     """
     if settings.is_silent:
         return
-    from modelscope_cli.shell.declared import options_of
+    from modelscope_cli.shell.parameters import options_of
 
     _BUSY.stop()
     at = f" ({settings.pace})" if settings.pace is not None else ""
@@ -302,7 +302,7 @@ def _writing() -> Iterator[None]:
 
 def cannot_write(reason: str | None) -> CannotRunError:
     """Return the error for a stdout that takes nothing more."""
-    from modelscope_cli.shell.declared import options_of
+    from modelscope_cli.shell.parameters import options_of
 
     has_option = (
         settings.argv[:1] and settings.argv[0] in COMMANDS and "--output" in options_of(settings.argv[0])

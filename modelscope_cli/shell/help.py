@@ -7,9 +7,8 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from modelscope_cli.records.options import ARGUMENTS, OPTIONS, SHARED
-from modelscope_cli.shell.declared import Declared, declared, help_of
 from modelscope_cli.shell.overview import HELP_ALL, bold, entry, filled, width
+from modelscope_cli.shell.parameters import OPTIONS, Parameter, parameters_of
 
 _EXAMPLES = 3  # on a short page
 _SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")
@@ -31,21 +30,21 @@ def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
         doc: the docstring of the command, with its examples.
     """
     command = path.rsplit(maxsplit=1)[-1]
-    every = declared(command).values()
+    every = parameters_of(command).values()
     yield f"{bold('Usage:')} {usage(path)}"
     yield ""
     yield from _about(doc, is_whole)
-    yield from _section("Arguments", (one for one in every if one.is_argument), command, is_whole)
+    yield from _section("Arguments", (one for one in every if one.is_argument), is_whole)
     folded: dict[str, list[str]] = {}
-    inside: dict[str, list[Declared]] = {}
+    inside: dict[str, list[Parameter]] = {}
     for one in every:
         is_folding = not is_whole and one.panel in _FOLDED
-        if is_folding and one.name in SHARED[one.panel]:
+        if is_folding and one.is_shared:
             folded.setdefault(one.panel, []).append(one.spellings[0].partition("/")[0])
         elif not one.is_argument:
             inside.setdefault(OPTIONS if is_folding else one.panel, []).append(one)
     for panel, options in inside.items():
-        yield from _section(panel, options, command, is_whole)
+        yield from _section(panel, options, is_whole)
     if folded:
         yield ""
         yield bold("Shared options")
@@ -57,23 +56,22 @@ def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
 
 
 def page_of_panel(command: str, panel: str) -> Iterator[str]:
-    inside = [one for one in declared(command).values() if one.panel == panel and one.name in SHARED[panel]]
-    yield from _section(f"{panel} options", inside, command)
+    inside = [one for one in parameters_of(command).values() if one.panel == panel and one.is_shared]
+    yield from _section(f"{panel} options", inside)
 
 
 def usage(path: str) -> str:
     """Return the usage line: `modelscope stats [MODEL] [IMAGE]... [OPTIONS]`."""
     command = path.rsplit(maxsplit=1)[-1]
-    arguments = [_usage_of(one) for one in declared(command).values() if one.is_argument]
+    arguments = [_usage_of(one) for one in parameters_of(command).values() if one.is_argument]
     # Arguments after the script of `watch` belong to the script.
     pieces = ["[OPTIONS]", *arguments] if command == "watch" else [*arguments, "[OPTIONS]"]
     return " ".join([path, *pieces])
 
 
-def _usage_of(argument: Declared) -> str:
-    name = argument.option.metavar
-    metavar = name if argument.parameter.is_required else f"[{name}]"
-    return f"{metavar}..." if argument.parameter.kind == "texts" else metavar
+def _usage_of(argument: Parameter) -> str:
+    metavar = argument.example if argument.is_required else f"[{argument.example}]"
+    return f"{metavar}..." if argument.is_repeatable else metavar
 
 
 def _about(doc: str, is_whole: bool) -> Iterator[str]:
@@ -104,51 +102,38 @@ def _words(command: str) -> list[str]:
     return list(lexer)
 
 
-def _section(title: str, options: Iterable[Declared], command: str, is_whole: bool = True) -> Iterator[str]:
+def _section(title: str, options: Iterable[Parameter], is_whole: bool = True) -> Iterator[str]:
     """Yield a heading and its options, each with its first sentence or its whole text."""
     for place, one in enumerate(options):
         if not place:
             yield ""
             yield bold(title)
-        about = help_of(one, command)
         facts = list(facts_of(one, is_whole))
-        text = about if is_whole else _SENTENCE.split(about)[0]
+        text = one.help if is_whole else _SENTENCE.split(one.help)[0]
         yield from entry(label(one), f"{text} [{'; '.join(facts)}]" if facts else text)
 
 
-def facts_of(one: Declared, is_whole: bool = True) -> Iterator[str]:
+def facts_of(one: Parameter, is_whole: bool = True) -> Iterator[str]:
     """Yield the default of an option and the constraints on its value."""
-    if is_whole and one.option.variable:
-        yield f"env var: {one.option.variable}"
     if one.shown_default:
         yield f"default: {one.shown_default}"
     if not is_whole:
         return
-    least, most = one.option.least, one.option.most
-    if one.option.above is not None:
-        yield f"above {one.option.above:g}"
-    elif least is not None and most is not None and most <= 10_000:
-        yield f"{least:g} to {most:g}"
-    elif least is not None and one.option.below is not None:
-        yield f"{least:g} to below {one.option.below:g}"
-    elif least is not None:
-        yield f"at least {least:g}"
-    if one.parameter.is_required and one.panel == ARGUMENTS:
+    if one.least is not None and one.most is not None and one.most <= 10_000:
+        yield f"{one.least:g} to {one.most:g}"
+    elif one.least is not None:
+        yield f"at least {one.least:g}"
+    if one.is_required and one.is_argument:
         yield "required"
 
 
-def label(one: Declared) -> str:
+def label(one: Parameter) -> str:
     """Return `-l, --layer PATTERN`; for a flag the names alone, for an argument the metavar."""
     if one.is_argument:
-        return one.option.metavar
-    names = ", ".join(name for spelling in one.spellings[::-1] for name in spelling.split("/"))
-    return f"{names} {value_of(one)}".rstrip()
+        return one.example
+    return f"{', '.join(names_of(one))} {one.value}".rstrip()
 
 
-def value_of(one: Declared) -> str:
-    """Return the metavar of an option; empty for a flag."""
-    if one.parameter.kind in ("flag", "maybe"):
-        return ""
-    if one.option.metavar:
-        return one.option.metavar
-    return "|".join(one.option.choices) or "TEXT"
+def names_of(one: Parameter) -> list[str]:
+    """Return the spellings of an option, the short one first."""
+    return [name for spelling in one.spellings[::-1] for name in spelling.split("/")]

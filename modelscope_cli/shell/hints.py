@@ -11,9 +11,9 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.naming import with_article
-from modelscope_cli.shell.declared import Declared, declared, options_of, takes_value
 from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.shell.parameters import Parameter, options_of, parameters_of
 
 # Spellings of other tools: the first form that the command has is suggested. A word after a space is the value; an
 # empty form means that the value is positional.
@@ -76,10 +76,9 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
         again = _with_option(option, argv) if command else _command_first(argv)
         return f"no such option: {option}", _line(again) if again else page
     if type(error).__name__ == "BadOptionUsage" and command and (one := options_of(command).get(option)):
-        is_flag = one.parameter.kind in ("flag", "maybe")
-        example = one.option.metavar or (one.option.choices or ("VALUE",))[0]
+        is_flag = not one.takes_value
         flag_alone = [option if word.startswith(f"{option}=") else word for word in argv]
-        hint = _line(flag_alone if is_flag else [*argv, example])
+        hint = _line(flag_alone if is_flag else [*argv, one.example])
         return f"option '{option}' {'takes no value' if is_flag else 'needs a value'}", hint
     message = getattr(error, "message", None) or str(error)
     return " ".join(message[:1].lower().split() + message[1:].split()).rstrip("."), page
@@ -96,9 +95,9 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
         one = None if is_value else options.get(word)
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script
-        is_value = one is not None and takes_value(one)
+        is_value = one is not None and one.takes_value
         if one is not None and is_value and value in options:
-            example = (one.option.metavar or (one.option.choices or ("VALUE",))[0]).partition("|")[0]
+            example = one.example.partition("|")[0]
             what = with_article(example) if example.isalpha() and len(example) > 1 else example
             raise UsageError(
                 f"'{word}' needs {what}, and got '{value}'", _line([*argv[:at], example, *argv[at:]])
@@ -111,20 +110,20 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
     Raises:
         UsageError: several values. The hint is the line with the last one only, or for `diff` with that of B.
     """
-    one = declared(command).get(name)
-    if one is None or len(values) == 1 or (not takes_value(one) and len(set(values)) == 1):
+    one = parameters_of(command).get(name)
+    if one is None or len(values) == 1 or (not one.takes_value and len(set(values)) == 1):
         return values[-1]
-    if one.option.is_list:
+    if one.is_list:
         return ",".join(values)
     uses, line = _uses(one, argv)[: len(values)], list(argv)
     if len(uses) < len(values):
         line = [command, "--help"]
-    elif len(values) == 2 and f"b_{name}" in declared(command):
+    elif len(values) == 2 and f"b_{name}" in parameters_of(command):
         line[uses[1]] = ["--b-" + name.replace("_", "-"), values[1]]
     else:
         for use in reversed(uses[:-1]):
             del line[use]
-    if not takes_value(one):
+    if not one.takes_value:
         message = " and ".join(f"'{flag}'" for flag in one.spellings[0].split("/")) + " exclude each other"
     else:
         words = [shlex.quote(value) for value in values]
@@ -132,15 +131,15 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
     raise UsageError(message, _line(line))
 
 
-def _uses(one: Declared, words: Sequence[str]) -> list[slice]:
+def _uses(one: Parameter, words: Sequence[str]) -> list[slice]:
     """Return where an option and its value are in a command line: `-b 8`, `--batch=8`, `-b8`; `-qb 8` is missed."""
-    names = [name for spelling in one.spellings for name in spelling.split("/")]
-    short = one.option.short if takes_value(one) else ""
+    names = one.names
+    short = next((name for name in names if name[1] != "-"), "") if one.takes_value else ""
     uses: list[slice] = []
     at = 0
     while at < len(words):
         is_whole = words[at] in names
-        width = 1 + (is_whole and takes_value(one))
+        width = 1 + (is_whole and one.takes_value)
         is_joined = words[at].startswith(f"{names[0]}=") or (short and words[at].startswith(short))
         uses += [slice(at, at + width)] if is_whole or is_joined else []
         at += width
@@ -204,11 +203,11 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
         name, _, fixed = form.partition(" ")
         if name and name not in options:
             continue
-        takes = bool(name) and takes_value(options[name]) and not fixed
+        takes = bool(name) and options[name].takes_value and not fixed
         candidate = [name, fixed, value if takes or not name else ""]
         before = list(argv[:at])
         for use in reversed(
-            _uses(options[name], before) if takes and options[name].parameter.kind != "texts" else []
+            _uses(options[name], before) if takes and not options[name].is_repeatable else []
         ):
             del before[use]  # an option that takes one value is given once
         line = [*before, *filter(None, candidate), *after[follows and (takes or not name) :]]
@@ -240,7 +239,7 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
     source_options, target_options = options_of(argv[0]), options_of(command)
     # A command without an input has one argument, the model.
     n_arguments = 0 if {"--model", "-m"} & {*argv} else 1
-    if any(one.is_argument and one.parameter.kind == "texts" for one in declared(command).values()):
+    if any(one.is_argument and one.is_repeatable for one in parameters_of(command).values()):
         n_arguments = len(argv)
     words = iter(argv[1:])
     for word in words:
@@ -250,7 +249,7 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
             if n_arguments >= 0:
                 yield word
             continue
-        has_value = takes_value(option) and "=" not in word
+        has_value = option.takes_value and "=" not in word
         value = next(words, "") if has_value else word.partition("=")[2]
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
         if option.spellings[0] in target_options and (option.name == "model" or not is_wrong):
@@ -283,7 +282,7 @@ def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] 
         name, equals, _ = word.partition("=")
         is_ours = name in options and f"'{name}'" not in text and f'"{name}"' not in text
         (moved if is_ours else rest).append(word)
-        if is_ours and takes_value(options[name]) and not equals:
+        if is_ours and options[name].takes_value and not equals:
             moved += filter(None, [next(words, "")])
     before = [word for word in argv[: len(argv) - len(arguments) - 1] if word != "--"]
     return (moved[0], _line([*before, *moved, script, *rest])) if moved else None

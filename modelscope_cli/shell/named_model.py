@@ -9,6 +9,7 @@ from pathlib import Path
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.names import model_names
+from modelscope_cli.shell import console
 
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -41,7 +42,6 @@ def names_learner(word: str) -> bool:
 
 
 def take_model(
-    command: str,
     first: str | None,
     others: Sequence[str] | None,
     named: str | None,
@@ -83,7 +83,7 @@ def take_model(
         _refuse_mistyped(words[0])
     model_name = default if named is None else named
     if model_name is None:
-        raise UsageError("missing argument 'MODEL'", f"modelscope {command} --help")
+        raise UsageError("missing argument 'MODEL'", f"modelscope {console.settings.argv[0]} --help")
     return model_name, words
 
 
@@ -112,8 +112,7 @@ def _refuse_mistyped(word: str) -> None:
 def _refuse_weights(words: Sequence[str]) -> None:
     """Refuse a checkpoint, or a model of another format, where an image is expected."""
     from modelscope_cli.models.weights_file import is_model_file, is_weights_file
-    from modelscope_cli.shell import console
-    from modelscope_cli.shell.declared import options_of
+    from modelscope_cli.shell.parameters import options_of
 
     argv = console.settings.argv
     for word in words:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import with_file
-from modelscope_cli.records.options import CI_FORMATS
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
@@ -18,12 +17,13 @@ from modelscope_cli.shell import console as _console
 if TYPE_CHECKING:
     from modelscope_cli.records.display import Shown
     from modelscope_cli.report.ci import Review
-    from modelscope_cli.report.sheet import Sheet, View
+    from modelscope_cli.report.sheet import Layout, Sheet
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Shown")
 _LOG_WIDTH = 100
 _LOGS = ("CI", "PRE_COMMIT")  # variables that CI hosts and pre-commit set
+CI_FORMATS = ("github", "sarif", "gitlab")  # of the commands that return findings
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
 _BY_SUFFIX = {
     **{".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"},
@@ -37,7 +37,7 @@ class Destination:
 
     format: str
     file: Path | None
-    view: "View"
+    layout: "Layout"
     html: Path | None = None  # a page to write in addition
 
     @property
@@ -53,14 +53,14 @@ def destination(
     format: str,
     is_json: bool,
     file: Path | None,
-    view: "View",
+    layout: "Layout",
     more: tuple[str, ...] = (),
     page: Path | None = None,
 ) -> Destination:
     """Check the output options before anything runs.
 
     Args:
-        view: rows and columns; json always has all.
+        layout: rows and columns; json always has all.
         more: formats that only this command has.
         page: file for a page in addition.
     """
@@ -74,7 +74,7 @@ def destination(
     if page is not None:
         check_page(page)
     if file is None:
-        return Destination(format, None, view, page)
+        return Destination(format, None, layout, page)
     if format == "auto":
         format = _BY_SUFFIX.get(file.suffix.lower(), "")
         if format not in formats:
@@ -84,12 +84,12 @@ def destination(
             hint = (None if file.suffix else _as_folder()) or hint
             raise UsageError(f"'--output {file}' has no suffix that names a format", hint)
     check_target(file)
-    return Destination(format, file, view, page)
+    return Destination(format, file, layout, page)
 
 
 def _as_folder() -> str | None:
     """Return the command line with a folder of figures instead of the file; None for a command without one."""
-    from modelscope_cli.shell.declared import options_of
+    from modelscope_cli.shell.parameters import options_of
 
     argv = _console.settings.argv
     if not argv or "--out" not in options_of(argv[0]):
@@ -131,7 +131,7 @@ def emit(
         return
     if review is not None:
         _append_summary(sheet)
-    sheet = where.view.arrange(sheet)
+    sheet = where.layout.arrange(sheet)
 
     def render(format: str) -> str:
         if more and format in more:
@@ -164,7 +164,7 @@ def emit(
         from modelscope_cli.report.fold import fold
         from modelscope_cli.report.table import render_table
 
-        is_whole = where.view.is_whole or where.view.top is not None
+        is_whole = where.layout.is_whole or where.layout.top is not None
         _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
     elif format == "table" and where.format == "auto":
         _console.write(_render(format, sheet, _LOG_WIDTH))
@@ -201,17 +201,25 @@ def _write_page(file: Path, record: "Shown") -> None:
     _console.note(f"wrote {file}")
 
 
-def save(record: R, folder: Path, *, has_content: bool = False) -> R:
+def save_as(record: "Shown", file: Path) -> None:
+    """Save a result in a file whose suffix names the format, and say so; of several processes the first does."""
+    if not _console.settings.is_silent:
+        record.save(file)
+        _console.note(f"wrote {file}")
+
+
+def save_report(record: R, folder: Path | None, *, has_content: bool = False) -> R:
     """Save a result in the folder of --out, and say so; return the record, which names its files.
 
     Of several processes with the same result, only the first writes.
 
     Args:
+        folder: None for a result that is only printed.
         has_content: whether the run has written to the folder already.
     """
     from modelscope_cli.report.page.results import save_folder
 
-    if _console.settings.is_silent:
+    if folder is None or _console.settings.is_silent:
         return record
     saved = save_folder(record, folder, is_forced=has_content or invocation().is_forced)
     _console.note(f"wrote {folder}")
@@ -220,7 +228,7 @@ def save(record: R, folder: Path, *, has_content: bool = False) -> R:
 
 def is_streamed(where: Destination) -> bool:
     """Tell whether rows can be written to stdout one by one."""
-    is_in_order = where.view.sort is None and where.view.top is None
+    is_in_order = where.layout.sort is None and where.layout.top is None
     is_alone = where.file is None and where.html is None
     return is_alone and _resolved(where) in ("tsv", "csv") and is_in_order
 
@@ -237,7 +245,7 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
 
     def write(record: T) -> None:
         nonlocal has_header
-        text = _render(_resolved(where), where.view.arrange(lay_out(record)))
+        text = _render(_resolved(where), where.layout.arrange(lay_out(record)))
         _console.write(text.partition("\n")[2] if has_header else text)
         has_header = True
 

@@ -1,43 +1,86 @@
 """The overview of all commands, `modelscope --help`. Standard library only."""
 
-import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from modelscope_cli.shell.live import is_coloured
 
 ABOUT = "See what happens inside a PyTorch vision model."
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
-TITLES = (
-    "Look at a model",
-    "Look at a training",
-    "Change a model, and measure the effect",
-    "Check and compare",
-    "Files and names",
-)
-_COMMAND = re.compile(
-    r'^PLACE = (\d)(\d).*^@command\ndef (\w+)\(.+?"""(.+?)(?:\n\n|""")', re.MULTILINE | re.DOTALL
-)
-
-
-def _read_commands() -> dict[str, dict[str, str]]:
-    """Return the commands by title, with the first sentence of their help, from the sources of all `command.py`.
-
-    The digits of a command's `PLACE` are the numbers of its title and of its line below it.
-    """
-    sources = (Path(__file__).parents[1] / "commands").glob("*/command.py")
-    names = sorted(_COMMAND.findall(source.read_text("utf-8"))[0] for source in sources)
-    groups: dict[str, dict[str, str]] = {title: {} for title in TITLES}
-    for title, _, name, about in names:
-        groups[TITLES[int(title) - 1]][name] = " ".join(about.split())
-    return groups
-
-
-GROUPS = _read_commands()
-COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
+# The module of every command, whose function has the same name, by title, with the first sentence of its help.
+_TABLE = {
+    "Look at a model": {
+        "modelscope_cli.commands.summary": (
+            "Print the layers of a model with their shapes, parameters and cost."
+        ),
+        "modelscope_cli.commands.stats": "Print statistics of every layer's output, over any number of images.",
+        "modelscope_cli.commands.featuremaps": (
+            "Save the feature maps of an image: a grid for each layer, and a contact sheet."
+        ),
+        "modelscope_cli.commands.predict": (
+            "Print what a model predicts for images: the most likely classes of each."
+        ),
+        "modelscope_cli.commands.explain": (
+            "Show which parts of an image are evidence for a class, and test how reliable each map is."
+        ),
+    },
+    "Look at a training": {
+        "modelscope_cli.commands.watch": (
+            "Run your own training script, unchanged, and see what happens inside its models."
+        ),
+        "modelscope_cli.commands.grads": "Run a forward and a backward pass, and print and plot the gradients.",
+        "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside it.",
+        "modelscope_cli.commands.lrfind": (
+            "Sweep the learning rate while training, suggest one, and restore everything."
+        ),
+    },
+    "Change a model, and measure the effect": {
+        "modelscope_cli.commands.ablate": (
+            "Ablate the layers of a model one by one, and measure how the prediction changes."
+        ),
+        "modelscope_cli.commands.prune": "Prune weights, and measure how far the predictions drift.",
+        "modelscope_cli.commands.attack": (
+            "Find a minimal perturbation of an image that fools the model, save it, and check the file."
+        ),
+    },
+    "Check and compare": {
+        "modelscope_cli.commands.check": (
+            "Check a model or a data set against rules, and exit with 1 if one is broken."
+        ),
+        "modelscope_cli.commands.rules": (
+            "List the rules of check, watch and train, with their thresholds and sources."
+        ),
+        "modelscope_cli.commands.diff": (
+            "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ."
+        ),
+    },
+    "Files and names": {
+        "modelscope_cli.commands.report": (
+            "Make one self-contained page of a result, to view in a browser and to share."
+        ),
+        "modelscope_cli.commands.weights": (
+            "List the contents of a checkpoint and name its architecture, without loading it."
+        ),
+        "modelscope_cli.commands.models": (
+            "List the models of torchvision, or of timm, with parameters, multiply-adds and input size."
+        ),
+        "modelscope_cli.commands.schema": "Print the JSON Schema of what a command prints with --json.",
+        "modelscope_cli.commands.demo": (
+            "Put the samples into a folder: images, a tiny network with its weights, and a training script."
+        ),
+        "modelscope_cli.commands.help": (
+            "Explain what commands have in common: models, images, layer patterns, hooks, output."
+        ),
+    },
+}
+GROUPS = {
+    title: {module.rpartition(".")[2]: about for module, about in commands.items()}
+    for title, commands in _TABLE.items()
+}
+COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
+MODULES = {module.rpartition(".")[2]: module for commands in _TABLE.values() for module in commands}
 _OPTIONS = {
     "-V, --version": "Show the version.",
     "--install-completion": "Install completion for the current shell.",

@@ -1,10 +1,10 @@
 """The pages of `modelscope help`: topics that many commands share."""
 
-from importlib import import_module
 from importlib.resources import files
 
 from modelscope_cli.shell.help import page, page_of_panel
 from modelscope_cli.shell.overview import rows_of
+from modelscope_cli.shell.parameters import function_of
 from modelscope_cli.shell.typer_app import doc_of
 
 _MODEL = {
@@ -94,7 +94,7 @@ def skill() -> str:
 
 
 def explain_command(name: str) -> str:
-    command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
+    command = function_of(name)
     return "\n".join(page(f"modelscope {name}", doc_of(command), is_whole=True)) + "\n"
 
 

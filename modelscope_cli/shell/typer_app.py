@@ -4,7 +4,6 @@ import inspect
 import re
 from collections.abc import Collection
 from functools import cache
-from importlib import import_module
 from types import MethodType
 from typing import Annotated, Any
 
@@ -18,13 +17,14 @@ from modelscope_cli.interrupts import INTERRUPTED, Terminated
 from modelscope_cli.shell import console
 from modelscope_cli.shell.help import command_page
 from modelscope_cli.shell.overview import ABOUT, COMMANDS, HELP, HELP_ALL, overview
+from modelscope_cli.shell.parameters import Parameter, function_of, parameters_of
 
 # Arguments after the script belong to the script.
 _SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
 
 
 class _TakesWords:
-    """Leaves parsing of values to `Call`: Typer would import pydantic, which is slower than many commands."""
+    """Reads values by `Parameter.read`: Typer would import pydantic, which takes longer than Typer and Rich."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -99,7 +99,7 @@ def make_app(names: Collection[str] = COMMANDS) -> typer.Typer:
         if name not in names:
             app.command(name, help=about)(lambda: None)
             continue
-        command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
+        command = function_of(name)
         settings = {"allow_extra_args": True, **_SETTINGS.get(name, {})}
         registered = app.command(name, cls=Command, help=doc_of(command), context_settings=settings)
         registered(command)
@@ -120,7 +120,16 @@ def _process_value(param: Any, ctx: Any, value: Any) -> Any:
         from modelscope_cli.shell.hints import only_value
 
         value = only_value(ctx.info_name, param.name, value, console.settings.argv)
-    return value if param.callback is None else param.callback(ctx, param, value)
+    if param.callback is not None:
+        return param.callback(ctx, param, value)
+    return _typed(parameters_of(ctx.info_name)[param.name], value) if ctx.info_name in COMMANDS else value
+
+
+def _typed(parameter: Parameter, value: Any) -> Any:
+    """Return the value of an option in its type; one that was not given keeps its default."""
+    if parameter.is_repeatable:
+        return [parameter.read(text) for text in value] if value else None
+    return parameter.read(value) if isinstance(value, str) and parameter.takes_value else value
 
 
 def doc_of(command: Any) -> str:

@@ -4,10 +4,9 @@ from typing import Any
 
 from typer.main import get_command
 
-from modelscope_cli.records.options import OPTIONS
-from modelscope_cli.shell.declared import Declared, declared, help_of
-from modelscope_cli.shell.help import usage, value_of
+from modelscope_cli.shell.help import names_of, usage
 from modelscope_cli.shell.overview import GROUPS
+from modelscope_cli.shell.parameters import OPTIONS, Parameter, parameters_of
 from modelscope_cli.shell.typer_app import make_app
 from tools.docs.markdown import cell, table
 
@@ -20,7 +19,7 @@ def commands() -> dict[str, Any]:
 def reference(name: str, command: Any) -> str:
     """Return usage, description, examples, arguments and options as Markdown."""
     about, _, examples = (command.help or "").partition("Examples:")
-    every = declared(name).values()
+    every = parameters_of(name).values()
     parts = [
         "## Usage",
         f"```text\n{usage(f'modelscope {name}')}\n```",
@@ -29,13 +28,13 @@ def reference(name: str, command: Any) -> str:
         "```sh\n" + "\n".join(example_lines(examples)) + "\n```",
     ]
     if arguments := [one for one in every if one.is_argument]:
-        parts += ["## Arguments", _table(arguments, name)]
-    panels: dict[str, list[Declared]] = {}
+        parts += ["## Arguments", _table(arguments)]
+    panels: dict[str, list[Parameter]] = {}
     for one in every:
         if not one.is_argument:
             panels.setdefault(one.panel, []).append(one)
     for panel, inside in panels.items():
-        parts += [f"## {panel if panel == OPTIONS else f'{panel} options'}", _table(inside, name)]
+        parts += [f"## {panel if panel == OPTIONS else f'{panel} options'}", _table(inside)]
     return "\n\n".join(parts)
 
 
@@ -58,14 +57,14 @@ def overview() -> str:
     return "\n\n".join(parts)
 
 
-def _table(options: list[Declared], command: str) -> str:
-    rows = [(_names(one), cell(one.shown_default), cell(help_of(one, command))) for one in options]
+def _table(options: list[Parameter]) -> str:
+    rows = [(_names(one), cell(one.shown_default), cell(one.help)) for one in options]
     return table(("argument" if options[0].is_argument else "option", "default", "what it does"), rows)
 
 
-def _names(one: Declared) -> str:
+def _names(one: Parameter) -> str:
     if one.is_argument:
-        return f"`{one.option.metavar}`"
-    names = ", ".join(f"`{name}`" for spelling in one.spellings[::-1] for name in spelling.split("/"))
-    value = value_of(one).replace("|", ", ")
+        return f"`{one.example}`"
+    names = ", ".join(f"`{name}`" for name in names_of(one))
+    value = one.value.replace("|", ", ")
     return names + (f" `{value}`" if value else "")

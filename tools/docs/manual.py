@@ -2,10 +2,9 @@
 
 import re
 
-from modelscope_cli.records.options import OWN, SHARED
-from modelscope_cli.shell.declared import Declared, declared, help_of
-from modelscope_cli.shell.help import usage, value_of
+from modelscope_cli.shell.help import label, usage
 from modelscope_cli.shell.overview import ABOUT, GROUPS
+from modelscope_cli.shell.parameters import Parameter, parameters_of
 from tools.docs.commands import commands, example_lines
 
 _EXIT_CODES = {
@@ -49,9 +48,9 @@ def _command(name: str, text: str) -> list[str]:
     lines = [f".SS modelscope {name}", ".nf", _text(usage(f"modelscope {name}")), ".fi"]
     for paragraph in filter(None, about.strip().split("\n\n")):
         lines += [".PP", _text(paragraph)]
-    for one in declared(name).values():
-        if one.panel not in SHARED or one.name in OWN.get(name, {}).get(one.panel, {}):
-            lines += _option(one, name)
+    for one in parameters_of(name).values():
+        if not one.is_shared:
+            lines += _option(one)
     if examples:
         lines += [".PP", "Examples:", ".nf", *map(_text, example_lines(examples)), ".fi"]
     return lines
@@ -59,16 +58,12 @@ def _command(name: str, text: str) -> list[str]:
 
 def _shared() -> list[str]:
     """Return the options that many commands have, once each."""
-    found = {
-        one.name: (one, name) for name in commands() for one in declared(name).values() if one.panel in SHARED
-    }
-    return [".SH OPTIONS OF MANY COMMANDS", *(line for pair in found.values() for line in _option(*pair))]
+    found = {one.name: one for name in commands() for one in parameters_of(name).values() if one.is_shared}
+    return [".SH OPTIONS OF MANY COMMANDS", *(line for one in found.values() for line in _option(one))]
 
 
-def _option(one: Declared, command: str) -> list[str]:
-    names = ", ".join(spelling for spellings in one.spellings[::-1] for spelling in spellings.split("/"))
-    label = one.option.metavar if one.is_argument else f"{names} {value_of(one)}"
-    return [".TP", f".B {_text(label)}", _text(help_of(one, command))]
+def _option(one: Parameter) -> list[str]:
+    return [".TP", f".B {_text(label(one))}", _text(one.help)]
 
 
 def _text(words: str) -> str:

@@ -12,7 +12,15 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, input_facts, not_called_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
-from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, other_columns, percentage
+from modelscope_cli.report.sheet import (
+    Column,
+    Sheet,
+    Layout,
+    field_columns,
+    figure,
+    other_columns,
+    percentage,
+)
 
 
 def _label(row: AttentionStats) -> str:
@@ -119,14 +127,14 @@ _TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "ch
 _NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
 
 
-def columns_of(table: str, view: View) -> tuple[str, ...] | None:
+def columns_of(table: str, layout: Layout) -> tuple[str, ...] | None:
     """Return the keys of the listed columns and of the sort column; None for all of them."""
     if table in _TABLES:
-        view.check(_TABLES[table])
+        layout.check(_TABLES[table])
         return _NEEDED.get(table, ())
-    quantiles = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
-    chosen = view.check(stats_columns(True, True, quantiles or ("p50",)))  # if a column is unknown
-    is_asked = view.columns is not None or quantiles
+    quantiles = quantiles_in(re.split("[,:]", f"{layout.columns or ''},{layout.sort or ''}".lower()))
+    chosen = layout.check(stats_columns(True, True, quantiles or ("p50",)))  # if a column is unknown
+    is_asked = layout.columns is not None or quantiles
     return tuple(column.key for column in chosen) if is_asked else None
 
 

@@ -12,7 +12,7 @@ from modelscope_cli.records.summary import (
     TrainingMemory,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
+from modelscope_cli.report.sheet import Column, Sheet, Layout, field_columns
 from modelscope_cli.rules.rule import write_threshold
 
 
@@ -82,10 +82,10 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
     )
 
 
-def measured_for(view: View, color: str | None) -> tuple[str, ...]:
-    listed = view.check(summary_columns())
-    sorted_by = (view.sort or "").partition(":")[0].strip().lower()
-    keys = {column.key for column in listed} if view.columns is not None else {sorted_by}
+def measured_for(layout: Layout, color: str | None) -> tuple[str, ...]:
+    listed = layout.check(summary_columns())
+    sorted_by = (layout.sort or "").partition(":")[0].strip().lower()
+    keys = {column.key for column in listed} if layout.columns is not None else {sorted_by}
     return tuple(key for key in MEASURED if key in keys or key == color)
 
 

@@ -10,7 +10,7 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, size
+from modelscope_cli.report.sheet import Column, Sheet, Layout, field_columns, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5
@@ -129,10 +129,10 @@ def answer(record: WeightsRecord | ScanRecord) -> str:
     return text[:1].upper() + text[1:]
 
 
-def check_columns(view: View, depth: int | None) -> bool:
+def check_columns(layout: Layout, depth: int | None) -> bool:
     """Refuse unknown columns before anything is read; return whether they need the values."""
-    chosen = view.check(_TREE if depth is not None else _flat(True, True, True))
-    is_asked = view.columns is not None or view.sort is not None
+    chosen = layout.check(_TREE if depth is not None else _flat(True, True, True))
+    is_asked = layout.columns is not None or layout.sort is not None
     return is_asked and any(column.key in STATISTICS for column in chosen)
 
 

@@ -1,0 +1,519 @@
+"""Options that several commands have: single ones by name, and panels as dataclasses that do what they say."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import typer
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.files import check_pictures
+from modelscope_cli.inputs.grammar import files_of
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.weights_file import is_checkpoint_file
+from modelscope_cli.output_files import OutputFolder, free_folder
+from modelscope_cli.ranks import find_ranks
+from modelscope_cli.records.naming import LAST_SEED
+from modelscope_cli.records.run import invocation, invoked_as
+from modelscope_cli.report.sheet import Layout
+from modelscope_cli.shell import completion, console
+from modelscope_cli.shell.named_model import names_learner, names_model, take_model
+from modelscope_cli.shell.output import Destination, destination
+
+_NAME = (
+    "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
+)
+_FILES = "Images: files, folders, globs, @list.txt, '-'"
+_FORMATS = "auto (table on a terminal and in the log of CI, else tsv), table, tsv, csv, json, markdown, brief"
+
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="The model; see `modelscope help model`.",
+        autocompletion=completion.name_or_file,
+        show_default=False,
+    ),
+]
+NamedArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help=_NAME, autocompletion=completion.name_or_file, show_default=False),
+]
+ImagesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="IMAGE",
+        help=f"{_FILES}. One tensor file (.pt, .npy, .safetensors) replaces them; without images the model runs on "
+        "seeded noise of its input size.",
+    ),
+]
+Mode = Annotated[
+    Literal["auto", "eval", "train"],
+    typer.Option(
+        rich_help_panel="Model",
+        help="The mode: eval, or train, in which batch norm uses the batch and dropout is active. auto: eval, but "
+        "train for the loss of a detection model.",
+    ),
+]
+OutputKind = Annotated[
+    Literal["auto", "classes", "segmentation", "depth", "detection", "embedding"],
+    typer.Option(
+        metavar="KIND",
+        rich_help_panel="Model",
+        help="What the output is read as: auto (by the model, then by names, then by shapes), classes, "
+        "segmentation, depth (one value per pixel), detection, or embedding.",
+    ),
+]
+Hook = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOOK",
+        rich_help_panel="Layers",
+        help="Change values inside the model (repeatable); see `modelscope help hooks`: zero@layer3, "
+        "pre:add=10@fc. Syntax [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', grad:clamp=-1,1@conv, "
+        "call=hooks.py:fn@relu. Actions: zero, scale, add, clamp, noise, mean, keep, print, save, nan-to-num, "
+        "raise-on-nan, call. Kinds: forward, pre, grad.",
+        autocompletion=completion.hooks,
+    ),
+]
+Freeze = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Do not train these layers (repeatable).")
+]
+TrainOnly = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Train only these layers (repeatable).")
+]
+FailOn = Annotated[
+    Literal["warning", "error"] | None,
+    typer.Option(help="Exit with 1 at a finding of this severity or worse."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel="Output",
+        help="Folder for the report and the figures.",
+        show_default="runs/COMMAND-MODEL",
+    ),
+]
+Save = Annotated[
+    bool, typer.Option("--save/--no-save", rich_help_panel="Output", help="Write the report, or only print.")
+]
+BlocksOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel="Output",
+        help="Folder for the report and, for several batches of image files, every finished block, for --resume. "
+        "Blocks are computed with one thread; torchrun uses all cores.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        rich_help_panel="Output",
+        help="Continue with the blocks in --out, with any number of processes; the result is bit-identical to an "
+        "uninterrupted run.",
+    ),
+]
+CiFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        rich_help_panel="Output",
+        help=f"{_FORMATS}, github, sarif, gitlab.",
+        autocompletion=completion.one_of(*_FORMATS.split(", ")[2:], "github", "sarif", "gitlab"),
+    ),
+]
+_Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help=_NAME, autocompletion=completion.name, show_default="resnet34"
+    ),
+]
+Weights = Annotated[
+    str,
+    typer.Option(
+        "--weights",
+        "-w",
+        metavar="WEIGHTS",
+        help="Which weights: auto (pretrained: from torch's cache, else downloaded unless MSCOPE_OFFLINE=1, else "
+        "random with a warning), none (random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.",
+        autocompletion=completion.one_of("auto", "none", "DEFAULT", "IMAGENET1K_V1"),
+    ),
+]
+_Batch = Annotated[
+    int | None,
+    typer.Option("--batch", "-b", metavar="N", min=1, help="How many images go through the model at once."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerOptions:
+    """The model of a training."""
+
+    panel: ClassVar[str] = "Model"
+    otherwise: ClassVar[str | None] = "resnet18"  # the model if none is named
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help=_NAME,
+            autocompletion=completion.name,
+            show_default="resnet18",
+        ),
+    ] = None
+    weights: Weights = "none"
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint",
+            "-c",
+            metavar="FILE",
+            help="Load this state dict (.safetensors, .pt, .pth, .bin, .ckpt) into the model.",
+        ),
+    ] = None
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Load this entry of a checkpoint instead of its state dict: state_dict_ema, model.generator.",
+        ),
+    ] = None
+    strict: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help="A checkpoint that does not match exactly is an error unless --no-strict; an unreadable image "
+            "among many is an error only with --strict.",
+        ),
+    ] = None
+    model_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An argument for the model's class or factory (repeatable)."),
+    ] = None
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            "-d",
+            metavar="DEVICE",
+            help="The device: auto (the first available of cuda, mps, xpu and cpu), a name, or a CUDA number.",
+            autocompletion=completion.one_of("auto", "cpu", "cuda", "mps", "xpu"),
+        ),
+    ] = "auto"
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=LAST_SEED, help="The seed of random weights and noise.")
+    ] = 0
+
+    def request(self, named: str) -> ModelRequest:
+        """Return the request for a model; its weights are checked by `check_request`."""
+        weights, checkpoint = self.weights, self.checkpoint
+        if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
+            weights, checkpoint = type(self)().weights, Path(weights)
+        return ModelRequest(
+            model=named,
+            weights=weights,
+            checkpoint=checkpoint,
+            key=self.key,
+            strict=self.strict,
+            model_args=tuple(self.model_arg or ()),
+            device=self.device,
+            seed=self.seed,
+            progress=not console.settings.is_quiet,
+        )
+
+    def learner(self, first: str | None, folder: str | None) -> tuple[ModelRequest, str | None]:
+        """Return the model to train, and the folder of images, if any."""
+        words = [] if folder is None else [folder]
+        named, folders = take_model(first, words, self.model, default=self.otherwise, is_model=names_learner)
+        if len(folders) > 1:
+            message = f"one folder of images at a time, not '{folders[0]}' and '{folders[1]}'"
+            raise UsageError(message, f"leave out {shlex.quote(folders[1])}")
+        return check_request(self.request(named)), next(iter(folders), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions(LearnerOptions):
+    """The model of a command, and how it is run."""
+
+    otherwise: ClassVar[str | None] = "resnet34"
+
+    model: _Model = None
+    weights: Weights = "auto"
+    num_classes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many classes the head has.")
+    ] = None
+    dtype: Annotated[
+        str,
+        typer.Option(
+            metavar="DTYPE",
+            help="The dtype to run in: float32, bfloat16 or float16.",
+            autocompletion=completion.one_of("float32", "bfloat16", "float16"),
+        ),
+    ] = "float32"
+
+    def request(self, named: str) -> ModelRequest:
+        # The plain call of `super` needs a cell that a class with slots does not have.
+        request = LearnerOptions.request(self, named)
+        return replace(request, num_classes=self.num_classes, dtype=self.dtype)
+
+    def choose(
+        self,
+        first: str | None,
+        images: Sequence[str] | None,
+        *,
+        is_model: Callable[[str], bool] = names_model,
+    ) -> tuple[ModelRequest, list[str]]:
+        """Return the model, checked without importing anything heavy, and the images.
+
+        Args:
+            first: the first argument of the command line, and `images` the others.
+            is_model: tells a model from an image.
+        """
+        named, files = take_model(first, images, self.model, default=self.otherwise, is_model=is_model)
+        return check_request(self.request(named)), files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedModelOptions(ModelOptions):
+    """The model of a command that has no default."""
+
+    otherwise: ClassVar[str | None] = None
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help=_NAME, autocompletion=completion.name, show_default=False
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageOptions:
+    """The preprocessing of images."""
+
+    panel: ClassVar[str] = "Input"
+
+    size: Annotated[
+        str | None, typer.Option(metavar="H[,W]", help="Resize and crop to this size instead.")
+    ] = None
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R,G,B",
+            help="The mean to normalise with; --mean 0 and --std 1 leave pixels at 0..1.",
+        ),
+    ] = None
+    std: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="The standard deviation to normalise with.")
+    ] = None
+
+    def request(self, images: Sequence[str], seed: int) -> InputRequest:
+        """Return the request for the input; its files exist.
+
+        Args:
+            seed: of the noise that replaces images.
+        """
+        check_pictures(file for file in images if file != "-")
+        return InputRequest(files=tuple(images), size=self.size, mean=self.mean, std=self.std, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions(ImageOptions):
+    """The input of a command that needs images."""
+
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SPEC",
+            help="An input by name (repeatable): an image, a tensor file, or a shape of noise: "
+            "pixel_values=photo.jpg, input_ids=int64:1,16. Images of one name are stacked.",
+        ),
+    ] = None
+    batch: _Batch = None
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="How many processes decode images; by default the number of cores less one, at most 4.",
+        ),
+    ] = None
+
+    def request(self, images: Sequence[str], seed: int) -> InputRequest:
+        named = tuple(self.input or ())
+        check_pictures(file for file in files_of(named) if file != "-")
+        request = ImageOptions.request(self, images, seed)
+        return replace(request, named=named, batch=self.batch, workers=self.workers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputOptions(BatchOptions):
+    """The input of a command: images, tensors, or noise."""
+
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Seeded noise instead of images: 1,3,224,224 or int64:1,128 (repeatable for several inputs).",
+        ),
+    ] = None
+
+    def request(self, images: Sequence[str], seed: int) -> InputRequest:
+        request = BatchOptions.request(self, images, seed)
+        return replace(request, shapes=tuple(self.input_shape or ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOptions:
+    """Which layers."""
+
+    panel: ClassVar[str] = "Layers"
+
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layer",
+            "-l",
+            metavar="PATTERN",
+            help="Layers to select (repeatable); see `modelscope help layers`: conv, 'layer1.*', relu@-1. Also "
+            "layer1.0.conv1, type:Conv2d, 're:^layer[12]', conv@16, relu@1..4.",
+            autocompletion=completion.layers,
+        ),
+    ] = None
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Leave out these layers.", autocompletion=completion.layers),
+    ] = None
+
+    @property
+    def keywords(self) -> dict[str, Sequence[str]]:
+        return {"layer": self.layer or (), "exclude": self.exclude or ()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietOptions:
+    """What every command says besides its result."""
+
+    panel: ClassVar[str] = "Output"
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress on stderr.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+
+    def begin_quietly(self, *, is_forced: bool = False, is_verbose: bool = False) -> None:
+        """Set how much is said, and whether existing files may be replaced."""
+        settings = console.settings
+        settings.is_quiet, settings.is_verbose, settings.is_debug = self.quiet, is_verbose, self.debug
+        # A silent process may find files that the first one wrote.
+        invoked_as(settings.argv, settings.started, is_forced or settings.is_silent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions(QuietOptions):
+    """How the result is written."""
+
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files, write into a folder that is not empty.")
+    ] = False
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Only these columns, in this order.", autocompletion=completion.columns
+        ),
+    ] = None
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Sort the rows, largest number first; COLUMN:asc reverses the order. JSON keeps its order.",
+            autocompletion=completion.columns,
+        ),
+    ] = None
+    top: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Show only the first N rows. JSON has all.")
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="Show every row, even of a long table.")] = False
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help=f"{_FORMATS}.",
+            autocompletion=completion.one_of("auto", *_FORMATS.split(", ")[2:]),
+        ),
+    ] = "auto"
+    json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to a file; the suffix decides the format (.txt .tsv .csv .json .md).",
+        ),
+    ] = None
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also save the result as a page for the browser: one self-contained file."
+        ),
+    ] = None
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the image preprocessing in full.")
+    ] = False
+
+    def begin(
+        self, format: str | None = None, more: tuple[str, ...] = (), *, is_shared: bool = False
+    ) -> Destination:
+        """Apply these options before anything runs, and return where the result goes.
+
+        Args:
+            format: the value of --format of a command that declares its own, and `more` the formats it adds.
+            is_shared: whether the processes of torchrun share the work; then only the first one prints.
+        """
+        settings = console.settings
+        settings.is_silent = is_shared and not find_ranks().is_first
+        self.begin_quietly(is_forced=self.force, is_verbose=self.verbose)
+        layout = Layout(self.columns, self.sort, self.top, self.all)
+        page = None if settings.is_silent else self.html
+        where = destination(format or self.format, self.json, self.output, layout, more, page=page)
+        console.begin_work()
+        return where
+
+    def folder(
+        self, out: Path | None, model: str, *, beside: Path | None = None, save: bool = True
+    ) -> Path | None:
+        """Return the folder of --out, else a new one in `runs`, checked before any long work; None with --no-save.
+
+        Args:
+            beside: a file outside the folder to which --force may apply.
+            save: the value of --save.
+        """
+        if not save:
+            is_about_folder = self.force and not (self.output or self.html or beside)
+            if out or is_about_folder:
+                hint = "leave out --no-save, or leave out --out and --force"
+                raise UsageError("--no-save writes no folder", hint)
+            return None
+        if console.settings.is_silent:  # one of several processes writes
+            return out
+        folder = out or free_folder(console.settings.argv[0], model)
+        OutputFolder(folder, invocation().is_forced).check()
+        return folder
+
+
+def need_images(inputs: InputRequest) -> None:
+    """Refuse a command line without images, for a command that requires them."""
+    if not inputs.files and not inputs.named:
+        raise UsageError("missing argument 'IMAGE'", f"modelscope {console.settings.argv[0]} --help")
