@@ -82,7 +82,8 @@ def ablate(
     record = ms.ablate(
         model,
         data.request(files, on.seed),
-        **layers.keywords,
+        layer=layers.layer or (),
+        exclude=layers.exclude or (),
         by_channel=by_channel,
         method=method,
         target=target,

@@ -201,10 +201,12 @@ def check(
 
     where = show.begin(format, (*CI_FORMATS, "junit"), is_shared=True)
     where.layout.check(COLUMNS)
-    said = {"select": select, "ignore": ignore, "fail_on": fail_on, "baseline": baseline}
     settings = read_settings(
         Path.cwd(),
-        **{name: value for name, value in said.items() if value is not None},
+        select=select,
+        ignore=ignore,
+        fail_on=fail_on,
+        baseline=baseline,
         set_=set,
         budgets={
             "max-params": max_params,
@@ -296,7 +298,7 @@ def _is_of_data(
 
 def _refuse_for_data(on: NamedModelOptions, data: InputOptions, **options: Any) -> None:
     """Refuse the options of models for a data set."""
-    usual = {"mode": "auto", "output_kind": "auto", "out": None, "resume": False}
+    usual: dict[str, Any] = {"mode": "auto", "output_kind": "auto", "out": None, "resume": False}
     given = {name: (value, usual[name]) for name, value in options.items()}
     for panel in (on, data):
         given |= {one.name: (getattr(panel, one.name), one.default) for one in fields(panel)}

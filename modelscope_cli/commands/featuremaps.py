@@ -141,7 +141,8 @@ def featuremaps(
     record = ms.featuremaps(
         model,
         inputs,
-        **layers.keywords,
+        layer=layers.layer or (),
+        exclude=layers.exclude or (),
         channels=channels or (),
         max_channels=max_channels,
         strongest=strongest,

@@ -127,7 +127,8 @@ def grads(
     record = ms.grads(
         model,
         data.request(files, on.seed),
-        **layers.keywords,
+        layer=layers.layer or (),
+        exclude=layers.exclude or (),
         loss=loss,
         target=target,
         label_smoothing=label_smoothing,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.records.prune import DEFAULT_SWEEP
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     Hook,
@@ -113,7 +114,7 @@ def prune(
         "amount": amount,
         "method": method,
         "by_channel": by_channel,
-        "sweep": sweep or SHARES,
+        "sweep": sweep or DEFAULT_SWEEP,
     }
     # Refused before torch is imported.
     make_request(**cut, is_global=global_, seed=model.seed, has_images=bool(inputs.files))
@@ -122,7 +123,8 @@ def prune(
         model,
         inputs,
         **cut,
-        **layers.keywords,
+        layer=layers.layer or (),
+        exclude=layers.exclude or (),
         global_=global_,
         hook=hook or (),
         output_kind=output_kind,

@@ -94,7 +94,8 @@ def stats(
     record = ms.stats(
         model,
         data.request(files, on.seed),
-        **layers.keywords,
+        layer=layers.layer or (),
+        exclude=layers.exclude or (),
         near_zero=near_zero,
         attention=table == "attention",
         hook=hook or (),

@@ -132,7 +132,13 @@ def summary(
         check_graph(graph, color)
     measure = measured_for(where.layout, color)
     step = {"train": train, "optimizer": optimizer, "amp": amp, "fit": fit}
-    options = {"depth": depth, "freeze": freeze or (), **layers.keywords, **step}
+    options = {
+        "depth": depth,
+        "freeze": freeze or (),
+        "layer": layers.layer or (),
+        "exclude": layers.exclude or (),
+        **step,
+    }
     flow = graph is not None or where.html is not None
     record, raised = _summary(model, data.request(files, on.seed), {**options, "flow": flow}, measure)
     if graph is not None:

@@ -8,6 +8,10 @@ from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 
+DEFAULT_SWEEP = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""The shares at which `prune` measures the drift."""
+
+
 @dataclass(frozen=True, slots=True)
 class PrunedLayer(Row):
     """One weight at `amount`.

@@ -14,7 +14,6 @@ from modelscope_cli.inputs.grammar import files_of
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.models.weights_file import is_checkpoint_file
 from modelscope_cli.output_files import OutputFolder, free_folder
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.naming import LAST_SEED
@@ -81,10 +80,16 @@ Hook = Annotated[
     ),
 ]
 Freeze = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Do not train these layers (repeatable).")
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN", rich_help_panel="What is trained", help="Do not train these layers (repeatable)."
+    ),
 ]
 TrainOnly = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Train only these layers (repeatable).")
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN", rich_help_panel="What is trained", help="Train only these layers (repeatable)."
+    ),
 ]
 FailOn = Annotated[
     Literal["warning", "error"] | None,
@@ -217,6 +222,8 @@ class LearnerOptions:
 
     def request(self, named: str) -> ModelRequest:
         """Return the request for a model; its weights are checked by `check_request`."""
+        from modelscope_cli.models.weights_file import is_checkpoint_file  # opens files: slow to import
+
         weights, checkpoint = self.weights, self.checkpoint
         if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
             weights, checkpoint = type(self)().weights, Path(weights)
@@ -395,10 +402,6 @@ class LayerOptions:
         list[str] | None,
         typer.Option(metavar="PATTERN", help="Leave out these layers.", autocompletion=completion.layers),
     ] = None
-
-    @property
-    def keywords(self) -> dict[str, Sequence[str]]:
-        return {"layer": self.layer or (), "exclude": self.exclude or ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,8 +57,9 @@ class Parameter:
     @property
     def spellings(self) -> list[str]:
         """The long and short spelling; a flag that can be negated as `--save/--no-save`."""
-        first = [] if self.info.default is ... else [self.info.default]  # of `typer.Option("--out", "-o")`
-        return [*first, *(self.info.param_decls or ())] or ["--" + self.name.replace("_", "-")]
+        first = () if self.info.default is ... else (self.info.default,)  # of `typer.Option("--out", "-o")`
+        given: list[str] = [*first, *(self.info.param_decls or ())]
+        return given or ["--" + self.name.replace("_", "-")]
 
     @property
     def names(self) -> list[str]:
@@ -135,8 +136,8 @@ class Parameter:
 def command(body: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command whose signature has panels of options.
 
-    A parameter annotated with a panel, a dataclass of options, stands for all of them: Typer sees each as an option,
-    and the body gets the panel. An option that the command declares itself replaces that of a panel.
+    A parameter annotated with a panel, a dataclass of options, stands for all of them: Typer sees each as an
+    option, and the body gets the panel. An option that the command declares itself replaces that of a panel.
     """
     own: list[inspect.Parameter] = []
     panels: dict[str, Any] = {}
@@ -169,18 +170,25 @@ def command(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options_in(panel: Any) -> Iterator[inspect.Parameter]:
-    """Yield the options of a panel, in the panel of the help that its class names."""
-    for one in fields(panel):
-        kind, info = get_args(_annotation(panel, one.name))
-        if info.rich_help_panel is None:
-            info.rich_help_panel = panel.panel
-        yield inspect.Parameter(
-            one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=Annotated[kind, info]
-        )
-
-
-def _annotation(panel: Any, name: str) -> Any:
-    return next(one.__annotations__[name] for one in panel.__mro__ if name in one.__annotations__)
+    """Yield the options of a panel, those of its own class before those that it inherits."""
+    defaults = {one.name: one.default for one in fields(panel)}
+    annotations: dict[str, Any] = {}
+    for kind in panel.__mro__:
+        annotations = annotations | {
+            name: one
+            for name, one in vars(kind).get("__annotations__", {}).items()
+            if name not in annotations
+        }
+    for name, annotation in annotations.items():
+        if name in defaults:
+            kind, info = get_args(annotation)
+            info.rich_help_panel = info.rich_help_panel or panel.panel
+            yield inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults[name],
+                annotation=Annotated[kind, info],
+            )
 
 
 @cache
