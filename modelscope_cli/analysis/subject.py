@@ -32,6 +32,7 @@ from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
+from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import (
     Arguments,
     HookReport,
@@ -86,6 +87,7 @@ class Results:
         return record
 
 
+OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
 T = TypeVar("T")
 
 
@@ -117,6 +119,7 @@ class Subject:
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         # The model; a module passed in is neither moved nor changed
         self.loaded = load(model, keywords, self.progress)
+        check_word("output_kind", keywords.get("output_kind"), OUTPUT_KINDS)
         if (kind := keywords.get("output_kind", "auto")) != "auto":
             self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
@@ -262,6 +265,10 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
     tell(progress, inputs.notes)
     if inputs.preprocessing is not None:
         tell_more(progress, f"preprocessing: {inputs.preprocessing.words}")
+    else:
+        size = [] if inputs.info.source == "noise" else given.request.size_options()
+        for option in (*size, *given.request.value_options()):
+            tell_more(progress, f"{option} has no effect: the input is not of images")
     return inputs
 
 

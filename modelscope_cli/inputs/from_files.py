@@ -43,7 +43,7 @@ from modelscope_cli.inputs.named_noise import takes_patches
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
-from modelscope_cli.inputs.request import InputRequest, refuse
+from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, read_tensors, suffix_of
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo
@@ -194,8 +194,6 @@ def open_named(
     for name in files:
         _refuse_images(name, target, module)
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
-    if plan is None:
-        refuse(request.size_options() + request.value_options(), "tensors and noise")
     content = _Content(read, target, module)
     for name, pictures in files.items():
         content.take_pictures(name, pictures, plan)

@@ -24,7 +24,7 @@ from modelscope_cli.inputs.preprocess import (
     Preset,
     ProcessorPreset,
 )
-from modelscope_cli.inputs.request import InputRequest, refuse
+from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -59,7 +59,10 @@ def plan_preprocessing(
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
     if _makes_tiles(preset):
         changes = request.size_options() + request.value_options()
-        refuse(changes, f"prepared by {type(preset.own.call).__name__} alone")
+        if changes:
+            own = type(preset.own.call).__name__
+            message = f"'{changes[0]}' cannot be applied: {own} prepares the images alone"
+            raise UsageError(message, f"leave out {changes[0]}")
     sides = [] if transforms is not None else list(configured_size(module) or ())
     if sides and {*sides} != {*(getattr(preset, "crop_size", None) or ())}:
         preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides

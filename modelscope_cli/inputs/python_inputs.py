@@ -18,10 +18,11 @@ from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.named_noise import IMAGES, image_argument, natural_named
 from modelscope_cli.inputs.noise import open_noise
-from modelscope_cli.inputs.request import InputRequest, refuse
+from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
 from modelscope_cli.records.keywords import Keywords, texts
 from modelscope_cli.records.naming import some, with_article
+from modelscope_cli.records.refusals import exclude
 from modelscope_cli.records.run import Arguments, InputInfo
 
 __all__ = ["Batch", "Inputs", "open_inputs"]
@@ -133,6 +134,8 @@ def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
         shapes = [",".join(map(str, shape))] if shape else []
     else:
         shapes = [texts(item) or "" for item in shape]
+    check_range("batch", keywords.get("batch"), least=1)
+    check_range("workers", keywords.get("workers"), least=0)
     return InputRequest(
         files=files,
         shapes=tuple(shapes),
@@ -171,23 +174,19 @@ def open_inputs(
         return open_batch(list(given.tensors), request.batch, target, "the tensor")
     if given.loader is not None:
         return _open_loader(given.loader, target, module, request.seed)
-    if request.batch is not None and request.batch < 1:
-        raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
     if request.files and request.shapes:
         raise UsageError(
             f"'{request.files[0]}' and '--input-shape {request.shapes[0]}' are two different inputs",
             f"leave out --input-shape {request.shapes[0]}",
         )
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
-        refuse(request.size_options() + request.value_options(), "a tensor file")
         return open_tensors(request, target, module)
     if is_beside_text:
         return _open_beside_text(request.files, request, target, transforms, module)
     if request.files:
         return open_images(request, target, transforms, module)
-    if request.shapes:
-        refuse(request.size_options(), "'--input-shape'")
-    refuse(request.value_options(), "noise")
+    if request.shapes and request.size is not None:
+        exclude("input_shape", request.shapes[0], "size", request.size)
     named = None if request.shapes else natural_named(module, request.batch or 1)
     if named is not None:
         return open_named(named, request, target, transforms, module)

@@ -42,8 +42,3 @@ class InputRequest:
         return [] if self.size is None else [f"--size {self.size}"]
 
 
-def refuse(given: list[str], what: str) -> None:
-    """Refuse options that would be ignored."""
-    if given:
-        message = f"'{given[0]}' is for the preprocessing of images, but the input is {what}"
-        raise UsageError(message, f"leave out {given[0]}")

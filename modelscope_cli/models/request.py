@@ -14,6 +14,8 @@ from modelscope_cli.checkpoints.onnx_file import is_onnx_file
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
+from modelscope_cli.records.naming import LAST_SEED
+from modelscope_cli.records.refusals import check_range
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,6 +89,8 @@ def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
         message = f"a model of type {type(model).__name__} is neither a name, a path nor a torch.nn.Module"
         raise UsageError(message, "give a name such as 'resnet34', or a module")
     options = {**DEFAULTS, **keywords}
+    check_range("num_classes", options["num_classes"], least=1)
+    check_range("seed", options["seed"], least=0, most=LAST_SEED)
     args = options["model_arg"]
     return ModelRequest(
         model=fspath(model),

@@ -1,7 +1,6 @@
 """`summary`: the layers of a model with shapes and costs, on the meta device if possible, else with values."""
 
 import math
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -43,20 +42,6 @@ from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.rules.rule import read_threshold
 
 _Key = tuple[str, int]
-
-
-def check_measured(measure: Sequence[str], model: ModelRequest | None = None) -> None:
-    """Refuse unknown columns, and weights or a device of a model that is not run with values."""
-    for one in measure:
-        check_choice("measured column", one, MEASURED)
-    if model is None or measure:
-        return
-    for name, value, default in (("weights", model.weights, "none"), ("device", model.device, "auto")):
-        if value.lower() != default:
-            message = f"'--{name} {value}' has no effect: no column that needs values is selected"
-            columns = f"--columns name,type,macs,{','.join(MEASURED)}"
-            measure_it = columns if invocation().argv else f"measure={MEASURED}"
-            raise UsageError(message, f"leave out --{name} {shlex.quote(value)} or {measure_it}")
 
 
 def about_values(loaded: LoadedModel, measure: Sequence[str]) -> tuple[Notice, ...]:
@@ -207,6 +192,8 @@ def summary(
     model_keywords = cast(Keywords, keywords)
     python_inputs = to_inputs((inputs, *more) if more else inputs, model_keywords)
     frozen = as_patterns(freeze)
+    for one in measure:
+        check_choice("measured column", one, MEASURED)
     step_options = StepOptions(optimizer, amp)
     limit = None if fit is None else int(cast(float, read_threshold(fit, "bytes", "--fit ")))
     if limit is not None and limit > _MOST_MEMORY:
@@ -215,14 +202,14 @@ def summary(
         python_inputs = with_two_images(python_inputs)
     if isinstance(model, LoadedModel | nn.Module):
         refuse_idle({**model_keywords, "weights": "auto" if weights == "none" else weights})
-        check_measured(measure)
         loaded = model if isinstance(model, LoadedModel) else describe_module(model)
         measured = _measure(loaded, python_inputs, frozen, flow, progress)
     else:
         model = as_request(model, cast(ModelKeywords, {**model_keywords, "weights": weights}))
-        check_measured(measure, model)
         given = (python_inputs, frozen, flow, progress)
-        measured = _measure(load_model(model), *given) if measure else _measure_named(model, *given)
+        # Weights or a device that were asked for are used, as they are for every other command.
+        has_values = bool(measure) or model.device.lower() != "auto" or model.weights.lower() != "none"
+        measured = _measure(load_model(model), *given) if has_values else _measure_named(model, *given)
     if not isinstance(model, LoadedModel):  # its notes were printed when it was loaded
         tell(progress, (*measured.loaded.notes, *not_looked_into(measured.loaded.module)))
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
