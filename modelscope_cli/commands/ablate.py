@@ -13,12 +13,10 @@ from modelscope_cli.shell.options import (
     LayerOptions,
     ModelArgument,
     ModelOptions,
-    Out,
     OutputKind,
-    OutputOptions,
-    Save,
 )
 from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.output_options import Out, OutputOptions, Save
 from modelscope_cli.shell.parameters import command
 
 

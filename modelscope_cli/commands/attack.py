@@ -6,16 +6,9 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.options import (
-    Hook,
-    ImageOptions,
-    ModelArgument,
-    ModelOptions,
-    Out,
-    OutputOptions,
-    need_images,
-)
+from modelscope_cli.shell.options import Hook, ImageOptions, ModelArgument, ModelOptions, need_images
 from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

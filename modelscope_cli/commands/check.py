@@ -18,16 +18,14 @@ from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_learner, names_model, take_model
 from modelscope_cli.shell.options import (
-    BlocksOut,
     ImagesArgument,
     InputOptions,
     NamedArgument,
     NamedModelOptions,
     OutputKind,
-    OutputOptions,
-    Resume,
 )
 from modelscope_cli.shell.output import CI_FORMATS, emit, save_report
+from modelscope_cli.shell.output_options import BlocksOut, OutputOptions, Resume
 from modelscope_cli.shell.parameters import command
 
 FOUND = 1

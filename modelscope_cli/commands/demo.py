@@ -7,7 +7,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.shell import console
-from modelscope_cli.shell.options import QuietOptions
+from modelscope_cli.shell.output_options import QuietOptions
 from modelscope_cli.shell.parameters import command
 
 _NEXT = (

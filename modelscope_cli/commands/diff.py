@@ -10,15 +10,9 @@ import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.options import (
-    ImagesArgument,
-    InputOptions,
-    LayerOptions,
-    Mode,
-    ModelOptions,
-    OutputOptions,
-)
+from modelscope_cli.shell.options import ImagesArgument, InputOptions, LayerOptions, Mode, ModelOptions
 from modelscope_cli.shell.output import emit, save_as
+from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
 
 DIFFERENT = 1

@@ -16,13 +16,10 @@ from modelscope_cli.shell.options import (
     InputOptions,
     ModelArgument,
     ModelOptions,
-    Out,
     OutputKind,
-    OutputOptions,
-    Resume,
-    Save,
 )
 from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.output_options import Out, OutputOptions, Resume, Save
 from modelscope_cli.shell.parameters import command
 
 NOT_MET = 1

@@ -16,10 +16,9 @@ from modelscope_cli.shell.options import (
     LayerOptions,
     ModelArgument,
     ModelOptions,
-    Out,
-    OutputOptions,
 )
 from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

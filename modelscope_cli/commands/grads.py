@@ -16,13 +16,11 @@ from modelscope_cli.shell.options import (
     Mode,
     ModelArgument,
     ModelOptions,
-    Out,
     OutputKind,
-    OutputOptions,
-    Save,
     TrainOnly,
 )
 from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.output_options import Out, OutputOptions, Save
 from modelscope_cli.shell.parameters import command
 
 

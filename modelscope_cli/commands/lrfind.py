@@ -7,8 +7,9 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.options import LearnerOptions, ModelArgument, Out, OutputOptions
+from modelscope_cli.shell.options import LearnerOptions, ModelArgument
 from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.shell.options import OutputOptions
 from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

@@ -16,16 +16,14 @@ from modelscope_cli.report.sheet import Sheet
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     BatchOptions,
-    BlocksOut,
     Hook,
     ModelArgument,
     ModelOptions,
     OutputKind,
-    OutputOptions,
-    Resume,
     need_images,
 )
 from modelscope_cli.shell.output import Destination, emit, is_streamed, row_writer, save_report
+from modelscope_cli.shell.output_options import BlocksOut, OutputOptions, Resume
 from modelscope_cli.shell.parameters import command
 
 

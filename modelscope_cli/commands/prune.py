@@ -15,11 +15,10 @@ from modelscope_cli.shell.options import (
     LayerOptions,
     ModelArgument,
     ModelOptions,
-    Out,
     OutputKind,
-    OutputOptions,
 )
 from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

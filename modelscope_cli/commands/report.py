@@ -8,8 +8,8 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import refuse_model
-from modelscope_cli.shell.options import OutputOptions
 from modelscope_cli.shell.output import check_page, emit
+from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

@@ -6,7 +6,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.shell import completion, console
-from modelscope_cli.shell.options import QuietOptions
+from modelscope_cli.shell.output_options import QuietOptions
 from modelscope_cli.shell.parameters import command
 
 

@@ -10,7 +10,6 @@ from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
-    BlocksOut,
     Hook,
     ImagesArgument,
     InputOptions,
@@ -18,10 +17,9 @@ from modelscope_cli.shell.options import (
     Mode,
     ModelArgument,
     ModelOptions,
-    OutputOptions,
-    Resume,
 )
 from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.output_options import BlocksOut, OutputOptions, Resume
 from modelscope_cli.shell.parameters import command
 
 

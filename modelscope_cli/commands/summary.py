@@ -21,10 +21,10 @@ from modelscope_cli.shell.options import (
     LayerOptions,
     NamedArgument,
     NamedModelOptions,
-    OutputOptions,
     Weights,
 )
 from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

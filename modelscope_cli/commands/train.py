@@ -9,8 +9,9 @@ from modelscope_cli.records.check import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.options import FailOn, LearnerOptions, ModelArgument, Out, OutputOptions
+from modelscope_cli.shell.options import FailOn, LearnerOptions, ModelArgument
 from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
 

@@ -16,8 +16,9 @@ from modelscope_cli.records.refusals import need
 from modelscope_cli.records.watch import UNKNOWN
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.live import open_closed
-from modelscope_cli.shell.options import CiFormat, FailOn, Out, OutputOptions
+from modelscope_cli.shell.options import FailOn
 from modelscope_cli.shell.output import CI_FORMATS, emit
+from modelscope_cli.shell.output_options import CiFormat, Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
 _MISUSED = 2  # exit code of argparse and Click for an unknown option

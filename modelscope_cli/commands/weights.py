@@ -12,8 +12,8 @@ from modelscope_cli.records.weights import Safety, WeightsRecord
 from modelscope_cli.report.ci import Review
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import refuse_model
-from modelscope_cli.shell.options import CiFormat, OutputOptions
 from modelscope_cli.shell.output import CI_FORMATS, Destination, emit
+from modelscope_cli.shell.output_options import CiFormat, OutputOptions
 from modelscope_cli.shell.parameters import command
 
 FOUND, UNREADABLE = 1, 4

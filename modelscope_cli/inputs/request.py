@@ -40,5 +40,3 @@ class InputRequest:
     def size_options(self) -> list[str]:
         """Return `--size` as typed, if it was."""
         return [] if self.size is None else [f"--size {self.size}"]
-
-

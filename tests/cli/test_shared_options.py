@@ -86,7 +86,7 @@ def test_a_shared_option_works(name, option, run, cwd):
     if option in ("columns", "sort"):
         rows = run(f"{LINES[name]} --format tsv") if name != "report" else None
         value = rows.out.partition("\n")[0].split("\t")[0] if rows else column
-    result = run(line_with(name, option, value))
+    result = run(line_with(name, option, value), expect=None)
     assert result.code == (1 if name == "diff" else 0), result.err
     assert "error" not in result.err
 

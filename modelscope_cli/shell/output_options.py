@@ -1,0 +1,171 @@
+"""The options of the panel Output: how and where a result is written, and how much is said."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import OutputFolder, free_folder
+from modelscope_cli.ranks import find_ranks
+from modelscope_cli.records.run import invocation, invoked_as
+from modelscope_cli.report.sheet import Layout
+from modelscope_cli.shell import completion, console
+from modelscope_cli.shell.output import Destination, destination
+
+_FORMATS = "auto (table on a terminal and in the log of CI, else tsv), table, tsv, csv, json, markdown, brief"
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel="Output",
+        help="Folder for the report and the figures.",
+        show_default="runs/COMMAND-MODEL",
+    ),
+]
+Save = Annotated[
+    bool, typer.Option("--save/--no-save", rich_help_panel="Output", help="Write the report, or only print.")
+]
+BlocksOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel="Output",
+        help="Folder for the report and, for several batches of image files, every finished block, for --resume. "
+        "Blocks are computed with one thread; torchrun uses all cores.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        rich_help_panel="Output",
+        help="Continue with the blocks in --out, with any number of processes; the result is bit-identical to an "
+        "uninterrupted run.",
+    ),
+]
+CiFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        rich_help_panel="Output",
+        help=f"{_FORMATS}, github, sarif, gitlab.",
+        autocompletion=completion.one_of(*_FORMATS.split(", ")[2:], "github", "sarif", "gitlab"),
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietOptions:
+    """What every command says besides its result."""
+
+    panel: ClassVar[str] = "Output"
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress on stderr.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+
+    def begin_quietly(self, *, is_forced: bool = False, is_verbose: bool = False) -> None:
+        """Set how much is said, and whether existing files may be replaced."""
+        settings = console.settings
+        settings.is_quiet, settings.is_verbose, settings.is_debug = self.quiet, is_verbose, self.debug
+        # A silent process may find files that the first one wrote.
+        invoked_as(settings.argv, settings.started, is_forced or settings.is_silent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions(QuietOptions):
+    """How the result is written."""
+
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files, write into a folder that is not empty.")
+    ] = False
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Only these columns, in this order.", autocompletion=completion.columns
+        ),
+    ] = None
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Sort the rows, largest number first; COLUMN:asc reverses the order. JSON keeps its order.",
+            autocompletion=completion.columns,
+        ),
+    ] = None
+    top: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Show only the first N rows. JSON has all.")
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="Show every row, even of a long table.")] = False
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help=f"{_FORMATS}.",
+            autocompletion=completion.one_of("auto", *_FORMATS.split(", ")[2:]),
+        ),
+    ] = "auto"
+    json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to a file; the suffix decides the format (.txt .tsv .csv .json .md).",
+        ),
+    ] = None
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also save the result as a page for the browser: one self-contained file."
+        ),
+    ] = None
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the image preprocessing in full.")
+    ] = False
+
+    def begin(
+        self, format: str | None = None, more: tuple[str, ...] = (), *, is_shared: bool = False
+    ) -> Destination:
+        """Apply these options before anything runs, and return where the result goes.
+
+        Args:
+            format: the value of --format of a command that declares its own, and `more` the formats it adds.
+            is_shared: whether the processes of torchrun share the work; then only the first one prints.
+        """
+        settings = console.settings
+        settings.is_silent = is_shared and not find_ranks().is_first
+        self.begin_quietly(is_forced=self.force, is_verbose=self.verbose)
+        layout = Layout(self.columns, self.sort, self.top, self.all)
+        page = None if settings.is_silent else self.html
+        where = destination(format or self.format, self.json, self.output, layout, more, page=page)
+        console.begin_work()
+        return where
+
+    def folder(
+        self, out: Path | None, model: str, *, beside: Path | None = None, save: bool = True
+    ) -> Path | None:
+        """Return the folder of --out, else a new one in `runs`, checked before any long work; None with --no-save.
+
+        Args:
+            beside: a file outside the folder to which --force may apply.
+            save: the value of --save.
+        """
+        if not save:
+            is_about_folder = self.force and not (self.output or self.html or beside)
+            if out or is_about_folder:
+                hint = "leave out --no-save, or leave out --out and --force"
+                raise UsageError("--no-save writes no folder", hint)
+            return None
+        if console.settings.is_silent:  # one of several processes writes
+            return out
+        folder = out or free_folder(console.settings.argv[0], model)
+        OutputFolder(folder, invocation().is_forced).check()
+        return folder
