@@ -2,7 +2,7 @@
 
 import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import emit, save
 
 PLACE = 31  # in `modelscope --help`
 
@@ -30,5 +30,7 @@ def ablate(call: CommandCall) -> None:
     model, inputs = call.subject()
     where.view.check(ablate_columns())
     out = call.folder(model.model) if call.check_saving() else None
-    record = ms.ablate(model, inputs, **{**call.keywords(), "out": out})
+    record = ms.ablate(model, inputs, **call.keywords())
+    if out is not None:
+        record = save(record, out)
     emit(where, ablate_sheet(record), record)

@@ -2,7 +2,7 @@
 
 import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import emit, save
 
 PLACE = 22  # in `modelscope --help`
 
@@ -36,5 +36,7 @@ def grads(call: CommandCall) -> None:
     if table == "batch-norm":
         check_drift(mode == "train" or (mode == "auto" and has_own_loss(model, call["loss"])))
     out = call.folder(model.model) if is_saved else None
-    record = ms.grads(model, inputs, **{**call.keywords(), "out": out})
+    record = ms.grads(model, inputs, **call.keywords())
+    if out is not None:
+        record = save(record, out)
     emit(where, grads_sheet(record, table), record)

@@ -2,7 +2,7 @@
 
 import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import emit, save
 
 PLACE = 24  # in `modelscope --help`
 
@@ -22,12 +22,11 @@ def lrfind(call: CommandCall) -> None:
 
       modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --from 0.001 --to 0.5
     """
-    from modelscope_cli.output_files import free_folder
     from modelscope_cli.report.lrfind.table import COLUMNS, lrfind_sheet
 
     where = call.begin()
     model, data = call.learner()
     where.view.check(COLUMNS)
-    out = call["out"] or free_folder("lrfind", model.model)
-    record = ms.lrfind(model, data, **{**call.keywords(), "out": out})
+    out = call.folder(model.model)
+    record = save(ms.lrfind(model, data, **call.keywords()), out)
     emit(where, lrfind_sheet(record), record)

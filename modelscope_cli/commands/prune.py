@@ -2,7 +2,7 @@
 
 import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import emit, save
 
 PLACE = 32  # in `modelscope --help`
 
@@ -35,5 +35,6 @@ def prune(call: CommandCall) -> None:
         seed=model.seed,
         has_images=bool(inputs.files),
     )
-    record = ms.prune(model, inputs, **{**call.keywords(), "out": call.folder(model.model)})
+    out = call.folder(model.model)
+    record = save(ms.prune(model, inputs, **call.keywords()), out)
     emit(where, prune_sheet(record, call["table"]), record)

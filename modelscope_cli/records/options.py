@@ -129,6 +129,7 @@ _BLOCKS = Option(
     "--resume. Blocks are computed with one thread; torchrun uses all cores.",
 )
 _SUBJECT = {"first": _MODEL, "images": _IMAGES}
+_OUT = Option("DIR", help="Folder for the report and the figures.", shown="runs/COMMAND-MODEL", kind="path")
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
 _STEPS = Option("N", least=1, most=LONGEST_RUN)
 _CHANGE = {
@@ -331,7 +332,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Clipping": _options("clip V >0, clip_norm V >0"),
         "What is trained": _options("freeze PATTERN, train_only PATTERN"),
-        "Output": {"save": _SAVE, "table": _table("parameters", "activations", "batch-norm")},
+        "Output": {"out": _OUT, "save": _SAVE, "table": _table("parameters", "activations", "batch-norm")},
     },
     "train": {
         ARGUMENTS: {"first": _MODEL, "folder": _DATA},
@@ -358,11 +359,12 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Training": _LEARNING,
         "Change the model": _CHANGE,
         "Model": _LEARNER,
+        "Output": {"out": _OUT},
     },
     "ablate": {
         ARGUMENTS: _SUBJECT,
         OPTIONS: _options("by_channel, method zero|mean|shuffle, target TARGET -t"),
-        "Output": {"save": _SAVE},
+        "Output": {"out": _OUT, "save": _SAVE},
     },
     "prune": {
         ARGUMENTS: _SUBJECT,
@@ -371,7 +373,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "global_": Option(flag="--global"),
             **_options("sweep A,B,..."),
         },
-        "Output": {**_options("save_weights FILE"), "table": _table("drift", "layers")},
+        "Output": {**_options("save_weights FILE"), "out": _OUT, "table": _table("drift", "layers")},
     },
     "attack": {
         ARGUMENTS: {
