@@ -14,7 +14,6 @@ from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Notice, invocation
 from modelscope_cli.records.train import TRAINED_WEIGHTS, Training, TrainRecord
-from modelscope_cli.tensor_file import write_tensors
 from modelscope_cli.training.request import (
     as_tuple,
     check_init,
@@ -102,6 +101,7 @@ def train(
     if folder is not None:
         folder.check()
 
+    from modelscope_cli.tensor_file import write_tensors
     from modelscope_cli.training.callbacks import UserCallback
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
