@@ -16,6 +16,8 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
 )
 
+TRAINED_WEIGHTS = "model.safetensors"  # in the folder of one training
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

@@ -17,11 +17,11 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
-from modelscope_cli.report.page.results import page_of, save_folder, save_page, save_run
+from modelscope_cli.report.page.results import page_of, save_folder, save_page, save_run, save_within
 from modelscope_cli.report.registry import sheet_of, view_of
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
 
-__all__ = ["save_run", "sheet_of", "view_of"]  # which records look for here, beside what is defined below
+__all__ = ["save_run", "save_within", "sheet_of", "view_of"]  # of other modules, for `records.display.report`
 
 _LABELS = ("name", "call", "output")  # fields that make the label of a row
 _MOST_ROWS = 40  # rows before a table is folded

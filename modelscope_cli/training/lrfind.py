@@ -4,13 +4,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any, Unpack
 
 import torch
 from torch import nn
 
-from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
@@ -167,8 +165,6 @@ def lrfind(
     batch: int = 32,
     weights: str = "none",
     num_classes: int | None = None,
-    out: str | PathLike[str] | None = None,
-    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[ClassifierKeywords],
 ) -> LrfindRecord:
@@ -186,12 +182,10 @@ def lrfind(
         high: the last learning rate.
         steps: how many steps to make.
         batch: images per step. A loader has its own batches.
-        out: folder for the report and the figure; `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
-        CannotRunError: model or data cannot be loaded, the forward raises an error, a file cannot be written (exit
-            4).
+        CannotRunError: model or data cannot be loaded, or the forward raises an error (exit 4).
     """
     invoked = invocation()
     progress = progress or SILENT
@@ -200,7 +194,6 @@ def lrfind(
     request = request_of(keywords, steps=steps, batch=batch, lr=low, seed=seed_of(model, keywords))
     check_init(request, model)
     check_one_source(data, loaders)
-    results = Results(out, force)
 
     from modelscope_cli.training.callbacks import On, to_place
     from modelscope_cli.training.classifier import open_classifier
@@ -228,13 +221,12 @@ def lrfind(
                 [to_place(place), On("after_step", lambda run: advance())],
                 forward,
             )
-        record = LrfindRecord(
+        return LrfindRecord(
             run=classifier.run("lrfind", source, request.seed, invoked, progress),
             **vars(test),
             optimizer=request.optimizer,
             data=source.source,
         )
-    return results.write(record, progress)
 
 
 def _check_sweep(low: float, high: float) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.output_files import OutputFolder
-from modelscope_cli.records.display import renderer
+from modelscope_cli.records.display import report
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Notice, invocation
-from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.records.train import TRAINED_WEIGHTS, Training, TrainRecord
 from modelscope_cli.training.request import (
     as_tuple,
     check_init,
@@ -101,6 +101,7 @@ def train(
     if folder is not None:
         folder.check()
 
+    from modelscope_cli.tensor_file import write_tensors
     from modelscope_cli.training.callbacks import UserCallback
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
@@ -139,12 +140,10 @@ def train(
             near_zero=NEAR_ZERO,
         )
         if folder is not None:
-            report = renderer().figures_of("train")
-            record = replace(record, out_dir=str(folder.path), files=report.files_of(record))
-            report.save_report(record, stage)
             if not record.is_study:
                 state = classifier.loaded.module.state_dict()
-                report.save_weights(state, stage / report.WEIGHTS, source.classes)
+                write_tensors(stage / TRAINED_WEIGHTS, state, categories=list(source.classes))
+            record = report().save_within(record, stage, folder.path)
     if folder is not None:
         progress.note(f"wrote {folder.path}")
     return record

@@ -1,4 +1,4 @@
-"""Find ranks that should hold the same weights and do not, since when, and why. Standard library only."""
+"""Find ranks that should hold the same weights and do not, since when, and why."""
 
 import math
 import statistics
@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.training_facts import Disagreement, RankFacts
 from modelscope_cli.records.watch import SAME_DATA, Event
-
-if TYPE_CHECKING:
-    from modelscope_cli.watching.read_series import RankLog
+from modelscope_cli.watching.rank_log import RankLog
 
 Key = tuple[str, str]  # model, name of the parameter
 _TWICE = 2  # steps after which ranks with different data agree, which cannot be chance
@@ -27,7 +25,7 @@ class Replicas:
     """The copies of a parameter on several ranks, `members` by rank."""
 
     key: Key
-    members: "Mapping[int, RankLog]"
+    members: Mapping[int, RankLog]
 
     @property
     def optimizer(self) -> str:
@@ -177,7 +175,7 @@ _UNKNOWN = (
 )
 
 
-def _passes(rank: "RankLog", optimizer: str, step: int) -> tuple[int, int, bool]:
+def _passes(rank: RankLog, optimizer: str, step: int) -> tuple[int, int, bool]:
     """Return the passes through DistributedDataParallel of a step; the log counts them from the start."""
     averaged, alone, is_lost = rank.passes.get((optimizer, step), (1, 0, False))
     before = rank.passes.get((optimizer, step - 1), (0, 0, False))
@@ -187,7 +185,7 @@ def _passes(rank: "RankLog", optimizer: str, step: int) -> tuple[int, int, bool]
     return averaged - before[0], alone - before[1], is_lost or later
 
 
-def _any_rank(copies: Replicas) -> "RankLog":
+def _any_rank(copies: Replicas) -> RankLog:
     return next(iter(copies.members.values()))
 
 
@@ -214,7 +212,7 @@ def _is_same(a: float | None, b: float | None) -> bool:
     return math.isclose(a, b, rel_tol=_SAME, abs_tol=1e-12)
 
 
-def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
+def find_other_ends(ranks: Sequence[RankLog]) -> Iterator[Event]:
     """Yield every rank with another exit code than the first, or another number of steps than most."""
     if len(ranks) < 2:
         return
@@ -235,7 +233,7 @@ def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
             )
 
 
-def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
+def find_same_data(ranks: Sequence[RankLog]) -> Iterator[Event]:
     """Yield the ranks that all got the same batches, by all input statistics at every step that all recorded."""
     if len(ranks) < 2:
         return
@@ -255,7 +253,7 @@ def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
             return
 
 
-def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
+def compare_weights(ranks: Sequence[RankLog]) -> RankFacts | None:
     """Return whether the ranks hold the same weights, and why not; None for a single rank."""
     if len(ranks) < 2:
         return None
@@ -321,7 +319,7 @@ def _has_scaled_gradients(copies: Replicas, several: Sequence[Replicas]) -> bool
     return n_scaled >= _TWICE
 
 
-def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
+def _is_replicated(model: str, ranks: Sequence[RankLog]) -> bool:
     """Tell whether every rank holds the whole model: by DistributedDataParallel, or always equal bits."""
     copies = [one for key in ranks[0].weights if key[0] == model for one in _copies(key, ranks)]
     return bool(copies) and all(
@@ -329,7 +327,7 @@ def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
     )
 
 
-def _copies(key: Key, ranks: "Sequence[RankLog]") -> list[Replicas]:
+def _copies(key: Key, ranks: Sequence[RankLog]) -> list[Replicas]:
     """Return the ranks that hold a parameter, by the groups that average it; one group of all if unknown."""
     holders = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
     groups = {number: tuple(rank.origins.get(key, {}).get("group", ())) for number, rank in holders.items()}

@@ -6,14 +6,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
-
-if TYPE_CHECKING:
-    from modelscope_cli.watching.step_time import StepTime
 
 _watching: set[int] = set()  # processes with a recorder; a fork inherits this
 
@@ -30,6 +27,14 @@ def alone() -> Iterator[None]:
         yield
     finally:
         _watching.discard(process)
+
+
+class Clock(Protocol):
+    """Counts how long the parts of a step take; see `step_time.StepTime`."""
+
+    def begin(self, part: str) -> None: ...
+
+    def end(self, part: str) -> None: ...
 
 
 class Guard:
@@ -54,7 +59,7 @@ class Guard:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()
-        self.step_time: StepTime | None = None  # which counts what the calls take
+        self.step_time: Clock | None = None  # which counts what the calls take
 
     @left_alone_by_compiler
     def __call__(self, look: Callable[..., object], *args: Any) -> None:

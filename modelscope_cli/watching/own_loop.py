@@ -17,8 +17,9 @@ from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.error_isolation import alone
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.model_registry import peel
+from modelscope_cli.watching.rank_log import RankLog
 from modelscope_cli.watching.read_record import record_of
-from modelscope_cli.watching.read_series import RankLog, merge_ranks
+from modelscope_cli.watching.read_series import merge_ranks
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.run_script import without_compile_warning
 from modelscope_cli.watching.watcher import StopScript, Watcher

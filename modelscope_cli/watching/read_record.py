@@ -11,7 +11,8 @@ from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, vers
 from modelscope_cli.records.watch import JUDGED, NEVER_TRAINED, RUNNING, SPARSE, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.log import Entry
-from modelscope_cli.watching.read_series import RankLog, RunSeries, read_series
+from modelscope_cli.watching.rank_log import RankLog
+from modelscope_cli.watching.read_series import RunSeries, read_series
 
 
 def read_record(folder: Path) -> WatchRecord:

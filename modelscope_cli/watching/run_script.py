@@ -18,9 +18,10 @@ from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.error_isolation import alone
 from modelscope_cli.watching.log import VERSION, Log, log_file
+from modelscope_cli.watching.rank_log import RankLog
 from modelscope_cli.watching.ranks import WAIT_FOR_RANKS_S, wait_for_first, wait_for_others
 from modelscope_cli.watching.read_record import read_record, record_of
-from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
+from modelscope_cli.watching.read_series import merge_ranks, read_rank
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Script, gentle_sigterm
 from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher

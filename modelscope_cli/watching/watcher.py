@@ -20,8 +20,9 @@ from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.parameters import is_sharded
+from modelscope_cli.watching.rank_log import RankLog
 from modelscope_cli.watching.read_record import record_of
-from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_series
+from modelscope_cli.watching.read_series import merge_ranks, read_series
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.schedule import is_noted

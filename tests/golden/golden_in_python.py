@@ -5,12 +5,12 @@ import io
 from html.parser import HTMLParser
 
 import pytest
-from modelscope_cli.report.views import figures_of, sheet_of
 from undrawn import DRAWN
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import spreadsheet_cell
 from modelscope_cli.report.formats import _cell
+from modelscope_cli.report.registry import sheet_of, view_of
 from modelscope_cli.report.sheet import Value
 
 
@@ -73,7 +73,7 @@ def look_at_it_in_python(record, tsv):
     assert sheet.title.splitlines()[0] in str(record)
 
     is_undrawn = record.command == "predict" and getattr(record, "truth", None) is None
-    if hasattr(figures_of(record.command), "FIGURES") and not is_undrawn:
+    if view_of(record).figures() and not is_undrawn:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("matplotlib.figure.Figure", DRAWN)
             assert record.plot().axes

@@ -104,7 +104,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         emit(where, sheet, record, *more, **drawn)
 
     for name in COMMANDS:
-        module = import_module(f"modelscope_cli.commands.{name}.command")
+        module = import_module(f"modelscope_cli.commands.{name}")
         if hasattr(module, "emit"):
             monkeypatch.setattr(module, "emit", remember)
     return seen

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from modelscope_cli.report.views import figures_of
 from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.report.layer_axis import layer_names, layer_panels
+from modelscope_cli.report.registry import view_of
 
 DPI = 130  # what figures are saved at
 X_HEIGHT = 0.547  # of DejaVu Sans, in ems
@@ -87,7 +87,7 @@ def record() -> Any:
 
 
 def drawn(record: Any, picture: str) -> Any:
-    figure = figures_of(record.command).FIGURES[picture](record)
+    figure = view_of(record).figures()[picture](record)
     figure.set_dpi(DPI)
     figure.draw_without_rendering()
     return figure

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from modelscope_cli.report.views import figures_of
 from rules.trainings import layer, training
 from tolerance import close
 
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.report import training_figures as curves
 from modelscope_cli.report.canvas import new_figure
+from modelscope_cli.report.registry import view_of
 from modelscope_cli.report.training_figures import mark_steps
 from modelscope_cli.report.training_panels import smoothed
 
@@ -29,7 +29,7 @@ def uneven(name: str = "relu", kind: str = "ReLU", order: int = 0) -> Any:
 
 
 def figure_of(record: WatchRecord, picture: str) -> Any:
-    figure = figures_of("watch").FIGURES[picture](record)
+    figure = view_of(record).figures()[picture](record)
     figure.set_dpi(130)
     figure.draw_without_rendering()
     return figure

@@ -7,8 +7,9 @@ import torch
 
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.rank_log import RankLog
 from modelscope_cli.watching.read_record import record_of
-from modelscope_cli.watching.read_series import RankLog, merge_ranks
+from modelscope_cli.watching.read_series import merge_ranks
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.watcher import Watcher

@@ -15,8 +15,9 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends, find_same_data
 from modelscope_cli.watching.log import log_file
+from modelscope_cli.watching.rank_log import Described, RankLog, Scalars
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
-from modelscope_cli.watching.read_series import Described, RankLog, Scalars, read_series
+from modelscope_cli.watching.read_series import read_series
 from modelscope_cli.watching.replicas import ReplicaWatch
 
 SCRIPT = """

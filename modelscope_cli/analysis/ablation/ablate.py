@@ -1,18 +1,15 @@
 """`ablate`: the public function."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from os import PathLike
 from typing import Any, Unpack
 
 from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
-from modelscope_cli.analysis.subject import Results, Subject
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.report.views import figures_of
 
 
 @spelled_out
@@ -26,8 +23,6 @@ def ablate(
     method: str = "zero",
     target: str | int = PREDICTED,
     hook: str | Sequence[str] = (),
-    out: str | PathLike[str] | None = None,
-    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[OutputKeywords],
 ) -> AblateRecord:
@@ -45,14 +40,12 @@ def ablate(
             shuffled positions (seeded). If a channel has a single value, channels are averaged or shuffled instead.
         target: which output value to follow: a class index or label, predicted, mask:CLASS, or logit:PATH[I,J].
         hook: changes to values during the pass, in the syntax of `--hook`.
-        out: folder for the report and the figures; `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a pattern, a class or a combination that is not valid (exit 2 on the command line).
         CannotRunError: the model cannot be loaded, raises an error, or has no output to explain, or a file cannot
-            be read or written (exit 4).
+            be read (exit 4).
     """
-    results = Results(out, force)
     subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)
     subject.open()
     selection = subject.select(layer, exclude)
@@ -70,7 +63,7 @@ def ablate(
         subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)
     hooks = subject.conclude()
-    record = AblateRecord(
+    return AblateRecord(
         run=subject.run(),
         baseline=ablations.baseline,
         rows=ablations.rows,
@@ -80,12 +73,5 @@ def ablate(
         output=ablations.output,
         score_name=ablations.score_name,
         not_called=subject.uncalled(selection, ablations.called),
-        out_dir=results.path,
         hooks=hooks,
     )
-    with results.open(subject.progress) as stage:
-        if stage is not None:
-            folder = figures_of("ablate")
-            record = replace(record, files=folder.FILES)
-            folder.save_report(record, stage)
-    return record

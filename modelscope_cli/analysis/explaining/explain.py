@@ -17,11 +17,16 @@ from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
-from modelscope_cli.analysis.explaining.methods import METHODS  # noqa: F401, of the docstring
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.randomisation import find_head
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
-from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
+from modelscope_cli.analysis.explaining.request import (
+    ALL,
+    AUTO,
+    METHOD_NAMES,  # noqa: F401, of the docstring
+    choose_methods,
+    receipt_kind,
+)
 from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -162,7 +167,7 @@ def explain(
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's input size.
-        method: the methods: auto (a few that complement each other), all (all that apply), or {METHODS}.
+        method: the methods: auto (a few that complement each other), all (all that apply), or {METHOD_NAMES}.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
         layer: the layer to explain.

@@ -2,11 +2,16 @@
 
 import re
 
-from modelscope_cli.analysis.explaining.methods import METHODS
 from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
 from modelscope_cli.records.refusals import check_choice
 
 AUTO, ALL = "auto", "all"
+# Of `explaining.methods`, which imports torch.
+METHOD_NAMES = (
+    *("hirescam", "gradcam", "gradcam++", "layercam"),
+    *("saliency", "input-x-gradient", "integrated-gradients", "occlusion"),
+    *("rollout", "lrp"),
+)
 # Cheap and complementary: contributions of a layer's cells, of the pixels, and where a network allows it relevance
 # propagation or attention flow. Methods that do not fit are omitted.
 _OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
@@ -15,12 +20,12 @@ _OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
 def choose_methods(method: str) -> tuple[str, ...]:
     """Return the methods of `auto`, `all` or a list of names."""
     if method in (AUTO, ALL):
-        return tuple(METHODS) if method == ALL else _OF_AUTO
-    spellings = {_letters(name): name for name in METHODS}
+        return METHOD_NAMES if method == ALL else _OF_AUTO
+    spellings = {_letters(name): name for name in METHOD_NAMES}
     parts = [part.strip() for part in method.split(",") if part.strip()]
     names = tuple(dict.fromkeys(spellings.get(_letters(part), part) for part in parts))
     for name in names or (method,):
-        check_choice("method", name, (AUTO, ALL, *METHODS))
+        check_choice("method", name, (AUTO, ALL, *METHOD_NAMES))
     return names
 
 

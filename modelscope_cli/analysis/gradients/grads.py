@@ -1,7 +1,6 @@
 """`grads`: the gradients of one loss in a model."""
 
 from collections.abc import Callable, Sequence
-from os import PathLike
 from typing import Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import (
@@ -11,7 +10,6 @@ from modelscope_cli.analysis.gradients.request import (
     choose_clip,
 )
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
-from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import GradsRecord
@@ -36,8 +34,6 @@ def grads(
     freeze: str | Sequence[str] = (),
     train_only: str | Sequence[str] = (),
     mode: str = "auto",
-    out: str | PathLike[str] | None = None,
-    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[OutputKeywords],
 ) -> GradsRecord:
@@ -62,17 +58,15 @@ def grads(
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
-        out: folder for the report with its figure and tables; `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, run or differentiated, or a file cannot be written (exit 4).
+        CannotRunError: the model cannot be loaded, run or differentiated (exit 4).
     """
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
     is_class = parse_aim(loss_request.target).is_class
     limit = choose_clip(clip, clip_norm)
     check_loss(loss_request)
-    results = Results(out, force)
 
     from modelscope_cli.analysis.gradients.measure import measure_gradients
     from modelscope_cli.analysis.outputs.resolve import resolve_aim
@@ -103,7 +97,7 @@ def grads(
     )
     subject.warn(gradients.warnings)
     hooks = subject.conclude()
-    record = GradsRecord(
+    return GradsRecord(
         run=subject.run(),
         loss=gradients.loss,
         parameters=gradients.parameters,
@@ -118,7 +112,6 @@ def grads(
         not_called=subject.uncalled(selection, [row.name for row in gradients.activations]),
         hooks=hooks,
     )
-    return results.write(record, subject.progress)
 
 
 def _loss_request(

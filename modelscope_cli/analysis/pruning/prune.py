@@ -22,7 +22,7 @@ from modelscope_cli.analysis.pruning.masks import (
     unranked,
 )
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
-from modelscope_cli.analysis.subject import Results, Subject, as_patterns, seed_of
+from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight
@@ -39,7 +39,6 @@ from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.views import figures_of
 from modelscope_cli.tensor_file import write_tensors
 
 _N_GUESSES = 5
@@ -208,7 +207,6 @@ def prune(
     sweep: str | Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
     save_weights: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
-    out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[OutputKeywords],
@@ -227,9 +225,8 @@ def prune(
         global_: rank the weights of all layers together, not layer by layer.
         sweep: measure the drift at these shares, too.
         save_weights: write the pruned weights as .safetensors, for --checkpoint. Zeros alone do not make the model
-            smaller or faster.
+            smaller or faster. In Python `force` replaces a file that exists.
         hook: changes to values during the pass, in the syntax of `--hook`.
-        out: folder for the report and the figure; `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
@@ -246,7 +243,6 @@ def prune(
         seed=seed_of(model, keywords),
         has_images=not python_inputs.is_noise,
     )
-    results = Results(out, force)
     if save_weights is not None:
         check_weights_file(Path(save_weights), _files(model, keywords), force)
     subject = Subject("prune", model, python_inputs, keywords, hook=hook, progress=progress)
@@ -289,20 +285,15 @@ def prune(
         scope="global" if global_ else "layer",
         images=subject.inputs.n_images,
         output=pruning.output,
-        out_dir=results.path,
         hooks=hooks,
     )
-    with results.open(subject.progress) as stage:
-        if save_weights is not None:
-            state = pruned_state(loaded.module, pruning.masks)
-            n_bytes = write_weights(Path(save_weights), record, state, loaded.categories)
-            record = replace(record, file=str(save_weights), file_bytes=n_bytes)
-            subject.progress.note(f"wrote {save_weights}")
-        if stage is not None:
-            folder = figures_of("prune")
-            record = replace(record, files=folder.FILES)
-            folder.save_report(record, stage)
-    return record
+    if save_weights is None:
+        return record
+    n_bytes = write_weights(
+        Path(save_weights), record, pruned_state(loaded.module, pruning.masks), loaded.categories
+    )
+    subject.progress.note(f"wrote {save_weights}")
+    return replace(record, file=str(save_weights), file_bytes=n_bytes)
 
 
 def _files(model: "Model", keywords: OutputKeywords) -> list[Path]:

@@ -84,9 +84,13 @@ def save_folder(record: R, path: Path, *, is_forced: bool) -> R:
         The record as it was written, with the folder and the names of its files.
     """
     with OutputFolder(path, is_forced).open() as stage:
-        saved = record.with_changes(out_dir=str(path))
-        saved = view_of(record).save_files(saved, stage)
-        save_result(saved, stage)
+        return save_within(record, stage, path)
+
+
+def save_within(record: R, stage: Path, path: Path) -> R:
+    """Write a result into the open staging folder of `path`, beside files that are in it; see `save_folder`."""
+    saved = view_of(record).save_files(record.with_changes(out_dir=str(path)), stage)
+    save_result(saved, stage)
     return saved
 
 

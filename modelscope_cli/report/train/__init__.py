@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from modelscope_cli.records.train import TrainRecord
+from modelscope_cli.records.train import TRAINED_WEIGHTS, TrainRecord
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Column, Sheet
@@ -40,4 +40,6 @@ class TrainView(View[TrainRecord]):
         figure, table = (
             ("comparison.png", "variants.csv") if record.is_study else ("curves.png", "layers.csv")
         )
-        return write_files(record, folder, {figure: draw(record)}, {table: train_sheet(record)})
+        saved = write_files(record, folder, {figure: draw(record)}, {table: train_sheet(record)})
+        weights = (TRAINED_WEIGHTS,) if (folder / TRAINED_WEIGHTS).exists() else ()
+        return saved.with_changes(files=(*saved.files, *weights))

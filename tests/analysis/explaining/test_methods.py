@@ -13,6 +13,7 @@ from torch import nn
 from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
 from modelscope_cli.analysis.explaining.methods.of_pass import _Rules
 from modelscope_cli.analysis.explaining.methods.of_pixels import integrate, occlude, windows
+from modelscope_cli.analysis.explaining.request import METHOD_NAMES
 from modelscope_cli.analysis.explaining.scored import UnfitError
 
 OF_PIXELS = [name for name, method in METHODS.items() if method.kind == PIXELS]
@@ -21,6 +22,10 @@ OF_PIXELS = [name for name, method in METHODS.items() if method.kind == PIXELS]
 class FourthPower(nn.Module):
     def forward(self, x):
         return torch.stack([x.pow(4).sum((1, 2, 3)), x.sum((1, 2, 3))], 1)
+
+
+def test_the_names_that_can_be_asked_for_are_those_of_the_methods():
+    assert tuple(METHODS) == METHOD_NAMES
 
 
 def test_integrated_gradients_of_a_fourth_power_are_that_power():
