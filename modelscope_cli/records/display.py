@@ -106,7 +106,7 @@ class Shown:
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the label of every row, and the row."""
-        sheet = report().whole_sheet_of(self)
+        sheet = report().view_of(self).whole_sheet(self)
         return [(str(sheet.columns[0].value(row)), row) for row in sheet.rows]
 
     def __iter__(self) -> Iterator[Any]:
@@ -136,7 +136,7 @@ class Shown:
     def to_rows(self) -> list[dict[str, Any]]:
         """Return the whole table as plain dicts: the keys and bare values of `--format tsv`, with the columns that
         a terminal has no room for. `pandas.DataFrame(record.to_rows())` is a data frame of them."""
-        sheet = report().whole_sheet_of(self)
+        sheet = report().view_of(self).whole_sheet(self)
         return [{column.key: column.value(row) for column in sheet.columns} for row in sheet.rows]
 
     def plot(self, file: str | PathLike[str] | None = None, *, picture: str | None = None) -> "Figure":
@@ -190,7 +190,7 @@ class Shown:
 
     def __repr__(self) -> str:
         """Return one line, such as `StatsRecord(20 layers, resnet18, 4x3x64x64)`."""
-        sheet, run = report().whole_sheet_of(self), getattr(self, "run", None)
+        sheet, run = report().view_of(self).whole_sheet(self), getattr(self, "run", None)
         about = [counted(len(sheet.rows), report().noun_of(sheet))]
         about += [run.model.short_name] if run is not None else []
         if run is not None and run.input is not None:

@@ -101,7 +101,7 @@ def _as_folder() -> str | None:
 def check_page(file: Path) -> None:
     """Refuse a page without an HTML suffix, or that cannot be written; see `check_target`."""
     from modelscope_cli.output_files import check_file
-    from modelscope_cli.report.reading import is_page
+    from modelscope_cli.records.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"'--html {file}' does not end in .html", with_file("--html", file, ".html"))

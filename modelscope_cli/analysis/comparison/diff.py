@@ -22,9 +22,9 @@ from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.reading import is_result
 from modelscope_cli.records.run import Record, invocation
 from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.reading import is_result
 from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:

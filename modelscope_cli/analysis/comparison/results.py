@@ -23,11 +23,11 @@ from modelscope_cli.records.diff import (
     first_divergence,
 )
 from modelscope_cli.records.naming import some
+from modelscope_cli.records.reading import read
 from modelscope_cli.records.run import Invocation, Record
 from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecord
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers, views
-from modelscope_cli.report.reading import read
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.rules.training.reference import compare_with
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
+from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.predict.table import predict_sheet, tables_of, truth_words
-from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Sheet
 from modelscope_cli.tensor_file import write_tensors
 

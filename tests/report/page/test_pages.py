@@ -14,8 +14,8 @@ from samples_of_results import LINES
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.documents import restore
 from modelscope_cli.records.page_data import extract
+from modelscope_cli.records.reading import read
 from modelscope_cli.report.page.results import page_of
-from modelscope_cli.report.reading import read
 
 VOID = {"meta", "link", "input", "img", "br"}
 PAGES = [name for name in LINES if name not in ("models", "rules", "weights_scan")]
