@@ -5,7 +5,7 @@ import shlex
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import check_plot, emit, save_plot
 
 DIFFERENT = 1
 
@@ -37,13 +37,20 @@ def diff(call: CommandCall) -> int:
 
       modelscope diff here.json there.json --html difference.html
     """
+    from modelscope_cli.records.reading import is_result
     from modelscope_cli.report.diff.table import diff_columns, diff_sheet
 
     where = call.begin()
     where.view.check(diff_columns())
     a, b, images = _sides(call)
     inputs = call.inputs(images)
+    if call["plot"] is not None:
+        check_plot(call["plot"])
+        if is_result(a) or (b is not None and is_result(b)):
+            raise UsageError("'--plot' needs models to run, and these are saved results", "leave out --plot")
     record = ms.diff(call.model(a, is_checked=False), b, inputs, **call.keywords(), model=call["model"])
+    if call["plot"] is not None:
+        save_plot(record, call["plot"])
     emit(where, diff_sheet(record, show_all=call["all"]), record)
     return 0 if record.is_same else DIFFERENT
 
