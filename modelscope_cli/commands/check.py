@@ -9,7 +9,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.options import CI_FORMATS
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import emit, save
 
 FOUND = 1
 _BUDGETS = ("max_params", "max_macs", "max_memory", "max_train_memory", "expect_output")
@@ -39,6 +39,7 @@ def check(call: CommandCall) -> int:
       modelscope check demo/shapes --against demo --fail-on warning
     """
     from modelscope_cli.records.check import CheckRecord
+    from modelscope_cli.records.reading import RUN
     from modelscope_cli.report.check.table import COLUMNS, check_sheet, render_junit, review
     from modelscope_cli.rules.settings import read_settings
 
@@ -66,6 +67,8 @@ def check(call: CommandCall) -> int:
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
+    if (out := call["out"]) is not None:
+        record = save(record, out, has_content=(out / RUN).exists())
     sheet = check_sheet(record)
     emit(where, sheet, record, lambda: review(record), {"junit": lambda: render_junit(record)})
     if refused is not None:

@@ -7,7 +7,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.output import Destination, emit, is_streamed, row_writer
+from modelscope_cli.shell.output import Destination, emit, is_streamed, row_writer, save
 
 if TYPE_CHECKING:
     from modelscope_cli.inputs.request import InputRequest
@@ -44,6 +44,7 @@ def predict(call: CommandCall) -> None:
       modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
     from modelscope_cli.analysis.predictions.request import check_scoring
+    from modelscope_cli.records.reading import RUN
     from modelscope_cli.report.predict.table import predict_columns, predict_sheet, truth_columns
 
     where = call.begin(is_shared=True)
@@ -62,6 +63,8 @@ def predict(call: CommandCall) -> None:
     is_by_row = is_streamed(where) and call["truth"] is None
     each = row_writer(where, lay_out) if is_by_row else None
     record = ms.predict(model, inputs, **call.keywords(), each=each)
+    if (out := call["out"]) is not None:
+        record = save(record, out, has_content=(out / RUN).exists())
     if not is_by_row:
         emit(where, lay_out(record), record)
 

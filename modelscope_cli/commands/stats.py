@@ -2,7 +2,7 @@
 
 import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import check_plot, emit, save, save_plot
 
 PLACE = 12  # in `modelscope --help`
 
@@ -35,6 +35,8 @@ def stats(call: CommandCall) -> None:
 
       torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
+    from modelscope_cli.records.reading import RUN
+    from modelscope_cli.records.stats import COLUMN_OF_FIGURE
     from modelscope_cli.report.shared_tables import check_drift
     from modelscope_cli.report.stats.table import columns_of, stats_sheet
 
@@ -44,5 +46,13 @@ def stats(call: CommandCall) -> None:
     if table == "batch-norm":
         check_drift(call["mode"] == "train")
     columns = columns_of(table, where.view)
-    record = ms.stats(model, inputs, **call.keywords(), attention=table == "attention", columns=columns)
+    plot, out = call["plot"], call["out"]
+    if plot is not None:
+        check_plot(plot)
+    needed = columns if columns is None or plot is None else (*columns, *COLUMN_OF_FIGURE.values())
+    record = ms.stats(model, inputs, **call.keywords(), attention=table == "attention", columns=needed)
+    if out is not None:
+        record = save(record, out, has_content=(out / RUN).exists())
+    if plot is not None:
+        save_plot(record, plot)
     emit(where, stats_sheet(record, table, columns or ()), record)

@@ -248,7 +248,12 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE"),
+        OPTIONS: {
+            **_options("near_zero T >=0"),
+            "plot": Option(
+                "FILE", help="Save one figure of all the distributions (.png .svg .pdf).", kind="path"
+            ),
+        },
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -429,7 +434,10 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 shown="0 for tensors and results, the rounding of the dtype for statistics, and for activations "
                 "that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
-            **_options("plot FILE, rank_layers"),
+            "plot": Option(
+                "FILE", help="Draw the differences along the depth (.png .svg .pdf).", kind="path"
+            ),
+            **_options("rank_layers"),
         },
         "Model": _options("model MODEL -m"),
         "B, where it differs from A": {

@@ -19,6 +19,9 @@ DOCUMENT = "report.json"
 PAGE = "report.html"
 """The name of a page in the folder of a result."""
 
+RUN = "run.json"
+"""What the blocks in a folder were computed from; see `analysis.blocks`."""
+
 RESULT_FILES = (DOCUMENT, PAGE)
 """What every folder of a result holds, in addition to its images and tables."""
 

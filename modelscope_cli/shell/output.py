@@ -218,6 +218,21 @@ def save(record: R, folder: Path, *, has_content: bool = False) -> R:
     return saved
 
 
+def check_plot(file: Path) -> None:
+    """Refuse, before anything runs, a file of --plot that cannot be written or is no figure."""
+    from modelscope_cli.report.canvas import check_figure
+
+    check_figure(file, invocation().is_forced)
+
+
+def save_plot(record: "Shown", file: Path) -> None:
+    """Draw the figure of a result into the file of --plot, and say so; of several processes only the first."""
+    if _console.settings.is_silent:
+        return
+    record.plot(file)
+    _console.note(f"wrote {file}")
+
+
 def is_streamed(where: Destination) -> bool:
     """Tell whether rows can be written to stdout one by one."""
     is_in_order = where.view.sort is None and where.view.top is None
