@@ -61,8 +61,8 @@ if TYPE_CHECKING:  # `home_of` reads these lines
     from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.records.documents import schema
+    from modelscope_cli.records.reading import read
     from modelscope_cli.report.page.make_report import make_report
-    from modelscope_cli.report.reading import read
     from modelscope_cli.rules.registry import list_rules
     from modelscope_cli.training.lrfind import lrfind
     from modelscope_cli.training.train import train

@@ -94,7 +94,7 @@ class BlockKeywords(Keywords, total=False):
         resume: continue with the blocks in `out`, with any number of processes; the result is bit-identical to an
             uninterrupted run.
         share: whether the other processes of torchrun call the same function with the same arguments; each returns
-            the whole record, and only the first writes files. Always True on the command line.
+            the whole record, which one of them saves. Always True on the command line.
     """
 
     resume: bool

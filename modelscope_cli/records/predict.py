@@ -1,5 +1,6 @@
 """What `predict` returns; other commands share its predictions."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -207,6 +208,36 @@ class Prediction:
     image: str
     top: tuple[Guess, ...]
     values: ValueRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnMap:
+    """The depths or the classes of the pixels of one image.
+
+    Attributes:
+        name: its file, or its number.
+        picture: the image as the model saw it, `(3, H, W)` uint8; None for tensors.
+        values: a tensor in the size of the input, `(H, W)`, or `(D, H, W)` of a volume. `sheet`: the same in two
+            dimensions, the slices of a volume in rows.
+    """
+
+    name: str
+    picture: Any
+    values: Any
+    sheet: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedImages:
+    """What a run keeps for its figures; the images are read again when these are drawn.
+
+    Attributes:
+        maps: returns the maps of the first images.
+        worst: returns the images of `TruthReport.worst`, `(3, H, W)` uint8.
+    """
+
+    maps: Callable[[], Sequence[DrawnMap]]
+    worst: Callable[[], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)

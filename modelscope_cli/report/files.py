@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from modelscope_cli.output_files import write_text
 from modelscope_cli.records.display import Shown
+from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.formats import render_csv
-from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Sheet
 
 R = TypeVar("R", bound=Shown)

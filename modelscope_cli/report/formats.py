@@ -10,9 +10,6 @@ from typing import Any
 from modelscope_cli.plain_text import markdown, plain, plain_json, spreadsheet_cell
 from modelscope_cli.report.sheet import Sheet, Value
 
-DOCUMENT = "report.json"
-"""The name of a document in the folder of a result."""
-
 
 def render_json(document: dict[str, Any] | list[Any], *, is_indented: bool = True) -> str:
     """Return `document` as standard JSON, indented or on one line."""

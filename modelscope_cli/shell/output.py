@@ -101,7 +101,7 @@ def _as_folder() -> str | None:
 def check_page(file: Path) -> None:
     """Refuse a page without an HTML suffix, or that cannot be written; see `check_target`."""
     from modelscope_cli.output_files import check_file
-    from modelscope_cli.report.reading import is_page
+    from modelscope_cli.records.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"'--html {file}' does not end in .html", with_file("--html", file, ".html"))
@@ -224,6 +224,21 @@ def save_report(record: R, folder: Path | None, *, has_content: bool = False) ->
     saved = save_folder(record, folder, is_forced=has_content or invocation().is_forced)
     _console.note(f"wrote {folder}")
     return saved
+
+
+def check_plot(file: Path) -> None:
+    """Refuse, before anything runs, a file of --plot that cannot be written or is no figure."""
+    from modelscope_cli.report.canvas import check_figure
+
+    check_figure(file, invocation().is_forced)
+
+
+def save_plot(record: "Shown", file: Path) -> None:
+    """Draw the figure of a result into the file of --plot, and say so; of several processes only the first."""
+    if _console.settings.is_silent:
+        return
+    record.plot(file)
+    _console.note(f"wrote {file}")
 
 
 def is_streamed(where: Destination) -> bool:

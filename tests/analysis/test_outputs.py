@@ -208,7 +208,7 @@ def test_a_depth_map():
 def test_depths_and_classes_are_drawn_in_the_size_of_the_input(tmp_path):
     torch.manual_seed(0)
     net, x = nn.Conv2d(3, 1, 2, 2), numbers(2, 3, 8, 12)
-    depth = ms.predict(net, x, out=tmp_path / "depth", output_kind="depth")
+    depth = ms.predict(net, x, output_kind="depth").save(tmp_path / "depth")
     assert depth.files[:2] == ("maps.png", "maps.safetensors")
     expected = F.interpolate(net(x), (8, 12), mode="bilinear")[:, 0]
     saved = load_file(tmp_path / "depth/maps.safetensors")

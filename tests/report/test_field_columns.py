@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from modelscope_cli.report.views import column_keys
-
 from modelscope_cli.records.display import (
     change,
     column,
@@ -17,6 +15,7 @@ from modelscope_cli.records.display import (
     words,
 )
 from modelscope_cli.records.stats import ActivationStats
+from modelscope_cli.report.registry import view_for
 from modelscope_cli.report.sheet import field_columns, inner_columns, other_columns, with_values
 
 
@@ -71,5 +70,5 @@ def test_columns_of_a_record_inside_and_those_without_values():
 
 def test_every_annotated_field_of_stats_is_a_column_of_its_tables():
     keys = {one.key for one in other_columns(ActivationStats, ())}
-    assert keys <= set(column_keys("stats"))
+    assert keys <= {one.key for one in view_for("stats").columns()}
     assert column(rank=3).rank == 3

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any, Unpack
 
 import torch
@@ -34,9 +33,6 @@ from modelscope_cli.records.stats import (
     StatsRecord,
     quantiles_in,
 )
-from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.views import figures_of
 
 
 class Observation:
@@ -178,7 +174,6 @@ def stats(
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     near_zero: float = NEAR_ZERO,
-    plot: str | PathLike[str] | None = None,
     attention: bool = False,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
@@ -196,15 +191,14 @@ def stats(
             the model's input size.
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
-        plot: save one figure of all the distributions (.png .svg .pdf).
         attention: also measure each attention head of the layers, in a separate pass.
         hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
             their percentile: `p01`, `p50`, `p99.9`. They are exact, and read every image twice. `channel_zeros`
             counts the zeros of each channel; it is also left out by default.
-        out: folder for `report.json`, its page, and over image files every finished block; `force` allows one that
-            is not empty.
+        out: folder that gets every finished block of image files, so that `resume` can continue; `record.save(out)`
+            adds the report. `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
@@ -212,8 +206,6 @@ def stats(
             read or written (exit 4).
     """
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    if plot is not None and blocks.is_first:
-        check_figure(Path(plot), force)
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
     subject.open(is_training=is_training)
@@ -221,8 +213,7 @@ def stats(
     module = subject.loaded.module
     batch_norms = BatchNormObserver() if is_training else None
     figures: dict[str, Any] = {
-        figure: plot is not None or columns is None or key in columns
-        for figure, key in COLUMN_OF_FIGURE.items()
+        figure: columns is None or key in columns for figure, key in COLUMN_OF_FIGURE.items()
     }
     more: dict[str, Any] = {
         "quantiles": quantiles_in(columns or ()),
@@ -253,7 +244,7 @@ def stats(
     if not rows:
         raise _nothing_to_show(subject, selection)
     subject.warn(blocks.warnings())
-    record = StatsRecord(
+    return StatsRecord(
         run=subject.run(),
         layers=rows,
         images=subject.inputs.n_images,
@@ -265,13 +256,6 @@ def stats(
         inputs=tuple(map(to_input_row, arguments.values())),
         attention=heads,
     )
-    with blocks.write() as stage:
-        if stage is not None:
-            save_result(record, stage)
-    if plot is not None and blocks.is_first:
-        save_figure(figures_of("stats").draw_distributions(record), Path(plot))
-        subject.progress.note(f"wrote {plot}")
-    return record
 
 
 def _why_alone(mode: str, *, attention: bool, hook: str | Sequence[str]) -> str:

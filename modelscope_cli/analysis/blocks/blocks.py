@@ -15,10 +15,11 @@ from modelscope_cli import interrupts
 from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
 from modelscope_cli.analysis.blocks.rendezvous import Rendezvous
 from modelscope_cli.analysis.blocks.run_key import differences, machine, run_key
-from modelscope_cli.analysis.subject import Results, Subject
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.architecture import seeded
+from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.records.progress import SILENT, Progress
@@ -52,19 +53,24 @@ class Blocks:
         """Check the folder before any long computation.
 
         Args:
-            out: folder for the report and, with `keep`, the finished blocks; `force` allows one that is not empty.
+            out: folder for the finished blocks, where a command saves its report in the end; `force` allows one
+                that is not empty.
             resume: continue with the blocks in `out`.
             share: whether the other processes that torchrun has started make the same call.
+            keep: whether blocks are stored in `out`.
         """
         self._is_shared = share and is_started_by_torchrun()
         self._ranks = find_ranks() if self._is_shared else Ranks()
-        self.is_first = self._ranks.is_first  # whether this process writes the results
-        self.out = os.fspath(out) if out is not None else None  # the folder of the result; None without one
+        self.is_first = self._ranks.is_first  # whether this process writes what all have computed
+        self.out = os.fspath(out) if out is not None else None
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
         has_run = self._folder is not None and self._folder.key() is not None
         self._is_again = resume or (has_run and self._ranks.attempt > 0)
         self._check(has_run, resume, force)
-        self._results = Results(out if self.is_first else None, force or self._is_again)
+        self._output = None
+        if self.out is not None and self.is_first:
+            self._output = OutputFolder(Path(self.out), force or self._is_again)
+            self._output.check()
         self._rendezvous = Rendezvous(self._ranks) if self._ranks.world > 1 else None
         self._progress: Progress = SILENT
         self._subject: Subject
@@ -125,7 +131,8 @@ class Blocks:
         with _temporary_folder() if is_temporary else nullcontext("") as temporary:
             folder = self._folder or BlockFolder(Path(temporary))
             if self.is_first and not self._is_again:
-                self._results.begun()
+                if self._output is not None:
+                    self._output.begun()
                 folder.start(key)
             elif self.is_first and not differences(key, folder.key() or {}):
                 for name in folder.remove_damaged():
@@ -201,12 +208,6 @@ class Blocks:
         n = len(self._machines)
         message = f"the blocks come from {n} kinds of machines, so last bits may differ: "
         return (Notice("several_machines", message + "; ".join(self._machines)),) if n > 1 else ()
-
-    @contextmanager
-    def write(self) -> Iterator[Path | None]:
-        """Yield the folder for the report, if any, and note that it was written; see `Results.open`."""
-        with self._results.open(self._progress) as stage:
-            yield stage
 
 
 def _temporary_folder() -> TemporaryDirectory[str]:

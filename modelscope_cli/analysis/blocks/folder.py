@@ -16,9 +16,10 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.output_files import is_unfinished, make_folder, write_bytes
 from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.reading import RUN
 
 T = TypeVar("T")
-RUN, BLOCKS = "run.json", "blocks"
+BLOCKS = "blocks"
 _CHECKSUM_BYTES = 32  # of sha256; `torch.load` does not look at the checksums of its own format
 
 

@@ -22,10 +22,8 @@ from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.reading import is_result
 from modelscope_cli.records.run import Record, invocation
-from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.reading import is_result
-from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.comparison.sides import Source
@@ -41,7 +39,6 @@ def diff(
     tolerance: float | None = None,
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
-    plot: str | PathLike[str] | None = None,
     mode: str = "auto",
     model: str | None = None,
     b_weights: str | None = None,
@@ -54,7 +51,6 @@ def diff(
     b_compile: bool = False,
     b_quantize: str | None = None,
     rank_layers: bool = False,
-    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> DiffRecord:
@@ -70,7 +66,6 @@ def diff(
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that counts as equal, or relative difference of results.
         layer, exclude: layer patterns.
-        plot: draw the differences along the depth (.png .svg .pdf).
         mode: of both; `auto` is eval.
         model: the model that a checkpoint is loaded into; without another model or checkpoint, A.
         b_weights: the weights of B.
@@ -92,8 +87,6 @@ def diff(
     invoked = invocation()
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
     of_b = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, b_compile, b_quantize)
-    if plot is not None:
-        check_figure(Path(plot), force)
     request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
     settings = request or as_request("", keywords)
     a, b = _text(a), _text(b)
@@ -110,7 +103,6 @@ def diff(
             "layer": layer,
             "exclude": exclude,
             "mode": None if mode == "auto" else mode,
-            "plot": plot,
             "model": model,
             "b": None if of_b == BSettings() else of_b,
         }
@@ -150,13 +142,8 @@ def diff(
         python_inputs = replace(
             python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
         )
-        record = comparison.run(python_inputs, modes, layer, exclude)
-    else:
-        record = comparison.of_weights()
-    if plot is not None:
-        save_figure(figures_of("diff").draw_divergence(record), Path(plot))
-        comparison.progress.note(f"wrote {plot}")
-    return record
+        return comparison.run(python_inputs, modes, layer, exclude)
+    return comparison.of_weights()
 
 
 def _runs_by_itself(a: Any, b: Any, of_b: BSettings) -> bool:

@@ -8,7 +8,7 @@ expected largest of `n` normal errors and two standard deviations more.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any
@@ -23,12 +23,10 @@ from modelscope_cli.records.diff import (
     first_divergence,
 )
 from modelscope_cli.records.naming import some
+from modelscope_cli.records.reading import read
 from modelscope_cli.records.run import Invocation, Record
 from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecord
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.report import numbers, views
-from modelscope_cli.report.reading import read
-from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.rules.training.reference import compare_with
 
 # The relative L2 by which other kernels may change the output of the first layer: 48 roundoffs, measured between
@@ -122,19 +120,12 @@ def _differences(a: Record, b: Record, tolerance: float | None) -> Iterator[Figu
         for given in a.inputs:
             if given.name in others:
                 yield from _of_input(given, others[given.name], tolerance)
-    sheets = views.whole_sheet_of(a), views.whole_sheet_of(b)
-    theirs = {column.key: column for column in sheets[1].columns}
-    columns = [
-        (one, theirs[one.key])
-        for one in sheets[0].columns[1:]
-        if one.is_number and one.key in theirs and one.key != "order"
-    ]
-    for pair in pair_rows(*sheets):
+    for pair in pair_rows(a, b):
         if pair.a is None or pair.b is None:
             status = "added" if pair.a is None else "removed"
             yield FigureDifference(name=pair.label, figure="", status=status)
         else:
-            yield from _of_row(pair, columns, tolerance)
+            yield from _of_row(pair.label, pair.a, pair.b, tolerance)
 
 
 def _of_input(a: InputStats, b: InputStats, tolerance: float | None) -> Iterator[FigureDifference]:
@@ -149,16 +140,16 @@ def _of_input(a: InputStats, b: InputStats, tolerance: float | None) -> Iterator
 
 
 def _of_row(
-    pair: "RowPair", columns: Sequence[tuple[Column, Column]], tolerance: float | None
+    label: str, a: "LabelledRow", b: "LabelledRow", tolerance: float | None
 ) -> Iterator[FigureDifference]:
-    is_statistic = isinstance(pair.a, ActivationStats)
-    rounding = rounding_at(pair.a.order, pair.a.dtype, pair.b.dtype) if is_statistic else 0.0
-    for ours, theirs in columns:
-        a, b = _number(ours.value(pair.a)), _number(theirs.value(pair.b))
-        if a is not None or b is not None:
-            unit = unit_of(pair.a, ours.key, a or 0.0, rounding) if is_statistic else abs(a or 0.0)
+    is_statistic = isinstance(a.row, ActivationStats)
+    rounding = rounding_at(a.row.order, a.row.dtype, b.row.dtype) if is_statistic else 0.0
+    for key, value in a.figures.items():
+        ours, theirs = _number(value), _number(b.figures.get(key))
+        if key in b.figures and (ours is not None or theirs is not None):
+            unit = unit_of(a.row, key, ours or 0.0, rounding) if is_statistic else abs(ours or 0.0)
             allowed = rounding if tolerance is None else tolerance
-            yield _difference(pair.label, ours.key, a, b, unit, allowed)
+            yield _difference(label, key, ours, theirs, unit, allowed)
 
 
 def _number(value: Any) -> float | None:
@@ -188,16 +179,24 @@ def _difference(
 
 
 @dataclass(frozen=True, slots=True)
+class LabelledRow:
+    """A row of a record, and the bare values of its columns by key, without its label and its place."""
+
+    row: Any
+    figures: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class RowPair:
-    """The row of one label in each of two sheets; None if there is no such row."""
+    """The row of one label in each of two records; None if there is no such row."""
 
     label: str
-    a: Any
-    b: Any
+    a: LabelledRow | None
+    b: LabelledRow | None
 
 
-def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
-    """Return the rows of two sheets by label, those of A in its order, then those of B alone.
+def pair_rows(a: Record, b: Record) -> list[RowPair]:
+    """Return the rows of two records by label, those of A in its order, then those of B alone.
 
     Rows with equal labels are paired in order.
     """
@@ -205,14 +204,14 @@ def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
     return [RowPair(key[0], ours.get(key), theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
 
 
-def _labelled(sheet: Sheet) -> dict[tuple[str, int], Any]:
+def _labelled(record: Record) -> dict[tuple[str, int], LabelledRow]:
     """Return the rows by label, numbered where several have the same."""
-    rows: dict[tuple[str, int], Any] = {}
+    rows: dict[tuple[str, int], LabelledRow] = {}
     seen: Counter[str] = Counter()
-    for row in sheet.rows:
-        label = str(sheet.columns[0].value(row))
+    for (label, row), values in zip(record.labelled(), record.to_rows(), strict=True):
         seen[label] += 1
-        rows[label, seen[label]] = row
+        figures = {key: value for key, value in [*values.items()][1:] if key != "order"}
+        rows[label, seen[label]] = LabelledRow(row, figures)
     return rows
 
 
@@ -236,7 +235,8 @@ def _settings(record: Any) -> dict[str, str]:
     }
     if given is not None:
         files = f": {some(given.files, 3)}" if given.files else ""
-        found["input"] = f"{given.source} {numbers.shapes(given.shape)}{files}"
+        shapes = ["x".join(map(str, one)) or "scalar" for one in given.shape]
+        found["input"] = f"{given.source} {some(shapes, 2 if len(shapes) == 2 else 1)}{files}"
         found["preprocessing"] = given.preprocessing or "none"
     for name in ("mode", "images", "near_zero"):
         if (value := getattr(record, name, None)) is not None:

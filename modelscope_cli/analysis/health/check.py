@@ -23,7 +23,6 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, spell_time
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
-from modelscope_cli.report.page.results import save_result
 from modelscope_cli.rules.baseline import (
     CheckBaseline,
     check_model,
@@ -153,8 +152,8 @@ def check(
         allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
             allowed.
         mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
-        out: folder for the report and, over image files, every finished block of the forward pass; `force` allows
-            one that is not empty.
+        out: folder that gets every finished block of the forward pass over image files, so that `resume` can
+            continue; `record.save(out)` adds the report. `force` allows one that is not empty.
 
     Raises:
         UsageError: a rule, threshold or keyword that is not valid (exit 2 on the command line).
@@ -225,9 +224,6 @@ def check(
         inputs=examined.evidence.inputs,
         verdict=verdict,
     )
-    with blocks.write() as stage:
-        if stage is not None:
-            save_result(record, stage)
     if verdict != FAILED and load_error is not None:
         load_error.record = record
         raise load_error

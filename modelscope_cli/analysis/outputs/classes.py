@@ -139,9 +139,10 @@ class PixelScores(_Logits):
         scores = probabilities(logits, scoring.activation, scoring.temperature)
         return tuple(_cover(*image, n, categories) for image in zip(classes, scores, logits, strict=True))
 
-    def drawn(self, size: Sequence[int]) -> Tensor:
+    def drawn(self, size: Sequence[int], most: int) -> Tensor:
         """Return the best class of each pixel, int32."""
-        return resized(self.logits, size).argmax(1).int()
+        # One image at a time: all classes of all pixels of a batch would be large.
+        return torch.cat([resized(one, size).argmax(1).int() for one in self.logits[:most].split(1)])
 
     def best_classes(self) -> list[int]:
         return [int(classes.flatten().bincount().argmax()) for classes in self.logits.argmax(1)]

@@ -126,8 +126,11 @@ class OutputPart(ABC):
         """Return the `n` best guesses for each image, or all, best first; None for what is not a prediction."""
         return None
 
-    def drawn(self, size: Sequence[int]) -> Tensor | None:
-        """Return a map of each image in the size of the input, `(N, H, W)` or `(N, D, H, W)`; None without one."""
+    def drawn(self, size: Sequence[int], most: int) -> Tensor | None:
+        """Return maps of the first `most` images in the size of the input, `(n, H, W)` or `(n, D, H, W)`.
+
+        None for an output that is not a map.
+        """
         return None
 
     def is_finite(self) -> bool:

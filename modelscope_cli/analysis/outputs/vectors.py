@@ -75,8 +75,8 @@ class DepthMaps(Vectors):
             raise means_nothing(aim, self.words, "--target predicted")
         return FollowedScore("the mean of the map", lambda answer: answer.tensor().flatten(1).mean(1))
 
-    def drawn(self, size: Sequence[int]) -> Tensor:
-        return resized(self.values[:, None], size)[:, 0]
+    def drawn(self, size: Sequence[int], most: int) -> Tensor:
+        return resized(self.values[:most, None], size)[:, 0].clone()
 
     def ranges(self) -> list[ValueRange]:
         flat = self.values.double().flatten(1)

@@ -24,7 +24,6 @@ from modelscope_cli.analysis.predictions.metrics import (
     EvaluatedBatch,
     EvaluatedImage,
     WorstImages,
-    pictures_of,
     ratio,
 )
 from modelscope_cli.analysis.predictions.scores import probabilities
@@ -172,8 +171,8 @@ class Evaluator:
         self._n_not_numbers += len(judged.not_numbers)
         self._not_numbers = (*self._not_numbers, *judged.not_numbers)[:_MOST_NAMED]
 
-    def report(self, *, has_pictures: bool) -> tuple[TruthReport, list[Tensor]]:
-        """Return the metrics, and with `has_pictures` the worst images as the model saw them."""
+    def report(self) -> tuple[TruthReport, list[int]]:
+        """Return the metrics, and the numbers of the worst images."""
         assert self._sums is not None  # there is always one batch
         if not self._n_images:
             message = (
@@ -183,8 +182,7 @@ class Evaluator:
         report, numbers = self._sums.report(self._n_images)
         if self._not_numbers:
             report = replace(report, not_judged=(BrokenKind("NaN", self._n_not_numbers, self._not_numbers),))
-        pictures = pictures_of(self._inputs, numbers) if has_pictures else {}
-        return report, list(pictures.values())  # in the order of the numbers
+        return report, numbers
 
     def warnings(self) -> tuple[Notice, ...]:
         """Warn of the images whose scores are NaN."""

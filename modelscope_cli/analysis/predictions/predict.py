@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
@@ -24,19 +25,18 @@ from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
 from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.named_noise import IMAGES, is_finder, is_open_clip, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.predict import Prediction, PredictRecord
+from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.views import figures_of
 
-MOST_DRAWN = 16  # images whose maps are drawn in the output folder
+MOST_DRAWN = 16  # images whose maps are kept and drawn
 
 
 @spelled_out
@@ -79,8 +79,8 @@ def predict(
         hook: changes to values during the pass, in the syntax of `--hook`.
         each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
             predictions, so that memory does not grow with the number of images.
-        out: folder for the report, the figures of a truth, the depths or classes of the pixels of the first images,
-            and over image files every finished block; `force` allows one that is not empty.
+        out: folder that gets every finished block of image files, so that `resume` can continue; `record.save(out)`
+            adds the report. `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword or a combination that is not valid (exit 2 on the command line).
@@ -121,7 +121,7 @@ def predict(
         has_rows = judge is None or each is not None
         rows = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
         judged = judge.look(answer, batch, n_done) if judge is not None else None
-        drawn = _drawn(answer, batch) if blocks.out is not None and n_done < MOST_DRAWN else ()
+        drawn = _maps_of(answer, batch, MOST_DRAWN - n_done) if n_done < MOST_DRAWN else ()
         n_done += len(answer)
         return Predicted(
             answer.kind,
@@ -155,14 +155,9 @@ def predict(
                 predictions += part.predictions
     hooks = subject.conclude()
     subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else _of_nan(n_nan))))
-    record = replace(
-        record,
-        run=subject.run(),
-        predictions=tuple(predictions),
-        hooks=hooks,
-        out_dir=blocks.out,
-    )
-    return _written(record, judge, blocks, maps, subject)
+    report, worst = judge.report() if judge is not None else (None, [])
+    record = replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report)
+    return record.keep(_kept(subject.inputs, maps, worst))
 
 
 def _of_nan(n_images: int) -> tuple[Notice, ...]:
@@ -170,31 +165,32 @@ def _of_nan(n_images: int) -> tuple[Notice, ...]:
     return (Notice("nonfinite_scores", message),) if n_images else ()
 
 
-def _drawn(answer: ModelOutput, batch: Batch) -> tuple[Tensor, ...]:
+def _maps_of(answer: ModelOutput, batch: Batch, most: int) -> tuple[Tensor, ...]:
     """Return the maps of the first images of a batch; see `OutputPart.drawn`."""
-    size = next(tensor.shape[2:] for _, tensor in tensors_in(batch.args) if tensor.is_floating_point())
-    maps = answer.main.drawn(size)
-    return () if maps is None else tuple(maps[:MOST_DRAWN].clone())
+    sizes = (tensor.shape[2:] for _, tensor in tensors_in(batch.args) if tensor.is_floating_point())
+    maps = answer.main.drawn(next(sizes, ()), most)
+    return () if maps is None else tuple(maps)
 
 
-def _written(
-    record: PredictRecord, judge: Evaluator | None, blocks: Blocks, maps: list[Tensor], subject: Subject
-) -> PredictRecord:
-    """Return the record with the evaluation; write the folder, if requested."""
-    pictures: list[Tensor] = []
-    if judge is not None:
-        has_pictures = blocks.out is not None and blocks.is_first
-        report, pictures = judge.report(has_pictures=has_pictures)
-        record = replace(record, truth=report)
-    with blocks.write() as stage:
-        if stage is not None:
-            folder = figures_of("predict")
-            shown = pictures_of(subject.inputs, range(len(maps)))
-            names = [file.name for file in subject.inputs.files] or [str(n) for n in range(len(maps))]
-            drawn = [(names[n], shown.get(n), one) for n, one in enumerate(maps)]
-            record = replace(record, files=folder.files_for(record.truth, pictures, drawn))
-            folder.save_report(record, stage, pictures, drawn)
-    return record
+def _kept(inputs: Inputs, maps: Sequence[Tensor], worst: Sequence[int]) -> PredictedImages:
+    return PredictedImages(partial(_to_draw, inputs, maps), partial(_worst_of, inputs, worst))
+
+
+def _to_draw(inputs: Inputs, maps: Sequence[Tensor]) -> tuple[DrawnMap, ...]:
+    """Return the maps of the first images with their images, which are read again."""
+    if not maps:
+        return ()
+    pictures = pictures_of(inputs, range(len(maps)))
+    names = [file.name for file in inputs.files] or [str(n) for n in range(len(maps))]
+    return tuple(
+        DrawnMap(names[n], pictures.get(n), one, to_sheet(one, 0) if one.ndim == 3 else one)
+        for n, one in enumerate(maps)
+    )
+
+
+def _worst_of(inputs: Inputs, numbers: Sequence[int]) -> tuple[Tensor, ...]:
+    """Return these images as the model saw them; they are read again."""
+    return tuple(pictures_of(inputs, numbers).values()) if numbers else ()
 
 
 @dataclass(frozen=True, slots=True)

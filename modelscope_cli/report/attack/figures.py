@@ -9,12 +9,12 @@ from torch import Tensor
 
 from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
+from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report import numbers
 from modelscope_cli.report.attack.table import attack_words, in_levels, loss_words, name
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy, to_png
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.reading import RESULT_FILES
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
 MIDDLE = 128  # the gray of no change

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord
+from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, to_png
 from modelscope_cli.report.explain.table import explain_sheet, likelihood
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
-from modelscope_cli.report.reading import RESULT_FILES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,9 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.reading import is_page, read, result_file
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.report.page.results import page_of, save_page
-from modelscope_cli.report.reading import is_page, read, result_file
 from modelscope_cli.report.registry import view_of
 
 

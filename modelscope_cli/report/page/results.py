@@ -9,16 +9,16 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import OutputFolder, write_text
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import restore
+from modelscope_cli.records.reading import DOCUMENT, PAGE
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.formats import DOCUMENT, render_json, strict
+from modelscope_cli.report.formats import render_json, strict
 from modelscope_cli.report.page.common import (
     environment,
     kind_of,
 )
 from modelscope_cli.report.page.html import element, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.reading import PAGE
 from modelscope_cli.report.registry import view_of
 
 R = TypeVar("R", bound=Shown)

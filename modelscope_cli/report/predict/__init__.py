@@ -1,6 +1,7 @@
 """How the result of `predict` is shown."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from modelscope_cli.records.predict import DoctorRecord, PredictRecord
 from modelscope_cli.report.page.html import Section
@@ -26,6 +27,11 @@ class PredictView(View[PredictRecord | DoctorRecord]):
         from modelscope_cli.report.predict.figures import draw_reliability
 
         return {"reliability": draw_reliability}
+
+    def save_files(self, record: PredictRecord | DoctorRecord, folder: Path) -> PredictRecord | DoctorRecord:
+        from modelscope_cli.report.predict.figures import save_files
+
+        return save_files(record, folder) if isinstance(record, PredictRecord) else record
 
     def sections(self, record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> list[Section]:
         from modelscope_cli.report.predict.page import sections

@@ -2,31 +2,22 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.batch import to_sheet
-from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
+from modelscope_cli.records.predict import BINS, DoctorRecord, DrawnMap, PredictedImages, PredictRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.files import write_files
 from modelscope_cli.report.numbers import shortened
-from modelscope_cli.report.page import results
 from modelscope_cli.report.predict.table import predict_sheet, tables_of, truth_words
-from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Sheet
 from modelscope_cli.tensor_file import write_tensors
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    DrawnMap = tuple[str, Tensor | None, Tensor]
-    """The name of an image, the image as the model saw it, `(3, H, W)` uint8, and its map."""
-
 
 _COLUMNS = 6
 
 
-def draw_reliability(record: PredictRecord) -> Any:
+def draw_reliability(record: PredictRecord | DoctorRecord) -> Any:
     """Draw for every bin of confidence the accuracy, its gap to the mean confidence and the number of images."""
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
@@ -60,7 +51,7 @@ def draw_reliability(record: PredictRecord) -> Any:
     return figure
 
 
-def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
+def draw_worst(record: PredictRecord, images: Sequence[Any]) -> Any:
     """Draw the images with the highest score of a wrong class, the worst first, as preprocessed.
 
     Args:
@@ -90,12 +81,12 @@ def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
 _LISTED = 6  # classes named above a map
 
 
-def draw_maps(record: PredictRecord, drawn: "Sequence[DrawnMap]") -> Any:
+def draw_maps(record: PredictRecord, drawn: Sequence[DrawnMap]) -> Any:
     """Draw the depths or the classes of the pixels of each image next to it; of volumes all slices, in rows."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    is_depth = not any(one.dtype.is_floating_point is False for _, _, one in drawn)
+    is_depth = not any(one.values.dtype.is_floating_point is False for one in drawn)
     pairs = min(2, len(drawn))
     n_rows = -(-len(drawn) // pairs)
     figure = new_figure(6.4 * pairs, 3.4 * n_rows + 0.5, f"{record.run.model.heading}: {record.output}")
@@ -105,21 +96,21 @@ def draw_maps(record: PredictRecord, drawn: "Sequence[DrawnMap]") -> Any:
     tops = {prediction.image: prediction.top for prediction in record.predictions}
     many = max(record.classes, 2)
     colours = ListedColormap([colormaps["tab20"](n % 20) for n in range(many)])
-    for (name, image, values), left, right in zip(drawn, cells[::2], cells[1::2], strict=False):
-        flat = to_sheet(values, 0) if values.ndim == 3 else values
-        if image is not None:
-            left.imshow(image.permute(1, 2, 0).numpy())
-        left.set_title(shortened("/".join(name.split("/")[-2:])), fontsize=8, color=INK)
+    for one, left, right in zip(drawn, cells[::2], cells[1::2], strict=False):
+        if one.picture is not None:
+            left.imshow(one.picture.permute(1, 2, 0).numpy())
+        left.set_title(shortened("/".join(one.name.split("/")[-2:])), fontsize=8, color=INK)
         if is_depth:
-            figure.colorbar(right.imshow(flat.numpy(), cmap="viridis"), ax=right, fraction=0.046)
-            low, high = (numbers.number(float(end)) for end in values.aminmax())
+            figure.colorbar(right.imshow(one.sheet.numpy(), cmap="viridis"), ax=right, fraction=0.046)
+            low, high = (numbers.number(float(end)) for end in one.values.aminmax())
             right.set_title(f"values {low} to {high}", fontsize=8, color=INK)
             continue
-        right.imshow(flat.numpy(), cmap=colours, vmin=-0.5, vmax=many - 0.5, interpolation="nearest")
-        keys = [(colours(one.index), one) for one in tops.get(name, ())[:_LISTED]]
+        right.imshow(one.sheet.numpy(), cmap=colours, vmin=-0.5, vmax=many - 0.5, interpolation="nearest")
+        keys = [(colours(guess.index), guess) for guess in tops.get(one.name, ())[:_LISTED]]
         handles = [right.plot([], [], "s", color=colour)[0] for colour, _ in keys]
         words = [
-            f"{shortened(one.label or str(one.index), 16)} {numbers.percent(one.share)}" for _, one in keys
+            f"{shortened(guess.label or str(guess.index), 16)} {numbers.percent(guess.share)}"
+            for _, guess in keys
         ]
         right.legend(handles, words, ncols=3, **ABOVE)
     return figure
@@ -128,28 +119,19 @@ def draw_maps(record: PredictRecord, drawn: "Sequence[DrawnMap]") -> Any:
 RELIABILITY, WORST, MAPS, VALUES = "reliability.png", "worst.png", "maps.png", "maps.safetensors"
 
 
-def files_for(
-    truth: TruthReport | None, images: "Sequence[Tensor]", maps: "Sequence[DrawnMap]" = ()
-) -> tuple[str, ...]:
-    """Return the files that `save_report` writes."""
-    drawn = [MAPS, VALUES] if maps else []
-    if truth is None:
-        return (*drawn, *RESULT_FILES)
-    drawn += [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
-    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
-
-
-def save_report(
-    record: PredictRecord, stage: Path, images: "Sequence[Tensor]", maps: "Sequence[DrawnMap]" = ()
-) -> None:
-    """Write the tables, the figures, the maps in the size of the input, the record and its page."""
-    truth = record.truth
+def save_files(record: PredictRecord, folder: Path) -> PredictRecord:
+    """Write the tables, the figures and the maps in the size of the input, as far as the record has them."""
+    truth, kept = record.truth, getattr(record, "kept", None)
+    maps = kept.maps() if isinstance(kept, PredictedImages) else ()
+    worst = kept.worst() if isinstance(kept, PredictedImages) else ()
     figures: dict[str, Any] = {MAPS: draw_maps(record, maps)} if maps else {}
-    if maps:
-        write_tensors(stage / VALUES, {f"{n}.{name}": one for n, (name, _, one) in enumerate(maps)})
     tables: dict[str, Sheet] = {}
     if truth is not None:
         figures |= {RELIABILITY: draw_reliability(record)} if truth.ece is not None else {}
-        figures |= {WORST: draw_worst(record, images)} if images else {}
+        figures |= {WORST: draw_worst(record, worst)} if worst else {}
         tables = {f"{table}.csv": predict_sheet(record, table) for table in tables_of(truth)}
-    results.save_report(record, stage, figures, tables)
+    saved = write_files(record, folder, figures, tables)
+    if not maps:
+        return saved
+    write_tensors(folder / VALUES, {f"{n}.{one.name}": one.values for n, one in enumerate(maps)})
+    return saved.with_changes(files=(MAPS, VALUES, *saved.files[1:]))

@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 
 import pytest
 from made_trainings import HOSTILE, finding, watch_document
-from modelscope_cli.report.views import whole_sheet_of
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.documents import restore
 from modelscope_cli.records.page_data import extract
+from modelscope_cli.records.reading import read
 from modelscope_cli.report.page.results import page_of
-from modelscope_cli.report.reading import read
+from modelscope_cli.report.registry import view_of
 
 VOID = {"meta", "link", "input", "img", "br"}
 PAGES = [name for name in LINES if name not in ("models", "rules", "weights_scan")]
@@ -92,7 +92,8 @@ def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, docume
     (document,) = extract(page.encode())
     assert document == documents[name]
     words = {text.strip() for text in Parsed(page).words}
-    sheet = whole_sheet_of(restore(document))
+    record = restore(document)
+    sheet = view_of(record).whole_sheet(record)
     if name not in ("check",):  # whose findings are cards
         first = replace(sheet.columns[0], text=None) if sheet.is_tree else sheet.columns[0]
         assert {cell.strip() for cell in first.cells(sheet.rows)} <= words

@@ -12,10 +12,15 @@ from modelscope_cli.records import page_data
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import NotADocumentError, restore
 from modelscope_cli.records.page_data import NotAPageError, extract
-from modelscope_cli.report.formats import DOCUMENT
+
+DOCUMENT = "report.json"
+"""The name of a document in the folder of a result."""
 
 PAGE = "report.html"
 """The name of a page in the folder of a result."""
+
+RUN = "run.json"
+"""What the blocks in a folder were computed from; see `analysis.blocks`."""
 
 RESULT_FILES = (DOCUMENT, PAGE)
 """What every folder of a result holds, in addition to its images and tables."""
