@@ -28,7 +28,7 @@ from modelscope_cli.models.architecture import inside_notes, model_inside, seede
 from modelscope_cli.models.load import LoadedModel, family_of_module, load_model
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
-from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
+from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
@@ -72,7 +72,6 @@ class Results:
         progress.note(f"wrote {self.path}")
 
 
-OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
 T = TypeVar("T")
 
 
@@ -104,9 +103,10 @@ class Subject:
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         # The model; a module passed in is neither moved nor changed
         self.loaded = load(model, keywords, self.progress)
-        check_word("output_kind", keywords.get("output_kind"), OUTPUT_KINDS)
-        if (kind := keywords.get("output_kind", "auto")) != "auto":
-            self.loaded = replace(self.loaded, output_kind=str(kind))
+        kind = str(keywords.get("output_kind", "auto"))
+        check_word("output_kind", kind, OUTPUT_KINDS)
+        if kind != "auto":
+            self.loaded = replace(self.loaded, output_kind=kind)
         if self.loaded.info.source == "onnx":
             check_onnx(command, self.loaded.info.name)
         # Reasons why the result may be unreliable, in the order found

@@ -140,7 +140,7 @@ def predict(
         _doctor(model, inputs, labels, where)
         return
     where.layout.check(truth_columns(table) if truth else predict_columns())
-    check_scoring(scores, threshold)
+    check_scoring(scores, threshold, temperature, top)
     if table is not None and truth is None:
         need("table", table, "truth", "folders")
     if truth is not None and top != 5:

@@ -22,7 +22,7 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
 from modelscope_cli.records.keywords import Keywords, texts
 from modelscope_cli.records.naming import some, with_article
-from modelscope_cli.records.refusals import exclude
+from modelscope_cli.records.refusals import check_range, exclude
 from modelscope_cli.records.run import Arguments, InputInfo
 
 __all__ = ["Batch", "Inputs", "open_inputs"]

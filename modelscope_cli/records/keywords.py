@@ -13,6 +13,8 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 from modelscope_cli.errors import CannotRunError, ModelscopeError, with_nearest
 from modelscope_cli.records.run import invocation
 
+MODES = ("auto", "eval", "train")
+OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -7,7 +7,6 @@ from modelscope_cli.records.display import Row, column, count, figure, hidden, s
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record, Shape
 
-
 DEFAULT_SWEEP = (0.1, 0.3, 0.5, 0.7, 0.9)
 """The shares at which `prune` measures the drift."""
 

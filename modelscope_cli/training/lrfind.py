@@ -16,7 +16,7 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import LrfindRecord, RangeTest, Restored, Suggestion
-from modelscope_cli.training.request import check_init, check_one_source, name_model, request_of, seed_of
+from modelscope_cli.training.request import check_data, check_init, name_model, request_of, seed_of
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
 from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 
@@ -193,7 +193,7 @@ def lrfind(
     model = name_model(model, weights, keywords, num_classes)
     request = request_of(keywords, steps=steps, batch=batch, lr=low, seed=seed_of(model, keywords))
     check_init(request, model)
-    check_one_source(data, loaders)
+    check_data(data, loaders, pictures, size)
 
     from modelscope_cli.training.callbacks import On, to_place
     from modelscope_cli.training.classifier import open_classifier

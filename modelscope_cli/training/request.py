@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
-from modelscope_cli.records.refusals import refuse, unknown
+from modelscope_cli.records.naming import LONGEST_RUN
+from modelscope_cli.records.refusals import check_range, check_word, unknown
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
     from modelscope_cli.training.data import DataSource
 
 
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "adamw")
+SCHEDULES = ("constant", "one-cycle", "cosine")
+INITS = ("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv")
+NORMS = ("batch", "layer", "group", "instance", "running", "none")
 # Options whose setting has another name in documents.
 _SETTINGS = {"norm_layer": "norm"}
 
@@ -42,6 +47,17 @@ class TrainRequest:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_range("steps", self.steps, least=1, most=LONGEST_RUN)
+        check_range("batch", self.batch, least=1)
+        check_range("every", self.every, least=1, most=LONGEST_RUN)
+        check_range("label_smoothing", self.label_smoothing, least=0, most=1)
+        check_range("weight_decay", self.weight_decay, least=0)
+        check_range("lr", self.lr, above=0)
+        check_range("clip_norm", self.clip_norm, above=0)
+        check_word("optimizer", self.optimizer, OPTIMIZERS)
+        check_word("schedule", self.schedule, SCHEDULES)
+        check_word("init", self.init, INITS)
+        check_word("norm_layer", self.norm, NORMS)
         parse_activation(self.activation)
 
     @property
@@ -130,8 +146,10 @@ def check_source(source: "DataSource", n_trainings: int) -> None:
         raise UsageError(message, "give a DataLoader, or a list of batches")
 
 
-def check_one_source(data: Any, loaders: str | None) -> None:
-    """Refuse two sources of data (exit 2)."""
+def check_data(data: Any, loaders: str | None, pictures: int, size: int) -> None:
+    """Refuse two sources of data, and drawn shapes that are too few, too small or too large (exit 2)."""
+    check_range("pictures", pictures, least=20)
+    check_range("size", size, least=8, most=4096)
     if loaders is not None and data is not None:
         source = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data passed in"
         raise UsageError(
@@ -183,7 +201,6 @@ def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ..
     for words_of_cell in itertools.product(*axes.values()):
         settings = dict(zip(axes, words_of_cell, strict=True))
         changed = {field: _read(field, word) for field, word in settings.items()}
-        refuse("train", changed)
         name = " ".join(f"{_dashed(field)}={word}" for field, word in settings.items())
         variants.append(
             Variant(

@@ -16,8 +16,8 @@ from modelscope_cli.records.run import Notice, invocation
 from modelscope_cli.records.train import TRAINED_WEIGHTS, Training, TrainRecord
 from modelscope_cli.training.request import (
     as_tuple,
+    check_data,
     check_init,
-    check_one_source,
     check_source,
     name_model,
     request_of,
@@ -93,7 +93,7 @@ def train(
         every=every,
         seed=seed_of(model, keywords),
     )
-    check_one_source(data, loaders)
+    check_data(data, loaders, pictures, size)
     variants = variants_of(request, as_tuple(vary))
     for variant in variants:
         check_init(variant.request, model)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, overload
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.patterns import parse_pattern
 from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.request import WatchRequest
@@ -136,6 +138,9 @@ def watch(
 
 
 def _check(request: WatchRequest) -> None:
+    check_range("every", request.every, least=1, most=LONGEST_RUN)
+    check_range("steps", request.steps, least=1, most=LONGEST_RUN)
+    check_word("abort_on", request.abort_on, ("nan", "findings"))
     for pattern in request.patterns:
         if parse_pattern(pattern).is_positional:
             message = f"layer pattern '{pattern}' names calls; every call of a layer is watched"

@@ -23,9 +23,10 @@ from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.keywords import MODES, BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import Arguments, Notice
 from modelscope_cli.records.stats import (
     COLUMN_OF_FIGURE,
@@ -205,6 +206,8 @@ def stats(
         CannotRunError: the model cannot be loaded or raises an error, no attention was seen, or a file cannot be
             read or written (exit 4).
     """
+    check_word("mode", mode, MODES)
+    check_range("near_zero", near_zero, least=0)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import absurdity
+from modelscope_cli.records.refusals import check_range, check_word
 
 # Defaults of each method. The steps of `pgd` add up to 2.5 radii, so that a random start can reach every corner.
 _STEPS = {"fgsm": 1, "ifgsm": 10, "pgd": 20}
@@ -48,6 +49,9 @@ def make_request(
     The step is epsilon for `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 2: the last step reaches
     the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
     """
+    check_word("method", method, tuple(_STEPS))
+    check_word("norm", norm, tuple(_EPSILON))
+    check_range("steps", steps, least=1)
     if method == "fgsm" and steps is not None:
         raise UsageError(f"'--steps {steps}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
     radius = _length(epsilon or _EPSILON[norm], _EPSILON[norm], norm)

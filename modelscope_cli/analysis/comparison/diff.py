@@ -20,9 +20,11 @@ from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import MODES, Keywords, spelled_out
+from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.reading import is_result
+from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import Record, invocation
 
 if TYPE_CHECKING:
@@ -84,6 +86,11 @@ def diff(
         UsageError: nothing to compare, or a keyword that is not valid here (exit 2 on the command line).
         CannotRunError: a side cannot be loaded or raises an error, or they have nothing in common (exit 4).
     """
+    check_range("tolerance", tolerance, least=0)
+    check_word("mode", mode, MODES)
+    check_word("b_mode", b_mode, MODES)
+    check_range("b_seed", b_seed, least=0, most=LAST_SEED)
+    check_word("b_quantize", b_quantize, ("int8wo", "int8dq", "int4wo", "float8wo"))
     invoked = invocation()
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
     of_b = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, b_compile, b_quantize)

@@ -13,8 +13,9 @@ from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import GradsRecord
-from modelscope_cli.records.keywords import OutputKeywords, spelled_out
+from modelscope_cli.records.keywords import MODES, OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.refusals import check_range, check_word
 
 
 @spelled_out
@@ -63,6 +64,13 @@ def grads(
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
         CannotRunError: the model cannot be loaded, run or differentiated (exit 4).
     """
+    check_word("mode", mode, MODES)
+    check_range("label_smoothing", label_smoothing, least=0, most=1)
+    check_range("weight_decay", weight_decay, least=0)
+    check_range("clip", clip, above=0)
+    check_range("clip_norm", clip_norm, above=0)
+    if clip is not None and clip_norm is not None:
+        exclude("clip", clip, "clip_norm", clip_norm)
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
     is_class = parse_aim(loss_request.target).is_class
     limit = choose_clip(clip, clip_norm)

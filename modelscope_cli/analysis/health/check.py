@@ -18,9 +18,10 @@ from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.keywords import Keywords, OutputBlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.keywords import MODES, Keywords, OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, spell_time
+from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
 from modelscope_cli.rules.baseline import (
@@ -160,6 +161,7 @@ def check(
         CannotRunError: the model cannot be loaded or raises an error, the baseline cannot be read or written, or
             nothing was judged; the error has the record then (exit 4).
     """
+    check_word("mode", mode, MODES)
     settings = read_settings(
         None,
         select=several(select),

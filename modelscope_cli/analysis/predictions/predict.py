@@ -87,7 +87,7 @@ def predict(
         CannotRunError: the model cannot be loaded, raises an error, or predicts nothing, or a file cannot be read
             (exit 4).
     """
-    check_scoring(scores, threshold)
+    check_scoring(scores, threshold, temperature, top)
     names, of_labels = named_labels(labels)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     given_truth = read_truth(truth) if truth is not None else None

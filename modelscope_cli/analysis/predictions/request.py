@@ -3,13 +3,18 @@
 from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.refusals import check_range, check_word
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def check_scoring(scores: str, threshold: float | None) -> None:
-    """Refuse a threshold with softmax."""
+def check_scoring(scores: str, threshold: float | None, temperature: float = 1.0, top: int = 1) -> None:
+    """Refuse values out of bounds, and a threshold with softmax."""
+    check_word("scores", scores, ("auto", "softmax", "sigmoid"))
+    check_range("threshold", threshold, least=0, most=1)
+    check_range("temperature", temperature, above=0)
+    check_range("top", top, least=1)
     if threshold is not None and scores == "softmax":
         raise UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--scores sigmoid")
 

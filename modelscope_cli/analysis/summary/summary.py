@@ -36,7 +36,7 @@ from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell
-from modelscope_cli.records.refusals import check_choice
+from modelscope_cli.records.refusals import check_choice, check_range, check_word, need
 from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.rules.rule import read_threshold
@@ -187,13 +187,12 @@ def summary(
         CannotRunError: the model cannot be built, or its forward raised: then `error.record` has the layers up
             to the one that did (exit 4).
     """
+    _check_options(depth, train, optimizer, amp, fit, measure)
     invoked = invocation()
     progress = progress or SILENT
     model_keywords = cast(Keywords, keywords)
     python_inputs = to_inputs((inputs, *more) if more else inputs, model_keywords)
     frozen = as_patterns(freeze)
-    for one in measure:
-        check_choice("measured column", one, MEASURED)
     step_options = StepOptions(optimizer, amp)
     limit = None if fit is None else int(cast(float, read_threshold(fit, "bytes", "--fit ")))
     if limit is not None and limit > _MOST_MEMORY:
@@ -251,6 +250,18 @@ def summary(
         error.record = record
         raise error
     return record
+
+
+def _check_options(
+    depth: int | None, train: bool, optimizer: Any, amp: str | None, fit: Any, measure: Sequence[str]
+) -> None:
+    check_range("depth", depth, least=0)
+    check_word("amp", amp, ("bfloat16", "float16"))
+    for name, value, default in (("optimizer", optimizer, "adamw"), ("amp", amp, None), ("fit", fit, None)):
+        if not train and value is not default and not (isinstance(value, str) and value == default):
+            need(name, value, "train", True)
+    for one in measure:
+        check_choice("measured column", one, MEASURED)
 
 
 _TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule

@@ -14,8 +14,8 @@ from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
 from modelscope_cli.report.sheet import (
     Column,
-    Sheet,
     Layout,
+    Sheet,
     field_columns,
     figure,
     other_columns,

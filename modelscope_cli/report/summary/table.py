@@ -12,7 +12,7 @@ from modelscope_cli.records.summary import (
     TrainingMemory,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, Layout, field_columns
+from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns
 from modelscope_cli.rules.rule import write_threshold
 
 

@@ -10,7 +10,7 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, Layout, field_columns, size
+from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5
