@@ -11,7 +11,7 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.predict import PredictRecord
-from modelscope_cli.records.refusals import exclude, need
+from modelscope_cli.records.refusals import refuse_both, refuse_without
 from modelscope_cli.report.sheet import Sheet
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
@@ -142,9 +142,9 @@ def predict(
     where.layout.check(truth_columns(table) if truth else predict_columns())
     check_scoring(scores, threshold, temperature, top)
     if table is not None and truth is None:
-        need("table", table, "truth", "folders")
+        refuse_without("table", table, "truth", "folders")
     if truth is not None and top != 5:
-        exclude("truth", truth, "top", top, "--truth prints measures, not images")
+        refuse_both("truth", truth, "top", top, "--truth prints measures, not images")
 
     def lay_out(record: PredictRecord) -> Sheet:
         return predict_sheet(record, table)
@@ -179,7 +179,7 @@ def _refuse_with_doctor(**options: Any) -> None:
     usual = {"top": 5, "scores": "auto", "threshold": None, "temperature": 1.0, "truth": None, "out": None}
     for name, value in options.items():
         if value != usual[name]:
-            exclude("doctor", True, name, value)
+            refuse_both("doctor", True, name, value)
 
 
 def _doctor(model: ModelRequest, inputs: InputRequest, labels: Path | None, where: Destination) -> None:

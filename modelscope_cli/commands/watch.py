@@ -12,7 +12,7 @@ from modelscope_cli.errors import afterwards
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.check import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
-from modelscope_cli.records.refusals import need
+from modelscope_cli.records.refusals import refuse_without
 from modelscope_cli.records.watch import UNKNOWN
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.live import open_closed
@@ -123,7 +123,7 @@ def watch(
     where = show.begin(format, CI_FORMATS)
     where.layout.check(every_column())
     if strict and fail_on is None:
-        need("strict", True, "fail_on", "error")
+        refuse_without("strict", True, "fail_on", "error")
     argv, words = console.settings.argv, arguments or []
     refuse_launcher(argv, script or "", words)
     ranks = find_ranks()

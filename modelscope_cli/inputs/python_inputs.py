@@ -22,7 +22,7 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
 from modelscope_cli.records.keywords import Keywords, texts
 from modelscope_cli.records.naming import some, with_article
-from modelscope_cli.records.refusals import check_range, exclude
+from modelscope_cli.records.refusals import check_range, refuse_both
 from modelscope_cli.records.run import Arguments, InputInfo
 
 __all__ = ["Batch", "Inputs", "open_inputs"]
@@ -186,7 +186,7 @@ def open_inputs(
     if request.files:
         return open_images(request, target, transforms, module)
     if request.shapes and request.size is not None:
-        exclude("input_shape", request.shapes[0], "size", request.size)
+        refuse_both("input_shape", request.shapes[0], "size", request.size)
     named = None if request.shapes else natural_named(module, request.batch or 1)
     if named is not None:
         return open_named(named, request, target, transforms, module)

@@ -86,7 +86,7 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise unknown(with_article(name.replace("_", " ")), value, choices)
 
 
-def need(option: str, value: Any, other: str, example: Any) -> None:
+def refuse_without(option: str, value: Any, other: str, example: Any) -> None:
     """Refuse an option without another one that it is about (exit 2).
 
     Args:
@@ -97,7 +97,7 @@ def need(option: str, value: Any, other: str, example: Any) -> None:
     raise UsageError(f"'{spelled(option, value)}' needs {spelled(other)}", hint)
 
 
-def exclude(option: str, value: Any, other: str, other_value: Any, why: str = "") -> None:
+def refuse_both(option: str, value: Any, other: str, other_value: Any, why: str = "") -> None:
     """Refuse two options that contradict each other (exit 2), both as keywords with their values."""
     message = f"'{spelled(option, value)}' and '{spelled(other, other_value)}' exclude each other"
     raise UsageError(f"{message}: {why}" if why else message, f"leave out {flags(other, other_value)}")

@@ -10,7 +10,7 @@ from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.refusals import check_word, need
+from modelscope_cli.records.refusals import check_word, refuse_without
 
 
 @spelled_out
@@ -49,7 +49,7 @@ def ablate(
     """
     check_word("method", method, ("zero", "mean", "shuffle"))
     if by_channel and not layer:
-        need("by_channel", True, "layer", "conv@-1")
+        refuse_without("by_channel", True, "layer", "conv@-1")
     subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)
     subject.open()
     selection = subject.select(layer, exclude)

@@ -70,7 +70,7 @@ def grads(
     check_range("clip", clip, above=0)
     check_range("clip_norm", clip_norm, above=0)
     if clip is not None and clip_norm is not None:
-        exclude("clip", clip, "clip_norm", clip_norm)
+        refuse_both("clip", clip, "clip_norm", clip_norm)
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
     is_class = parse_aim(loss_request.target).is_class
     limit = choose_clip(clip, clip_norm)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import texts
 from modelscope_cli.records.naming import absurdity
-from modelscope_cli.records.refusals import check_word, exclude
+from modelscope_cli.records.refusals import check_word, refuse_both
 
 _SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
 
@@ -41,7 +41,7 @@ def make_request(
     check_word("method", method, ("l1", "l2", "random", "activation"))
     if by_channel and is_global:
         why = "channel norms of different layers are not comparable"
-        exclude("by_channel", True, "global_", True, why)
+        refuse_both("by_channel", True, "global_", True, why)
     text = texts(sweep) or ""
     shares = []
     for part in filter(None, (part.strip() for part in text.split(","))):

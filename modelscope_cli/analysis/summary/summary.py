@@ -36,7 +36,7 @@ from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell
-from modelscope_cli.records.refusals import check_choice, check_range, check_word, need
+from modelscope_cli.records.refusals import check_choice, check_range, check_word, refuse_without
 from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.rules.rule import read_threshold
@@ -259,7 +259,7 @@ def _check_options(
     check_word("amp", amp, ("bfloat16", "float16"))
     for name, value, default in (("optimizer", optimizer, "adamw"), ("amp", amp, None), ("fit", fit, None)):
         if not train and value is not default and not (isinstance(value, str) and value == default):
-            need(name, value, "train", True)
+            refuse_without(name, value, "train", True)
     for one in measure:
         check_choice("measured column", one, MEASURED)
 
