@@ -40,7 +40,7 @@ __all__ = [
     "weights",
 ]
 
-if TYPE_CHECKING:  # `home_of` reads these lines
+if TYPE_CHECKING:
     from modelscope_cli import testing
     from modelscope_cli.analysis.ablation.ablate import ablate
     from modelscope_cli.analysis.activations.featuremaps import featuremaps
@@ -69,15 +69,36 @@ if TYPE_CHECKING:  # `home_of` reads these lines
     from modelscope_cli.watching.watch import watch
 
 
-def home_of(name: str) -> str | None:
-    """Return the module of a public function; None if there is none."""
-    import re
-
-    with open(__file__, encoding="utf-8") as source:
-        found = re.search(
-            rf"^    from (modelscope_cli\.\S+) import (?:.+, )?{name}\b", source.read(), re.MULTILINE
-        )
-    return found[1] if found else None
+# The module of every function; the imports above say the same to type checkers.
+_HOMES = {
+    "ablate": "modelscope_cli.analysis.ablation.ablate",
+    "attack": "modelscope_cli.analysis.attack.attack",
+    "check": "modelscope_cli.analysis.health.check",
+    "check_images": "modelscope_cli.analysis.dataset.check_images",
+    "demo": "modelscope_cli.examples",
+    "diff": "modelscope_cli.analysis.comparison.diff",
+    "doctor": "modelscope_cli.analysis.predictions.preprocessing_check",
+    "explain": "modelscope_cli.analysis.explaining.explain",
+    "featuremaps": "modelscope_cli.analysis.activations.featuremaps",
+    "grads": "modelscope_cli.analysis.gradients.grads",
+    "hook": "modelscope_cli.analysis.interventions",
+    "list_models": "modelscope_cli.models.catalogue",
+    "list_rules": "modelscope_cli.rules.registry",
+    "load": "modelscope_cli.analysis.load",
+    "lrfind": "modelscope_cli.training.lrfind",
+    "make_report": "modelscope_cli.report.page.make_report",
+    "observe": "modelscope_cli.analysis.activations.stats",
+    "predict": "modelscope_cli.analysis.predictions.predict",
+    "prune": "modelscope_cli.analysis.pruning.prune",
+    "read": "modelscope_cli.records.reading",
+    "scan": "modelscope_cli.analysis.weights.weights",
+    "schema": "modelscope_cli.records.documents",
+    "stats": "modelscope_cli.analysis.activations.stats",
+    "summary": "modelscope_cli.analysis.summary.summary",
+    "train": "modelscope_cli.training.train",
+    "watch": "modelscope_cli.watching.watch",
+    "weights": "modelscope_cli.analysis.weights.weights",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -85,8 +106,8 @@ def __getattr__(name: str) -> object:
 
     if name == "testing":
         return import_module("modelscope_cli.testing")
-    if name in __all__ and (home := home_of(name)):
-        return getattr(import_module(home), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

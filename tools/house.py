@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -23,15 +24,19 @@ FLOORS = (
     ("plain_text", "interrupts", "ranks", "lean", "errors", "paths"),
     ("records",),
     ("output_files",),
-    ("checkpoints", "hooks", "rules", "report"),
+    ("tensor_file",),
+    ("checkpoints", "hooks", "rules"),
     ("inputs",),
     ("models",),
     ("analysis",),
     ("training", "watching"),
+    ("report",),
     ("testing", "examples"),
     ("shell",),
     ("commands",),
 )
+# The imports that go up, written down where they are: a record is shown by what lies above it.
+INVERSIONS = {"records/display.py": {"report"}}
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -61,19 +66,27 @@ def module_of(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def import_graph(trees: dict[Path, ast.AST]) -> dict[str, set[str]]:
-    """Return which modules of the package each imports, at its top or inside a function."""
+def import_graph(trees: dict[Path, ast.AST], *, with_types: bool = True) -> dict[str, set[str]]:
+    """Return which modules of the package each imports, at its top or inside a function, without `INVERSIONS`.
+
+    Args:
+        with_types: also what only a type checker imports.
+    """
     names = {module_of(file) for file in trees}
     graph: dict[str, set[str]] = {}
     for file, tree in trees.items():
         used: set[str] = set()
-        for node in nodes_of(tree):
+        for node in ast.walk(tree) if with_types else nodes_of(tree):
             if isinstance(node, ast.Import):
                 used |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 inner = {f"{node.module}.{alias.name}" for alias in node.names}
                 used |= (inner & names) or {node.module}
-        graph[module_of(file)] = (used & names) - {module_of(file)}
+        inverted = (
+            INVERSIONS.get(str(file.relative_to(PACKAGE)), set()) if file.is_relative_to(PACKAGE) else set()
+        )
+        own = {name for name in used & names if name.split(".")[1:2] != [*inverted]}
+        graph[module_of(file)] = own - {module_of(file)}
     return graph
 
 
@@ -147,6 +160,76 @@ def walk(line: list[str]) -> tuple[int, int, int]:
     return len(passed), len({file for file, _ in passed}), code
 
 
+def made_up_names(trees: dict[Path, ast.AST]) -> list[str]:
+    """Return where a module of ours is found by a name that is put together while the program runs."""
+    found = []
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "find_spec")):
+                word = node.args[0] if node.args else None
+                is_made = isinstance(word, ast.JoinedStr | ast.BinOp)
+                if is_made and re.search("modelscope_cli|__name__|__package__", ast.unparse(word)):
+                    found.append(f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
+    return found
+
+
+def own_sources_read(trees: dict[Path, ast.AST]) -> list[str]:
+    """Return where Python sources of ours are read while the program runs."""
+    reading = re.compile(r"open\(__file__|ast\.parse|getsource\(|rglob\('\*\.py'\)|glob\('\*/\w+\.py'\)")
+    found = []
+    for file, tree in trees.items():
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        for node in calls:
+            if reading.match(ast.unparse(node)) and str(file.relative_to(PACKAGE)) not in _READ_THEIR_SOURCES:
+                found.append(f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
+    return found
+
+
+# They parse the code of the user or of another library.
+_READ_THEIR_SOURCES = ("models/importspec.py", "models/names.py", "analysis/health/check.py")
+# From the words of a command line to the call of the public function.
+WAY_TO_THE_CALL = (
+    *("shell/typer_app.py", "shell/parameters.py", "shell/options.py", "shell/output_options.py"),
+    *("shell/named_model.py", "records/keywords.py", "records/refusals.py"),
+)
+
+
+def lines_to_the_call() -> tuple[int, int]:
+    """Return the lines between argv and the call of the function: of code, and of declared options and keywords.
+
+    Declared are `Name = Annotated[...]`, fields with an annotation, and typed dicts.
+    """
+    code = declared = 0
+    for name in WAY_TO_THE_CALL:
+        text = (PACKAGE / name).read_text("utf-8")
+        tree = ast.parse(text)
+        kept = [node for node in ast.walk(tree) if _is_declared(node)]
+        inside = {n for node in kept for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+        declared += len(inside)
+        code += len(text.splitlines()) - len(inside)
+    return code, declared
+
+
+def _is_declared(node: ast.AST) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any("TypedDict" in ast.unparse(base) or "Keywords" in ast.unparse(base) for base in node.bases)
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        return "Annotated[" in ast.unparse(node) or ast.unparse(node).startswith("DEFAULTS")
+    return False
+
+
+def own_keywords_of_stats() -> int:
+    """Return the keywords of `ms.stats` that other functions of its kind do not share."""
+    import modelscope_cli as ms
+
+    shared = {
+        name
+        for other in ("predict", "explain", "grads")
+        for name in inspect.signature(getattr(ms, other)).parameters
+    }
+    return len({*inspect.signature(ms.stats).parameters} - shared - {"model", "inputs"})
+
+
 def measures(*, walks: bool = True) -> dict[str, Any]:
     """Return all measures by name."""
     trees: dict[Path, ast.AST] = {
@@ -154,6 +237,7 @@ def measures(*, walks: bool = True) -> dict[str, Any]:
     }
     tests = sorted(file for file in TESTS.rglob("*.py"))
     graph = import_graph(trees)
+    code, declared = lines_to_the_call()
     found = {
         "lines": sum(len(file.read_text("utf-8").splitlines()) for file in trees),
         "statements": sum(map(count_statements, trees.values())),
@@ -162,8 +246,19 @@ def measures(*, walks: bool = True) -> dict[str, Any]:
         "files of at most 100 lines": sum(len(file.read_text("utf-8").splitlines()) <= 100 for file in trees),
         "class names with two meanings": names_with_two_meanings(trees),
         "import circles": circles(graph),
-        "arrows up": arrows_up(graph),
+        "arrows up": [*arrows_up(graph), *(f"{file} -> {', '.join(to)}" for file, to in INVERSIONS.items())],
+        "modules found by a made-up name": made_up_names(trees),
+        "own sources read at run time": own_sources_read(trees),
+        "TYPE_CHECKING blocks": sum(
+            is_type_checking(node) for tree in trees.values() for node in ast.walk(tree)
+        ),
+        "lines between argv and the call": code,
+        "  and declared options": declared,
+        "own keywords of ms.stats": own_keywords_of_stats(),
         "test lines": sum(len(file.read_text("utf-8").splitlines()) for file in tests),
+        "  without the bench's programs": sum(
+            len(file.read_text("utf-8").splitlines()) for file in tests if "programs" not in file.parts
+        ),
         "test files": len(tests),
         **{f"files for a {name}": len(files_of(name)) for name in RECIPES},
     }

@@ -234,8 +234,8 @@ def nearest_tests(target: Path, root: Path) -> list[str]:
             continue
         used = modules_of(file, root)
         command = file.stem.removeprefix("test_").partition("_")[0]
-        if module_file(f"modelscope_cli.commands.{command}.command", root):
-            used.add(f"modelscope_cli.commands.{command}.command")
+        if module_file(f"modelscope_cli.commands.{command}", root):
+            used.add(f"modelscope_cli.commands.{command}")
         words = set(target.relative_to(root).with_suffix("").parts[1:]) - {"analysis", "__init__"}
         is_near = bool(
             words & {*file.relative_to(root).parts[1:-1], file.stem.removeprefix("test_"), command}

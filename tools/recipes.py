@@ -102,13 +102,12 @@ RECIPES: dict[str, Additions] = {
             "",
             '"""`kinds`: count the layers of each class."""\n\n'
             "from collections import Counter\n"
-            "from typing import TYPE_CHECKING, Any, Unpack\n\n"
+            "from typing import Any, Unpack\n\n"
             "from modelscope_cli.analysis.subject import Subject\n"
+            "from modelscope_cli.models.request import Model\n"
             "from modelscope_cli.records.keywords import Keywords, spelled_out\n"
             "from modelscope_cli.records.kinds import Kind, KindsRecord\n"
-            "from modelscope_cli.records.progress import Progress\n\n"
-            "if TYPE_CHECKING:\n"
-            "    from modelscope_cli.models.request import Model\n\n\n"
+            "from modelscope_cli.records.progress import Progress\n\n\n"
             "@spelled_out\n"
             "def kinds(\n"
             '    model: "Model" = "resnet34",\n'
@@ -135,6 +134,11 @@ RECIPES: dict[str, Additions] = {
             '    "lrfind": (',
             '    "kinds": ("modelscope_cli.records.kinds", "KindsRecord"),\n',
         ),
+        (
+            "__init__.py",
+            '    "list_models": "',
+            '    "kinds": "modelscope_cli.analysis.kinds",\n',
+        ),
         ("__init__.py", '    "list_models",\n', '    "kinds",\n'),
         (
             "__init__.py",
@@ -142,29 +146,68 @@ RECIPES: dict[str, Additions] = {
             "    from modelscope_cli.analysis.kinds import kinds\n",
         ),
         (
-            "commands/kinds.py",
+            "report/kinds/__init__.py",
             "",
-            '"""`modelscope kinds`."""\n\n'
-            "import modelscope_cli as ms\n"
+            '"""How the result of `kinds` is shown."""\n\n'
+            "from collections.abc import Sequence\n\n"
             "from modelscope_cli.records.kinds import Kind, KindsRecord\n"
-            "from modelscope_cli.report.sheet import Sheet, field_columns\n"
-            "from modelscope_cli.shell.call import CommandCall, command\n"
-            "from modelscope_cli.shell.output import emit\n\n"
+            "from modelscope_cli.report.sheet import Column, Sheet, field_columns\n"
+            "from modelscope_cli.report.view import View\n\n"
             'COLUMNS = field_columns(Kind, "name layers")\n\n\n'
             "def kinds_sheet(record: KindsRecord) -> Sheet:\n"
             '    """Return the classes of layers."""\n'
             "    return Sheet(record.run.model.described, COLUMNS, record.kinds)\n\n\n"
-            "PLACE = 16  # in `modelscope --help`\n\n\n"
+            "class KindsView(View[KindsRecord]):\n"
+            '    """The table of `kinds`."""\n\n'
+            "    def sheet(self, record: KindsRecord) -> Sheet:\n"
+            "        return kinds_sheet(record)\n\n"
+            "    def columns(self) -> Sequence[Column]:\n"
+            "        return COLUMNS\n",
+        ),
+        (
+            "report/registry.py",
+            '        case "lrfind":\n',
+            '        case "kinds":\n'
+            "            from modelscope_cli.report.kinds import KindsView\n\n"
+            "            return KindsView()\n",
+        ),
+        (
+            "shell/overview.py",
+            '        "modelscope_cli.commands.predict": ',
+            '        "modelscope_cli.commands.kinds": "Count the layers of each class.",\n',
+        ),
+        (
+            "commands/kinds.py",
+            "",
+            '"""`modelscope kinds`."""\n\n'
+            "from typing import Annotated\n\n"
+            "import typer\n\n"
+            "import modelscope_cli as ms\n"
+            "from modelscope_cli.shell.console import PROGRESS\n"
+            "from modelscope_cli.shell.options import ImagesArgument, InputOptions, ModelArgument, ModelOptions\n"
+            "from modelscope_cli.shell.output import emit\n"
+            "from modelscope_cli.shell.output_options import OutputOptions\n"
+            "from modelscope_cli.shell.parameters import command\n\n\n"
             "@command\n"
-            "def kinds(call: CommandCall) -> None:\n"
+            "def kinds(\n"
+            "    first: ModelArgument = None,\n"
+            "    images: ImagesArgument = None,\n"
+            '    least: Annotated[int, typer.Option(min=1, help="Leave out classes with fewer layers.")] = 1,\n'
+            "    *,\n"
+            "    on: ModelOptions,\n"
+            "    data: InputOptions,\n"
+            "    show: OutputOptions,\n"
+            ") -> None:\n"
             '    """Count the layers of each class.\n\n'
             "    Examples:\n\n"
             "      modelscope kinds resnet34 --least 3\n"
             '    """\n'
-            "    where = call.begin()\n"
-            "    where.view.check(COLUMNS)\n"
-            "    model, inputs = call.subject()\n"
-            "    record = ms.kinds(model, inputs, **call.keywords())\n"
+            "    from modelscope_cli.report.kinds import COLUMNS, kinds_sheet\n\n"
+            "    where = show.begin()\n"
+            "    where.layout.check(COLUMNS)\n"
+            "    model, files = on.choose(first, images)\n"
+            "    inputs = data.request(files, on.seed)\n"
+            "    record = ms.kinds(model, inputs, least=least, progress=PROGRESS)\n"
             "    emit(where, kinds_sheet(record), record)\n",
         ),
     ),

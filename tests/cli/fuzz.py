@@ -11,8 +11,6 @@ import argparse
 import atexit
 import collections
 import contextlib
-import enum
-import importlib
 import io
 import os
 import random
@@ -23,10 +21,11 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from modelscope_cli.shell.app import run
 from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.shell.parameters import Parameter, parameters_of
 
 # Copies: a line that is drawn may well say --force and --output.
 SAMPLES = Path(tempfile.mkdtemp(prefix="modelscope-fuzz-"))
@@ -110,34 +109,29 @@ def draw_line(draw: random.Random, with_all: bool) -> list[str]:
     command = draw.choice(list(COMMANDS))
     usual = USUAL[command] if draw.random() < 0.98 else ""
     line = [command]
-    function = getattr(importlib.import_module(f"modelscope_cli.commands.{command}.command"), command)
-    hints = [item for item in get_type_hints(function, include_extras=True).items() if get_args(item[1])]
+    hints = list(parameters_of(command).values())
     typed = [
         *shlex.split(_filled(usual)),
         *(
             word
             for hint in draw.sample(hints, draw.randint(0, min(4, len(hints))))
-            for word in _words(draw, *hint, with_all)
+            for word in _words(draw, hint, with_all)
         ),
     ]
     return line + (typed if command != "watch" else typed[1:] + typed[:1])
 
 
-def _words(draw: random.Random, name: str, hint: Any, with_all: bool) -> list[str]:
-    kind, option = get_args(hint)[:2]
-    kinds = {kind, *get_args(kind)}
-    if bool in kinds:
-        names = [part for declared in (option.default, *option.param_decls) for part in declared.split("/")]
-        return [draw.choice(names)]
-    pools: Any = OWN.get(name)
-    choices = next((list(one) for one in kinds if isinstance(one, type) and issubclass(one, enum.Enum)), None)
-    if choices:
-        pools = ([str(one) for one in choices], ["nonsense"])
+def _words(draw: random.Random, one: Parameter, with_all: bool) -> list[str]:
+    if one.kind is bool:
+        return [draw.choice(one.names)]
+    pools: Any = OWN.get(one.name)
+    if one.choices:
+        pools = ([*one.choices], ["nonsense"])
     elif pools is None:
-        pools = INTEGERS if int in kinds else FLOATS if float in kinds else PATHS if Path in kinds else WORDS
+        kinds: dict[type, Any] = {int: INTEGERS, float: FLOATS, Path: PATHS}
+        pools = kinds.get(one.kind, WORDS)
     value = _filled(draw.choice(pools[0] + pools[1] if with_all else pools[0]))
-    is_argument = not isinstance(option.default, str)
-    return [value] if is_argument else [f"{option.default}={value}"]
+    return [value] if one.is_argument else [f"{one.names[0]}={value}"]
 
 
 def _filled(text: str) -> str:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from modelscope_cli.shell.declared import declared
 from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.shell.parameters import parameters_of
 
 # What has to stand in a command line beside the option.
 NEEDED = {
@@ -17,9 +17,9 @@ ABSURD = (2**63, -(2**63), "1e308", "nan", "-inf", "9" * 5000)
 def numbers():
     """Yield the command and the option of every parameter that is an `int` or a `float`."""
     for command in COMMANDS:
-        for one in declared(command).values():
-            if one.parameter.kind in ("whole", "real"):
-                yield command, one.spellings[0]
+        for one in parameters_of(command).values():
+            if one.kind in (int, float):
+                yield command, one.names[0]
 
 
 def test_there_are_numbers():

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.shell.call import CommandCall
+from modelscope_cli.shell import console
+from modelscope_cli.shell.output_options import OutputOptions
 
 SICK = "{samples}/sick.safetensors"
 FILES = [
@@ -43,7 +44,11 @@ def test_an_old_file_is_kept_until_forced(run, refused, cwd, line, name):
     ({"force": True}, None, Path("a.safetensors"), False),
     ({"force": True, "html": Path("a.html")}, Path("maps"), None, True),
 ])  # fmt: skip
-def test_without_a_folder_force_is_about_the_files_that_are_written(given, out, others, is_refused):
-    assert CommandCall("ablate", {**given, "out": out, "save": True}).check_saving(others)
+def test_without_a_folder_force_is_about_the_files_that_are_written(
+    given, out, others, is_refused, monkeypatch
+):
+    show = OutputOptions(**given)
+    monkeypatch.setattr(console.settings, "argv", ("ablate",))
+    assert show.folder(out, "net", beside=others, save=True) == (out or Path("runs/ablate-net"))
     with pytest.raises(UsageError, match="writes no folder") if is_refused else nullcontext():
-        assert not CommandCall("ablate", {**given, "out": out, "save": False}).check_saving(others)
+        assert show.folder(out, "net", beside=others, save=False) is None

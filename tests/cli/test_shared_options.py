@@ -58,15 +58,15 @@ VALUES = {
 # An input of its own takes the place of the image; the entry of a checkpoint needs one.
 INSTEAD = ("input_shape", "input")
 BESIDE = {"key": "--checkpoint nested.pt"}
-CASES = [
-    (name, one.name) for name in COMMANDS for one in parameters_of(name).values() if one.is_shared
-]
+CASES = [(name, one.name) for name in COMMANDS for one in parameters_of(name).values() if one.is_shared]
 
 
 def line_with(name, option, value=None):
     """Return the line of a command with an option."""
     one = parameters_of(name)[option]
-    typed = f"{one.names[0]} {VALUES[option] if value is None else value}" if one.takes_value else one.names[0]
+    typed = (
+        f"{one.names[0]} {VALUES[option] if value is None else value}" if one.takes_value else one.names[0]
+    )
     typed = f"{BESIDE.get(option, '')} {typed}"
     line = LINES[name].replace("{star}", "") if option in INSTEAD else LINES[name]
     return line.replace(name, f"{name} {typed}", 1) if name == "watch" else f"{line} {typed}"
@@ -81,7 +81,9 @@ def test_every_panel_is_tried():
 
 @pytest.mark.parametrize(("name", "option"), CASES)
 def test_a_shared_option_works(name, option, run, cwd):
-    column = {"models": "name", "rules": "code", "report": "page", "weights": "name", "diff": "name"}.get(name)
+    column = {"models": "name", "rules": "code", "report": "page", "weights": "name", "diff": "name"}.get(
+        name
+    )
     value = None
     if option in ("columns", "sort"):
         rows = run(f"{LINES[name]} --format tsv") if name != "report" else None

@@ -15,7 +15,7 @@ from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import MODES, OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.refusals import check_range, check_word
+from modelscope_cli.records.refusals import check_range, check_word, refuse_both
 
 
 @spelled_out
