@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report.grads.table import answer, every_column, grads_sheet
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.view import Draw, View
 
