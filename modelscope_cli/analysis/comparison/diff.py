@@ -18,7 +18,7 @@ from modelscope_cli.analysis.comparison.request import (
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
@@ -27,7 +27,6 @@ from modelscope_cli.records.run import Record, invocation
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.comparison.sides import Source
-    from modelscope_cli.models.request import Model
 
 
 @spelled_out
