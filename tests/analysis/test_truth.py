@@ -172,7 +172,9 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
     lines = [f"{file.relative_to(shapes)}\t{label}" for file, label in zip(files, classes, strict=True)]
     (shapes / "truth.tsv").write_text("\n".join(lines))
     out = tmp_path / "judged"
-    record = ms.predict(model, shapes, truth="folders", size=64, batch=5, out=out).save(out)
+    record = ms.predict(model, shapes, truth="folders", size=64, batch=5, out=out)
+    assert {path.name for path in out.iterdir()} == {"blocks", "run.json"}
+    record = record.save(out)
     assert record.truth is not None
     guesses = ms.predict(model, shapes, size=64, batch=5, top=1).predictions
     right = [guess.top[0].index == label for guess, label in zip(guesses, classes, strict=True)]

@@ -18,7 +18,7 @@ from modelscope_cli.analysis.comparison.request import (
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import MODES, Keywords, spelled_out
 from modelscope_cli.records.naming import LAST_SEED
@@ -29,7 +29,6 @@ from modelscope_cli.records.run import Record, invocation
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.comparison.sides import Source
-    from modelscope_cli.models.request import Model
 
 
 @spelled_out
