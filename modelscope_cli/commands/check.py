@@ -245,7 +245,7 @@ def check(
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
-    if out is not None and refused is None:
+    if out is not None:
         record = save_report(record, out, has_content=True)
     emit(where, check_sheet(record), record, lambda: review(record), {"junit": lambda: render_junit(record)})
     if refused is not None:

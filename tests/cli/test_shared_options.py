@@ -1,7 +1,12 @@
 """Every option of a shared panel works in every command that shows it, and has its natural effect."""
 
-import pytest
+import re
 
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from modelscope_cli.report.registry import view_for
 from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.parameters import parameters_of
 
@@ -21,7 +26,7 @@ LINES = {
     "attack": "attack {TINY} {star} --method fgsm --epsilon 1/255",
     "check": "check {TINY} {star} --select MS1",
     "rules": "rules MS705",
-    "diff": "diff {samples}/tiny_resnet.safetensors {samples}/sick.safetensors",
+    "diff": "diff {TINY} --b-seed 9 {star}",
     "report": "report saved.json",
     "weights": "weights {samples}/tiny_resnet.safetensors",
     "models": "models resnet18",
@@ -35,19 +40,19 @@ VALUES = {
     "checkpoint": "{samples}/tiny_resnet.safetensors",
     "key": "state_dict",
     "num_classes": "10",
-    "model_arg": "classes=10",
+    "model_arg": "width=16",
     "device": "cpu",
     "dtype": "bfloat16",
     "seed": "3",
     "input_shape": "2,3,64,64",
-    "input": "x=2,3,64,64",
+    "input": "images=2,3,64,64",
     "size": "64",
     "mean": "0.4",
     "std": "0.3",
     "batch": "2",
     "workers": "0",
-    "layer": "conv@1",
-    "exclude": "conv@2",
+    "layer": "conv",
+    "exclude": "head",
     "columns": "",
     "sort": "",
     "top": "1",
@@ -76,26 +81,39 @@ def test_every_panel_is_tried():
     tried = {option for _, option in CASES}
     assert {"device", "dtype", "seed", "size", "mean", "batch", "force", "quiet", "debug", "html"} <= tried
     assert len(CASES) > 300
-    assert tried - {one for one in VALUES} == {"force", "all", "json", "verbose", "quiet", "debug", "strict"}
+    assert tried - {*VALUES} == {"force", "all", "json", "verbose", "quiet", "debug", "strict"}
+
+
+@pytest.fixture
+def given(cwd, run, samples):
+    """A checkpoint with an entry, and a saved result."""
+    state = load_file(samples / "tiny_resnet.safetensors")
+    torch.save({"state_dict": state}, cwd / "nested.pt")
+    run("stats {TINY} -o saved.json")
 
 
 @pytest.mark.parametrize(("name", "option"), CASES)
-def test_a_shared_option_works(name, option, run, cwd):
-    column = {"models": "name", "rules": "code", "report": "page", "weights": "name", "diff": "name"}.get(
-        name
-    )
-    value = None
-    if option in ("columns", "sort"):
-        rows = run(f"{LINES[name]} --format tsv") if name != "report" else None
-        value = rows.out.partition("\n")[0].split("\t")[0] if rows else column
+def test_a_shared_option_works(name, option, run, given):
+    value = view_for(name).columns()[0].key if option in ("columns", "sort") else None
     result = run(line_with(name, option, value), expect=None)
     assert result.code == (1 if name == "diff" else 0), result.err
-    assert "error" not in result.err
+    assert not re.search("(?m)^error: ", result.err)
+
+
+@pytest.mark.parametrize("option", ["device", "dtype", "layer", "exclude", "size", "mean", "batch"])
+def test_a_comparison_of_weights_takes_it_too(option, run, given):
+    files = "{samples}/tiny_resnet.safetensors {samples}/sick.safetensors"
+    value = VALUES[option].replace("conv", "block3")
+    names = run(f"diff {files} --{option} {value} --all --format tsv", expect=1).column("name")
+    if option == "layer":
+        assert {name.partition(".")[0] for name in names} == {"block3"}
+    if option == "exclude":
+        assert "head.weight" not in names and "block3.conv1.weight" in names
 
 
 @pytest.mark.parametrize("option", ["device", "dtype", "seed"])
 def test_it_is_in_the_document(option, run):
     for name in COMMANDS:
-        if option in parameters_of(name) and name not in ("train", "lrfind", "diff"):
+        if option in parameters_of(name) and name not in ("train", "lrfind"):
             document = run(f"{line_with(name, option)} --json").json
             assert str(document[option]) == VALUES[option], name

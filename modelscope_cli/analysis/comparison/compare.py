@@ -27,6 +27,7 @@ from modelscope_cli.analysis.comparison.sides import (
     quantised,
 )
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
+from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.load import LoadedModel
@@ -127,8 +128,12 @@ class ModelComparison:
     compiled: Any | None = None
     ranks_layers: bool = False
 
-    def of_weights(self) -> DiffRecord:
-        """Compare two state dicts, each of a checkpoint or a model."""
+    def of_weights(self, layer: Patterns = (), exclude: Patterns = ()) -> DiffRecord:
+        """Compare two state dicts, each of a checkpoint or a model.
+
+        Args:
+            layer, exclude: which rows are kept, as for `weights`: a name of a tensor, the beginning of one, a glob.
+        """
         a, b = (
             open_weights(source, seed, self.progress)
             for source, seed in zip(self.sources, self.seeds, strict=True)
@@ -144,6 +149,10 @@ class ModelComparison:
             names = f"'{a.side.model.name}' and '{b.side.model.name}'"
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
             raise CannotRunError(message, "give two versions of one model")
+        every = {name for row in rows for name in (row.name, row.b_name) if name}
+        kept = select_names(every, as_patterns(layer))
+        left_out = select_names(every, as_patterns(exclude)) if exclude else set()
+        rows = tuple(row for row in rows if {row.name, row.b_name} & (kept - left_out))
         return DiffRecord(
             run=self._header(a.side, None, (*a.warnings, *b.warnings)),
             b=b.side,

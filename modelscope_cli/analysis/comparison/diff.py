@@ -22,7 +22,7 @@ from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import MODES, Keywords, spelled_out
 from modelscope_cli.records.naming import LAST_SEED
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, tell_more
 from modelscope_cli.records.reading import is_result
 from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import Record, invocation
@@ -124,8 +124,7 @@ def diff(
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
     is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, of_b)
     if not is_run:
-        input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
-        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, own=of_b)
+        refuse_run_options(of_b)
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
@@ -149,7 +148,10 @@ def diff(
             python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
         )
         return comparison.run(python_inputs, modes, layer, exclude)
-    return comparison.of_weights()
+    request = inputs if isinstance(inputs, InputRequest) else to_inputs(None, keywords).request
+    for option in (*request.size_options(), *request.value_options()):
+        tell_more(comparison.progress, f"{option} has no effect: there is no input, so weights are compared")
+    return comparison.of_weights(layer, exclude)
 
 
 def _runs_by_itself(a: Any, b: Any, of_b: BSettings) -> bool:
@@ -183,12 +185,6 @@ def _files(inputs: Any) -> tuple[str, ...] | None:
     several = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
     is_named = all(isinstance(item, str | PathLike) for item in several)
     return tuple(fspath(item) for item in several) if is_named else None
-
-
-def _preparation(keywords: Keywords) -> InputRequest:
-    from modelscope_cli.inputs.python_inputs import to_inputs
-
-    return to_inputs(None, keywords).request
 
 
 def _sources(

@@ -8,7 +8,6 @@ from pathlib import Path
 from modelscope_cli.checkpoints.reading import is_checkpoint_name, is_several
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import IMAGE_SUFFIXES
-from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import
@@ -136,10 +135,8 @@ def requests_of(
     if names.b.model is None:
         refuse_given({**of_b.typed(), "--b-key": None}, reason, "--model NAME")
         if names.a.model is None:
-            values = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
-            usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
-            ours = {f"--{name}": value for name, value in values.items() if value != usual.get(name)}
-            refuse_given(ours, reason, "--model NAME")
+            weights = None if settings.weights == "auto" else settings.weights
+            refuse_given({"--weights": weights, "--checkpoint": settings.checkpoint}, reason, "--model NAME")
     if names.a.model is not None and is_program(names.a.model):
         message = (
             f"'{names.a.model}' is taken as it is, so it is B, and A is the PyTorch model it was made from"
@@ -208,16 +205,9 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: B
     )
 
 
-def refuse_run_options(
-    inputs: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, own: BSettings
-) -> None:
-    """Refuse options that only affect a run, where there is no input."""
-    running = {
-        **{"--mode": None if mode == "auto" else mode, "--b-mode": own.mode},
-        **{"--layer": layer, "--exclude": exclude},
-        **{"--size": inputs.size, "--mean": inputs.mean, "--std": inputs.std, "--batch": inputs.batch},
-        **own.of_run,
-    }
+def refuse_run_options(own: BSettings) -> None:
+    """Refuse settings of B that only affect a run, where there is no input."""
+    running = {"--b-mode": own.mode, **own.of_run}
     refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")
 
 

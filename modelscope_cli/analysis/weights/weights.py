@@ -76,7 +76,9 @@ def weights(
     contents, safety = _read(path, key, allow)
     tell_allowed(safety, progress)
     tell(progress, (), warnings_of(safety))
-    tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
+    patterns = (layer,) if isinstance(layer, str) else layer
+    names = select_names((tensor.name for tensor in contents.tensors), patterns)
+    tensors = tuple(tensor for tensor in contents.tensors if tensor.name in names)
     with _collecting_later():
         rows = describe_tensors(tensors)
         totals = total_weights(contents, tensors, rows)
@@ -207,20 +209,21 @@ def _convert(
     progress.note(f"wrote {target}")
 
 
-def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> tuple[TensorEntry, ...]:
-    """Return the tensors whose name is a pattern, begins with it and a dot, or matches it as a glob or `re:`."""
+def select_names(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
+    """Return the names of tensors that are a pattern, begin with it and a dot, or match it as a glob or `re:`."""
+    every = [*names]
     if not patterns:
-        return tuple(tensors)
-    names: set[str] = set()
+        return {*every}
+    selected: set[str] = set()
     for pattern in patterns:
-        matches = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
+        matches = {name for name in every if _matches(pattern, name)}
         if not matches:
-            near = nearest(pattern, _prefixes(tensor.name for tensor in tensors))
+            near = nearest(pattern, _prefixes(every))
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
-            first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
+            first = near.removeprefix("did you mean ").split(", ")[0] or next(iter(every), "*")
             raise UsageError(message, f"--layer {shlex.quote(first)}")
-        names |= matches
-    return tuple(tensor for tensor in tensors if tensor.name in names)
+        selected |= matches
+    return selected
 
 
 def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:
