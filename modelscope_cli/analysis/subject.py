@@ -28,7 +28,6 @@ from modelscope_cli.models.architecture import inside_notes, model_inside, seede
 from modelscope_cli.models.load import LoadedModel, family_of_module, load_model
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
-from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
@@ -43,10 +42,6 @@ from modelscope_cli.records.run import (
     WeightsInfo,
     invocation,
 )
-from modelscope_cli.records.train import LrfindRecord
-from modelscope_cli.report.views import figures_of
-
-R = TypeVar("R", "GradsRecord", "LrfindRecord")  # of commands that write only a report
 
 
 class Results:
@@ -74,16 +69,6 @@ class Results:
         with self._folder.open() as stage:
             yield stage
         progress.note(f"wrote {self.path}")
-
-    def write(self, record: R, progress: Progress) -> R:
-        """Write the report if there is a folder; return the record with the folder and its files."""
-        if self.path is None:
-            return record
-        report = figures_of(record.command)
-        record = replace(record, out_dir=self.path, files=report.FILES)
-        with self.open(progress) as stage:
-            report.save_report(record, stage)
-        return record
 
 
 T = TypeVar("T")

@@ -201,20 +201,34 @@ def _write_page(file: Path, record: "Shown") -> None:
     _console.note(f"wrote {file}")
 
 
-def save(record: R, folder: Path, *, has_content: bool = False) -> R:
+def save(
+    record: R, folder: Path, *, has_content: bool = False, content: Callable[[R], str] | None = None
+) -> R:
     """Save a result in the folder of --out, and say so; return the record, which names its files.
 
     Of several processes with the same result, only the first writes.
 
     Args:
         has_content: whether the run has written to the folder already.
+        content: says what was written, from the saved record.
     """
     from modelscope_cli.report.page.results import save_folder
 
     if _console.settings.is_silent:
         return record
     saved = save_folder(record, folder, is_forced=has_content or invocation().is_forced)
-    _console.note(f"wrote {folder}")
+    _console.note(f"wrote {folder}" + (f" ({content(saved)})" if content is not None else ""))
+    return saved
+
+
+def save_tensors(record: R, file: Path) -> R:
+    """Save the tensors of a result in the file of --save-tensors, and say so; return the record, which names it."""
+    from modelscope_cli.report import notebook
+
+    if _console.settings.is_silent:
+        return record
+    saved: R = notebook.save_tensors(record, file)
+    _console.note(f"wrote {file}")
     return saved
 
 
