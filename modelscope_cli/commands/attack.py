@@ -2,7 +2,7 @@
 
 import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import emit, save
 
 _SEARCH = ("method", "norm", "epsilon", "steps", "target")
 
@@ -38,5 +38,6 @@ def attack(call: CommandCall) -> None:
     search = {name: call[name] for name in _SEARCH}
     make_request(**search, seed=model.seed)  # refused before torch is imported
     inputs.check_one()
-    record = ms.attack(model, inputs, **{**call.keywords(), "out": call.folder(model.model)})
+    folder = call.folder(model.model)
+    record = save(ms.attack(model, inputs, **call.keywords()), folder)
     emit(where, attack_sheet(record), record)

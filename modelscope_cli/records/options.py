@@ -128,6 +128,9 @@ _BLOCKS = Option(
     help="Folder for the report and, for several batches of image files, every finished block, for "
     "--resume. Blocks are computed with one thread; torchrun uses all cores.",
 )
+_FOLDER = Option(
+    "DIR", help="Folder for the report and the figures.", kind="path", shown="runs/COMMAND-MODEL"
+)
 _SUBJECT = {"first": _MODEL, "images": _IMAGES}
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
 _STEPS = Option("N", least=1, most=LONGEST_RUN)
@@ -266,8 +269,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "cell": Option("PIXELS", least=1, most=2048, shown="at least 96"),
             **_options("overlay, attention"),
             "top_images": Option("N", least=0, most=25, shown=""),
-            **_options("save_tensors FILE"),
+            "save_tensors": Option("FILE", help="Save the outputs as .safetensors.", kind="path"),
         },
+        "Output": {"out": _FOLDER},
     },
     "predict": {
         ARGUMENTS: {
@@ -303,7 +307,10 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("receipt KIND"),
             **_options("require TEST"),
         },
-        "Output": {"save": _SAVE, "save_tensors": Option("FILE")},
+        "Output": {
+            "save": _SAVE,
+            "save_tensors": Option("FILE", help="Save the cells of the maps as .safetensors.", kind="path"),
+        },
     },
     "watch": {
         ARGUMENTS: {
@@ -383,6 +390,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "steps": Option("N", least=1, shown="ifgsm 10, pgd 20"),
             **_options("target TARGET -t"),
         },
+        "Output": {"out": _FOLDER},
     },
     "check": {
         ARGUMENTS: {
