@@ -1,8 +1,10 @@
 """`modelscope featuremaps`."""
 
 import modelscope_cli as ms
+from modelscope_cli.records.featuremaps import FeatureMapsRecord
+from modelscope_cli.records.naming import counted
 from modelscope_cli.shell.call import CommandCall, command
-from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output import check_target, emit, save, save_tensors
 
 PLACE = 13  # in `modelscope --help`
 
@@ -41,5 +43,18 @@ def featuremaps(call: CommandCall) -> None:
     make_palette(call["cmap"])
     if not call["top_images"]:
         inputs.check_one()
-    record = ms.featuremaps(model, inputs, **{**call.keywords(), "out": call.folder(model.model)})
+    folder, tensors = call.folder(model.model), call["save_tensors"]
+    if tensors is not None:
+        check_target(tensors)
+    record = ms.featuremaps(model, inputs, **call.keywords())
+    if tensors is not None:
+        record = save_tensors(record, tensors)
+    record = save(record, folder, content=_content)
     emit(where, featuremaps_sheet(record), record)
+
+
+def _content(record: FeatureMapsRecord) -> str:
+    """Return how many images of maps, or sheets of images, a saved result has."""
+    if record.top_images:
+        return counted(len({row.file for row in record.channels if row.file}), "sheet")
+    return counted(sum(row.file is not None for row in record.maps), "grid")
