@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli import interrupts
 from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
@@ -246,7 +247,7 @@ def check(
             raise
         record, refused = error.record, error
     if out is not None:
-        record = save_report(record, out, has_content=True)
+        record = save_report(record, out, has_content=bool(interrupts.resumable))
     emit(where, check_sheet(record), record, lambda: review(record), {"junit": lambda: render_junit(record)})
     if refused is not None:
         raise refused

@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli import interrupts
 from modelscope_cli.errors import UsageError
-from modelscope_cli.output_files import check_file
-from modelscope_cli.records.explain import NONE
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.records.explain import MOST_SHOWN, NONE
+from modelscope_cli.shell import console
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     Hook,
@@ -18,7 +20,7 @@ from modelscope_cli.shell.options import (
     ModelOptions,
     OutputKind,
 )
-from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.output import check_target, emit, save_as, save_report
 from modelscope_cli.shell.output_options import Out, OutputOptions, Resume, Save
 from modelscope_cli.shell.parameters import command
 
@@ -120,12 +122,13 @@ def explain(
     kind = receipt_kind(receipt)
     if require and kind == NONE:
         raise UsageError("--require is about the receipt", "leave out --receipt none")
+    inputs = data.request(files, on.seed)
     if save_tensors is not None:
-        check_file(save_tensors, show.force)
+        _check_tensors(save_tensors, inputs)
     folder = show.folder(out, model.model, beside=save_tensors, save=save)
     record = ms.explain(
         model,
-        data.request(files, on.seed),
+        inputs,
         method=method,
         target=target,
         layer=layer,
@@ -140,7 +143,19 @@ def explain(
         progress=PROGRESS,
     )
     if save_tensors is not None:
-        save_as(record, save_tensors)
-    record = save_report(record, folder, has_content=out is not None)
+        record = save_as(record, save_tensors)
+    record = save_report(record, folder, has_content=bool(interrupts.resumable))
     emit(where, explain_sheet(record), record)
     return 0 if record.passed else NOT_MET
+
+
+def _check_tensors(file: Path, inputs: InputRequest) -> None:
+    """Refuse, before anything runs, a file that cannot be written, and more images than have maps in it."""
+    from modelscope_cli.inputs.files import find_images
+
+    if not console.settings.is_silent:
+        check_target(file)
+    if len(find_images(name for name in inputs.files if name != "-").files) > MOST_SHOWN:
+        raise UsageError(
+            f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
+        )

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.output_files import check_file
+from modelscope_cli.records.featuremaps import FeatureMapsRecord
+from modelscope_cli.records.naming import counted
 from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
@@ -17,7 +18,7 @@ from modelscope_cli.shell.options import (
     ModelArgument,
     ModelOptions,
 )
-from modelscope_cli.shell.output import emit, save_as, save_report
+from modelscope_cli.shell.output import check_target, emit, save_as, save_report
 from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
@@ -135,7 +136,7 @@ def featuremaps(
     if not top_images:
         inputs.check_one()
     if save_tensors is not None:
-        check_file(save_tensors, show.force)
+        check_target(save_tensors)
     folder = show.folder(out, model.model)
     record = ms.featuremaps(
         model,
@@ -155,6 +156,13 @@ def featuremaps(
         progress=PROGRESS,
     )
     if save_tensors is not None:
-        save_as(record, save_tensors)
-    record = save_report(record, folder)
+        record = save_as(record, save_tensors)
+    record = save_report(record, folder, content=_content)
     emit(where, featuremaps_sheet(record), record)
+
+
+def _content(record: FeatureMapsRecord) -> str:
+    """Return how many images of maps, or sheets of images, a saved result has."""
+    if record.top_images:
+        return counted(len({row.file for row in record.channels if row.file}), "sheet")
+    return counted(sum(row.file is not None for row in record.maps), "grid")

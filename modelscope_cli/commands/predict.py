@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli import interrupts
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest
@@ -169,7 +170,7 @@ def predict(
         progress=PROGRESS,
     )
     if out is not None:
-        record = save_report(record, out, has_content=True)
+        record = save_report(record, out, has_content=bool(interrupts.resumable))
     if not is_by_row:
         emit(where, lay_out(record), record)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli import interrupts
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE
 from modelscope_cli.shell.console import PROGRESS
@@ -110,5 +111,5 @@ def stats(
     if plot is not None:
         save_as(record, plot)
     if out is not None:
-        record = save_report(record, out, has_content=True)
+        record = save_report(record, out, has_content=bool(interrupts.resumable))
     emit(where, stats_sheet(record, table, columns or ()), record)

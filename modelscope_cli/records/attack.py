@@ -1,7 +1,7 @@
 """What `attack` returns."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, column, share, words
 from modelscope_cli.records.predict import Guess
@@ -91,3 +91,12 @@ class AttackRecord(Record):
     hooks: tuple[HookReport, ...] = ()
     smallest: bool = False
     not_within: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptImages:
+    """What a record keeps to draw an attack. Tensors are `(C, H, W)` uint8."""
+
+    before: Any  # the image as the model sees it
+    after: Any  # the adversarial image, read back from `png`
+    png: bytes  # its file

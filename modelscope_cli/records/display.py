@@ -161,11 +161,11 @@ class Shown:
 
         Args:
             path: `.html` the page, `.json` the document, which `ms.read` takes back, `.csv`, `.tsv` and `.md` the
-                table, `.png`, `.svg` and `.pdf` the figure; without a suffix, a folder. Files that are there are
-                replaced.
+                table, `.png`, `.svg` and `.pdf` the figure; `.safetensors` the maps of `featuremaps` and `explain`;
+                without a suffix, a folder. Files that are there are replaced.
 
         Returns:
-            The record; saved in a folder, it names the folder and its files.
+            The record; saved in a folder, it names the folder and its files, and likewise a file of maps.
         """
         saved: Self = report().save(self, path)
         return saved

@@ -1,7 +1,8 @@
 """What `explain` returns, and the test results (receipt) of a map."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 from modelscope_cli.records.display import Row, column, hidden, share, signed, words
 from modelscope_cli.records.run import HookReport, Record
@@ -17,6 +18,7 @@ LEAST_REPEATED = (
 )
 MOST_OTHER_IMAGE = 0.999
 MOST_INCOMPLETE = 0.1
+MOST_SHOWN = 16  # images whose maps a record keeps, for the figure and the file of tensors
 RULE = "sorted by failed tests, then by tests not run, then by covering"
 
 
@@ -132,7 +134,7 @@ class ExplainRecord(Record):
         unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
         requirements: the result of each `require`, for the winner.
         passed: whether all were met.
-        tensors: the file of the maps; None without `save_tensors`.
+        tensors: the file of the maps; None where they were not saved.
         files: names inside `out_dir`; None and empty where nothing was saved.
         receipt_kind: `quick` or `none`.
         passes: images that went through the model, for maps and receipts; one that a gradient came back from counts
@@ -156,3 +158,28 @@ class ExplainRecord(Record):
     receipt_kind: str = QUICK
     passes: int = 0
     score_name: str = "logit"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMap:
+    """The map of one method. Tensors are on the CPU."""
+
+    cells: Any  # `(rows, columns)` float32, at the resolution of the layer or the image
+    shown: Any  # the same at the size of the image, `(H, W)`
+    units: str  # of the map; empty without one
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedImage:
+    """What a record keeps of one image, the first `MOST_SHOWN` of a run."""
+
+    name: str  # the file's name, or a number
+    # words, index: the target, and its class if it is one
+    words: str
+    index: int | None
+    logit: float
+    probability: float | None
+    score_name: str  # what `logit` is
+    picture: Any  # the image before normalisation, `(3, H, W)` uint8; None for noise and tensors
+    maps: Mapping[str, ShownMap]  # by method, the winner first

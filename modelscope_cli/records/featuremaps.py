@@ -1,7 +1,8 @@
 """What `featuremaps` returns."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
@@ -96,7 +97,7 @@ class ChannelImages(Row):
 
 @dataclass(frozen=True, slots=True)
 class FeatureMapsRecord(Record):
-    """What `featuremaps` returns.
+    """What `featuremaps` returns. It keeps the maps themselves for `save`, as long as it lives.
 
     Attributes:
         maps: one a layer.
@@ -105,7 +106,7 @@ class FeatureMapsRecord(Record):
             them the quantiles are of.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
         outputs: how many the layers gave; of a deep network `maps` has one per stage unless layers were selected.
-        tensors: the file of the whole outputs; None without `--save-tensors`.
+        tensors: the file of the whole outputs; None where they were not saved.
     """
 
     document: ClassVar[str] = "featuremaps"
@@ -120,3 +121,47 @@ class FeatureMapsRecord(Record):
     images: int = 1
     sampled: int = 0
     channels: tuple[ChannelImages, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MapLook:
+    """The style of feature maps."""
+
+    scale: str  # `channel` or `layer`: the range of the colours
+    cmap: str  # a matplotlib colour map
+    cell: int | None  # pixels of a map's long side; None only enlarges small maps
+    input_image: Any = None  # a tensor, `(3, H, W)` uint8; None if the input was not an image
+    is_overlay: bool = False  # draw the maps over the image instead of next to it
+
+    @property
+    def under(self) -> Any:
+        """The image under overlays, else None."""
+        return self.input_image if self.is_overlay else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputMaps:
+    """The tensors of one output, on the CPU."""
+
+    maps: Any  # `(C, H, W)` maps or a `(C,)` vector; None if it cannot be drawn
+    frames: Any = None  # `(C, T, H, W)`: all frames of which the maps are sheets; None without
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMaps:
+    """What a record keeps to draw feature maps: those of each row of `FeatureMapsRecord.maps`."""
+
+    outputs: tuple[OutputMaps, ...]
+    look: MapLook
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCrops:
+    """What a record keeps to draw the images of channels.
+
+    Attributes:
+        read: reads the images again, and gives for each row of `FeatureMapsRecord.maps` every image shown for it
+            with the receptive field of its place, a tensor `(3, H, W)` uint8.
+    """
+
+    read: Callable[[], Iterator[Iterator[tuple[ChannelImage, Any]]]]

@@ -70,6 +70,21 @@ def layer_of(parameter: str) -> str:
     return owner.removeprefix(".") if is_parametrized else parameter.rpartition(".")[0]
 
 
+def block_of(layer: str) -> str:
+    """Return the block of a layer: `layer1.0` of `layer1.0.conv1`, `features.2.0` of `features.2.0.block.1.0`.
+
+    That is its name up to the end of the first numeric parts; without any, all but the last part.
+    """
+    parts = layer.split(".")[:-1]
+    is_numbered = [any(mark.isdigit() for mark in part) for part in parts]
+    if True not in is_numbered:
+        return ".".join(parts)
+    end = is_numbered.index(True)
+    while end < len(parts) and is_numbered[end]:
+        end += 1
+    return ".".join(parts[:end])
+
+
 def percent(share: float, digits: int = 0) -> str:
     """Return a share as in papers: `26 %`."""
     return f"{100 * share:.{digits}f} %"

@@ -1,16 +1,15 @@
 """Grids of feature maps, and contact sheets of one small image per layer, the input image first."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from modelscope_cli.records.featuremaps import FeatureMap
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord, KeptMaps, MapLook
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import image_tiles, numbers
 from modelscope_cli.report.image_tiles import (
@@ -26,7 +25,6 @@ from modelscope_cli.report.image_tiles import (
     write,
 )
 from modelscope_cli.report.numbers import file_stems
-from modelscope_cli.tensor_file import write_tensors
 
 SHEET = (1800, 1000)  # pixels, at most
 _NAME_SIZE, _LINES = 12, 32  # points; pixels under a tile's upper edge, for its name and its shape
@@ -81,66 +79,34 @@ CONTACT_SHEET = "contact_sheet.png"
 TILE_CHANNELS = 9  # of a layer on the contact sheet
 
 
-@dataclass(frozen=True, slots=True)
-class MapLook:
-    """The style of feature maps."""
-
-    scale: str  # `channel` or `layer`: the range of the colours
-    cmap: str  # a matplotlib colour map
-    cell: int | None  # pixels of a map's long side; None only enlarges small maps
-    input_image: Tensor | None = None  # `(3, H, W)` uint8; None if the input was not an image
-    is_overlay: bool = False  # draw the maps over the image instead of next to it
-
-    @property
-    def under(self) -> Tensor | None:
-        """The image under overlays, else None."""
-        return self.input_image if self.is_overlay else None
-
-
-class Exhibit(Protocol):
-    """One output to draw: its record, and its maps `(C, H, W)` or vector `(C,)`; None if it cannot be drawn.
-
-    `frames`, `(C, T, H, W)`, are all those of which the maps are sheets, else None.
-    """
-
-    @property
-    def record(self) -> FeatureMap: ...
-    @property
-    def maps(self) -> Tensor | None: ...
-    @property
-    def frames(self) -> Tensor | None: ...
-
-
-def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tuple[FeatureMap, ...]:
-    """Write a grid for every output that can be drawn, and the contact sheet; return the records with files."""
-    records, tiles = [], []
-    for exhibit, stem in zip(exhibits, file_stems([exhibit.record for exhibit in exhibits]), strict=True):
-        record = exhibit.record
-        if exhibit.maps is not None and record.shown:
-            maps, file = exhibit.maps.to("cpu"), f"{stem}.png"
-            image_tiles.save_png(draw(exhibit, maps, look), folder / file)
+def save_gallery(record: FeatureMapsRecord, kept: KeptMaps, folder: Path) -> FeatureMapsRecord:
+    """Write a grid for every output that can be drawn, and the contact sheet; return the record with the files."""
+    rows, look = [], kept.look
+    for row, stem, output in zip(record.maps, file_stems(record.maps), kept.outputs, strict=True):
+        if output.maps is not None and row.shown:
+            file = f"{stem}.png"
+            image_tiles.save_png(draw(row, output.maps, look), folder / file)
             # A vector has one value per channel, so its colours always span the layer.
-            record = replace(record, file=file, scale=look.scale if maps.ndim > 1 else "layer")
-            tiles.append(Tile(stem, numbers.shape(record.shape), partial(draw_tile, maps, look)))
-        records.append(record)
-    image_tiles.save_png(contact_sheet(tiles, look.cmap, look.input_image), folder / CONTACT_SHEET)
-    return tuple(records)
+            scale = look.scale if output.maps.ndim > 1 else "layer"
+            rows.append(replace(row, file=file, scale=scale))
+        else:
+            rows.append(row)
+    image_tiles.save_png(contact_sheet_of(record, kept), folder / CONTACT_SHEET)
+    return record.with_changes(maps=tuple(rows), contact_sheet=CONTACT_SHEET)
 
 
-def contact_sheet_of(exhibits: Sequence[Exhibit], look: MapLook) -> Callable[[], bytes]:
-    """Return a function that draws the contact sheet as a PNG; it keeps only the channels that are on it."""
-    tiles = []
-    for exhibit, stem in zip(exhibits, file_stems([exhibit.record for exhibit in exhibits]), strict=True):
-        if exhibit.maps is not None and exhibit.record.shown:
-            maps = exhibit.maps.to("cpu")
-            few = partial(draw_tile, _liveliest(maps) if maps.ndim > 1 else maps, look)
-            tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), few))
-    return lambda: image_tiles.to_png(contact_sheet(tiles, look.cmap, look.input_image))
+def contact_sheet_of(record: FeatureMapsRecord, kept: KeptMaps) -> Image.Image:
+    """Draw one image of each output that can be drawn."""
+    tiles = [
+        Tile(stem, numbers.shape(row.shape), partial(draw_tile, output.maps, kept.look))
+        for row, stem, output in zip(record.maps, file_stems(record.maps), kept.outputs, strict=True)
+        if output.maps is not None and row.shown
+    ]
+    return contact_sheet(tiles, kept.look.cmap, kept.look.input_image)
 
 
-def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
+def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
-    record = exhibit.record
     selected = maps[list(record.shown)]
     is_vector = selected.ndim == 1
     columns = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS if is_vector else None)
@@ -205,13 +171,12 @@ def _liveliest(maps: Tensor) -> Tensor:
     return maps[spread.topk(min(TILE_CHANNELS, len(maps))).indices.sort().values]
 
 
-def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
-    """Write all channels of every captured output under its layer's name."""
+def tensors_of(record: FeatureMapsRecord, kept: KeptMaps) -> dict[str, Tensor]:
+    """Return all channels of every output under its layer's name."""
     tensors = {}
-    for exhibit in exhibits:
-        if exhibit.maps is not None:
-            record = exhibit.record
-            name = label_of(record)
-            key = f"{name}.{record.output}" if record.output else name
-            tensors[key] = exhibit.maps if exhibit.frames is None else exhibit.frames
-    write_tensors(path, tensors)
+    for row, output in zip(record.maps, kept.outputs, strict=True):
+        if output.maps is not None:
+            name = label_of(row)
+            key = f"{name}.{row.output}" if row.output else name
+            tensors[key] = output.maps if output.frames is None else output.frames
+    return tensors

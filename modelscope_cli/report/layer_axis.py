@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.naming import layer_of
+from modelscope_cli.records.naming import block_of, layer_of
 from modelscope_cli.report.canvas import ABOVE, INK, any_letters, axes_at, fitted, new_figure
 from modelscope_cli.report.numbers import shortened
 
@@ -50,21 +50,6 @@ def layer_names(labels: Iterable[str]) -> list[Name]:
 
 def parameter_names(names: Iterable[str]) -> list[Name]:
     return [Name(name, block_of(layer_of(name))) for name in map(plain, names)]
-
-
-def block_of(layer: str) -> str:
-    """Return the block of a layer: `layer1.0` of `layer1.0.conv1`, `features.2.0` of `features.2.0.block.1.0`.
-
-    That is its name up to the end of the first numeric parts; without any, all but the last part.
-    """
-    parts = layer.split(".")[:-1]
-    is_numbered = [any(mark.isdigit() for mark in part) for part in parts]
-    if True not in is_numbered:
-        return ".".join(parts)
-    end = is_numbered.index(True)
-    while end < len(parts) and is_numbered[end]:
-        end += 1
-    return ".".join(parts[:end])
 
 
 def groups_of(names: Sequence[Name]) -> list[LayerGroup]:

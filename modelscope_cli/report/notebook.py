@@ -147,6 +147,11 @@ def figure_below(record: Any) -> str:
     return f'<div class="modelscope below">{image}</div>'
 
 
+def whole_sheet_of(record: Any) -> Sheet:
+    """Return the table of a record with the rows that its command shows only on request."""
+    return view_of(record).whole_sheet(record)
+
+
 def noun_of(sheet: Sheet) -> str:
     """Return what a row of a table is about, in the singular: the heading of its first column."""
     title = sheet.columns[0].title
@@ -180,18 +185,38 @@ def to_page(record: Any, file: str | PathLike[str] | None) -> str:
 
 def save(record: Any, path: str | PathLike[str]) -> Any:
     """Save a record in a folder, or in the format that the name of the file asks for; see `Shown.save`."""
-    path = Path(path)
+    try:
+        return _save(record, Path(path))
+    except UsageError as error:
+        error.speak_python()
+        raise
+
+
+def save_tensors(record: Any, file: Path) -> Any:
+    """Save the tensors that a record keeps as .safetensors; return the record, which names the file."""
+    from modelscope_cli.tensor_file import write_tensors
+
+    tensors = view_of(record).tensors(record)
+    assert tensors is not None
+    write_tensors(file, tensors)
+    return record.with_changes(tensors=str(file))
+
+
+def _save(record: Any, path: Path) -> Any:
     suffix = path.suffix.lower()
+    view = view_of(record)
     texts = {
         ".json": lambda: render_json(record.to_dict()),
-        ".csv": lambda: render_csv(view_of(record).whole_sheet(record)),
-        ".tsv": lambda: render_tsv(view_of(record).whole_sheet(record)),
-        ".md": lambda: render_markdown(view_of(record).whole_sheet(record)),
+        ".csv": lambda: render_csv(view.whole_sheet(record)),
+        ".tsv": lambda: render_tsv(view.whole_sheet(record)),
+        ".md": lambda: render_markdown(view.whole_sheet(record)),
     }
     if path.is_dir() or not suffix:
         return save_folder(record, path, is_forced=True)
     if suffix in texts:
         write_text(path, texts[suffix]())
+    elif suffix == ".safetensors" and view.tensors(record) is not None:
+        return save_tensors(record, path)
     elif suffix == ".html":
         to_page(record, path)
     elif suffix in SUFFIXES:

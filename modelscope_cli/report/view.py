@@ -54,6 +54,14 @@ class View(Generic[R]):
         """
         return record
 
+    def tensors(self, record: R) -> Mapping[str, Any] | None:
+        """Return the tensors of the run by name, from what the record keeps of it; None if it has none to save."""
+        return None
+
+    def kept(self, record: R) -> Any:
+        """Return what the record keeps of its run; None if it was read back."""
+        return getattr(record, "kept", None)
+
     shown_below = (
         ""  # the file of its folder that a notebook shows below the table, of results that are looked at
     )

@@ -201,14 +201,21 @@ def _write_page(file: Path, record: "Shown") -> None:
     _console.note(f"wrote {file}")
 
 
-def save_as(record: "Shown", file: Path) -> None:
-    """Save a result in a file whose suffix names the format, and say so; of several processes the first does."""
-    if not _console.settings.is_silent:
-        record.save(file)
-        _console.note(f"wrote {file}")
+def save_as(record: R, file: Path) -> R:
+    """Save a result in a file whose suffix names the format, and say so; return the record, which names the file.
+
+    Of several processes with the same result, only the first writes.
+    """
+    if _console.settings.is_silent:
+        return record
+    saved = record.save(file)
+    _console.note(f"wrote {file}")
+    return saved
 
 
-def save_report(record: R, folder: Path | None, *, has_content: bool = False) -> R:
+def save_report(
+    record: R, folder: Path | None, *, has_content: bool = False, content: Callable[[R], str] | None = None
+) -> R:
     """Save a result in the folder of --out, and say so; return the record, which names its files.
 
     Of several processes with the same result, only the first writes.
@@ -216,29 +223,15 @@ def save_report(record: R, folder: Path | None, *, has_content: bool = False) ->
     Args:
         folder: None for a result that is only printed.
         has_content: whether the run has written to the folder already.
+        content: says what was written, from the saved record.
     """
     from modelscope_cli.report.page.results import save_folder
 
     if folder is None or _console.settings.is_silent:
         return record
     saved = save_folder(record, folder, is_forced=has_content or invocation().is_forced)
-    _console.note(f"wrote {folder}")
+    _console.note(f"wrote {folder}" + (f" ({content(saved)})" if content is not None else ""))
     return saved
-
-
-def check_plot(file: Path) -> None:
-    """Refuse, before anything runs, a file of --plot that cannot be written or is no figure."""
-    from modelscope_cli.report.canvas import check_figure
-
-    check_figure(file, invocation().is_forced)
-
-
-def save_plot(record: "Shown", file: Path) -> None:
-    """Draw the figure of a result into the file of --plot, and say so; of several processes only the first."""
-    if _console.settings.is_silent:
-        return
-    record.plot(file)
-    _console.note(f"wrote {file}")
 
 
 def is_streamed(where: Destination) -> bool:

@@ -166,7 +166,7 @@ def test_a_folder_is_ranked_as_by_hand(folder, batch):
 
 
 def test_sheets_and_record_are_written(folder, tmp_path):
-    record = ms.featuremaps(Edges(), folder, top_images=4, out=tmp_path / "out", **LOOKED)
+    record = ms.featuremaps(Edges(), folder, top_images=4, **LOOKED).save(tmp_path / "out")
     written = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert written == [record.maps[0].file, "report.html", "report.json"]
     with Image.open(tmp_path / "out" / record.maps[0].file) as sheet:
@@ -177,16 +177,29 @@ def test_sheets_and_record_are_written(folder, tmp_path):
     assert record.maps[0].note == "receptive field 3 x 3 pixels; 1 channel of 4 never above 0: 2"
     assert json.loads((tmp_path / "out" / "report.json").read_text())["channels"][0]["most"][0]["box"]
     assert record["edges[1]"].channel == 1
+    again = record.save(tmp_path / "again")  # it reads the images once more
+    sheets = [(tmp_path / name / record.maps[0].file).read_bytes() for name in ("out", "again")]
+    assert sheets[0] == sheets[1]
+    assert again.maps == record.maps
+    with pytest.raises(UsageError, match="does not end in one of"):
+        record.save(tmp_path / "maps.safetensors")
+    read = ms.read(tmp_path / "out").save(tmp_path / "read")  # without the images, there are no sheets
+    assert [row.file for row in (*read.maps, *read.channels)] == [None] * 5
+    assert sorted(path.name for path in (tmp_path / "read").iterdir()) == ["report.html", "report.json"]
 
 
 def test_the_crop_is_what_the_place_sees(folder):
     from modelscope_cli.analysis.top_images.find import _cut
+    from modelscope_cli.report.featuremaps.figures import SIDE, fitted
 
     picture = torch.arange(3 * 24 * 20).view(3, 24, 20).remainder(251).to(torch.uint8)
-    crop = _cut(picture, (5, 7, 8, 10), 30)
-    assert crop.size == (30, 30)
-    assert np.array_equal(np.asarray(crop)[5::10, 5::10], picture[:, 7:10, 5:8].permute(1, 2, 0).numpy())
-    assert _cut(picture, (20, 24, 0, 0), 10).size == (10, 10)  # what sees padding alone
+    crop = _cut(picture, (5, 7, 8, 10))
+    assert torch.equal(crop, picture[:, 7:10, 5:8])
+    assert _cut(picture, (20, 24, 0, 0)).shape == (3, 1, 1)  # what sees padding alone
+    drawn, step = fitted(crop), SIDE // 3
+    assert drawn.size == (SIDE, SIDE)
+    middles = np.asarray(drawn)[step // 2 :: step, step // 2 :: step]
+    assert np.array_equal(middles, crop.permute(1, 2, 0).numpy())
 
 
 def test_a_channel_that_is_nan_ranks_last_and_is_said(folder):

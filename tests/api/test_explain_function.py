@@ -29,8 +29,7 @@ def test_the_function_and_the_command_return_the_same(both):
     )
     called = ms.explain(
         TINY, STAR, checkpoint=HEALTHY, method="hirescam,saliency", target=1, receipt=False, size=32,
-        save_tensors="called.safetensors",
-    )  # fmt: skip
+    ).save("called.safetensors")  # fmt: skip
     assert both.said() == ""
     ours, theirs = timeless(called.to_dict()), timeless(typed)
     ours["tensors"] = theirs["tensors"] = None
@@ -63,9 +62,18 @@ def test_a_folder_keeps_pictures_of_its_images(cwd):
         TINY, [f"{n}.png" for n in range(3)], checkpoint=HEALTHY, method="hirescam", receipt=False, size=32,
         out="why",
     )  # fmt: skip
+    assert record.out_dir is None  # there are only the blocks
+    record = record.save("why")
     assert record.images == 3
     assert {*record.files, "blocks", "run.json"} == {file.name for file in (cwd / "why").iterdir()}
     assert json.loads((cwd / "why" / "report.json").read_text())["images"] == 3
+
+
+def test_maps_are_kept_of_sixteen_images():
+    record = ms.explain(TINY, [STAR] * 17, checkpoint=HEALTHY, method="saliency", receipt=False, size=32)
+    with pytest.raises(UsageError, match="of 16 images at most, not of 17"):
+        record.save("maps.safetensors")
+    assert record.save("all").files[0] == "explanation.png"
 
 
 def test_the_figures_of_several_images_are_means():

@@ -66,8 +66,8 @@ def assert_alike(ours, theirs, at=""):
 
 
 def call(command, model, keywords, cwd):
-    out = {"out": cwd / "out"} if command in WRITES_A_FOLDER else {}
-    return getattr(ms, command)(model, STAR, **CASES[command][1], **keywords, **out)
+    record = getattr(ms, command)(model, STAR, **CASES[command][1], **keywords)
+    return record.save(cwd / "out") if command in WRITES_A_FOLDER else record
 
 
 def compare(record, document, but=()):

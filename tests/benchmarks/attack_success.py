@@ -7,7 +7,7 @@ from pathlib import Path
 
 from figure import Figure
 
-from modelscope_cli.analysis.attack.on_image import attack_image, describe, save_and_reread
+from modelscope_cli.analysis.attack.on_image import attack_image, describe, encode_and_reread
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
@@ -47,7 +47,7 @@ def attacked(n: int) -> Iterator[dict]:
         seed=0,
     )
     with tempfile.TemporaryDirectory() as folder:
-        drawn, found = Path(folder, "drawn.png"), Path(folder, "found.png")
+        drawn = Path(folder, "drawn.png")
         for picture, label in Shapes(2 * n, seed=1, size=224):
             picture.save(drawn)
             inputs = open_inputs(
@@ -60,7 +60,7 @@ def attacked(n: int) -> Iterator[dict]:
             )
             attack = attack_image(loaded, inputs, request)
             if int(attack.before.argmax()) == label:
-                read = save_and_reread(loaded, inputs, attack.found, found)
+                read = encode_and_reread(loaded, inputs, attack.found)
                 yield describe(attack, read, request, loaded.categories)
                 n -= 1
             if n == 0:

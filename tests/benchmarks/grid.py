@@ -13,7 +13,8 @@ from torchvision.utils import save_image
 
 from modelscope_cli.analysis.activations.maps import CapturedOutput, capture_maps
 from modelscope_cli.hooks.selection import select
-from modelscope_cli.report.gallery import MapLook, draw
+from modelscope_cli.records.featuremaps import MapLook
+from modelscope_cli.report.gallery import draw
 from modelscope_cli.report.image_tiles import save_png
 
 _PICTURE = Path(__file__).parents[2] / "samples" / "harbour.jpg"
@@ -29,7 +30,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         ratio = compare_calls(
-            lambda: save_png(draw(exhibit, maps, look), path / "ours.png"),
+            lambda: save_png(draw(exhibit.record, maps, look), path / "ours.png"),
             lambda: save_image(maps[:, None], path / "peer.png", nrow=8, normalize=True, scale_each=True),
             pairs or 21,
         )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from modelscope_cli.report.layer_axis import LayerGroup, block_of, groups_of, layer_names, parameter_names
+from modelscope_cli.records.naming import block_of
+from modelscope_cli.report.layer_axis import LayerGroup, groups_of, layer_names, parameter_names
 from modelscope_cli.report.numbers import shortened
 
 

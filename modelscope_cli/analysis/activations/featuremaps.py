@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from os import PathLike
-from pathlib import Path
 from typing import Any, Unpack
 
 import torch
@@ -21,23 +19,18 @@ from modelscope_cli.analysis.activations.maps import (
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.subject import Results, Subject
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
-from modelscope_cli.output_files import check_file
-from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord, KeptMaps, MapLook, OutputMaps
 from modelscope_cli.records.keywords import Keywords, spelled_out
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import block_of, counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.report import gallery
-from modelscope_cli.report.image_tiles import make_palette
-from modelscope_cli.report.layer_axis import block_of
-from modelscope_cli.report.page.results import save_result
 
 KIND = "attention"
 
@@ -189,14 +182,11 @@ def featuremaps(
     overlay: bool = False,
     attention: bool = False,
     top_images: int = 0,
-    save_tensors: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
-    out: str | PathLike[str] | None = None,
-    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> FeatureMapsRecord:
-    """Return the feature maps of one image: shapes and ranges; with `out`, a grid of each layer.
+    """Return the feature maps of one image: shapes and ranges, and for `record.save` the maps.
 
     The forward pass stops after the last selected layer. Without `layer`, a network with more than forty outputs
     gives one per stage: the last of each map size. With `top_images`, the record has for every channel the images
@@ -220,9 +210,7 @@ def featuremaps(
         top_images: rank the images of a folder by the maximum of each channel, and show the N strongest, median and
             weakest. At most 25; ties keep the order of the list. The median is taken over at most 1,024 images,
             chosen by a hash of their names.
-        save_tensors: save the outputs as .safetensors.
         hook: changes to values during the pass, in the syntax of `--hook`.
-        out: folder for the grids and `report.json`; `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
@@ -230,18 +218,14 @@ def featuremaps(
             read or written (exit 4).
     """
     choice = choose_channels(channels, max_channels, strongest)
-    make_palette(cmap)
     python_inputs = to_inputs(inputs, keywords)
     if not top_images:
         python_inputs.request.check_one()
-    results = Results(out, force)
-    if save_tensors is not None:
-        check_file(Path(save_tensors), force)
     subject = Subject("featuremaps", model, python_inputs, keywords, hook=hook, progress=progress)
     subject.open()
     if top_images:
         selection = subject.select(layer, exclude)
-        return rank_data_set(subject, selection, top_images, choice, results)
+        return rank_data_set(subject, selection, top_images, choice)
     image = _only_image(subject, overlay)
     selection = subject.select(layer, exclude)
     of_first = subject.loaded.module, subject.first.args, selection
@@ -265,27 +249,19 @@ def featuremaps(
         run=subject.run(),
         maps=tuple(rows),
         contact_sheet=None,
-        out_dir=results.path,
-        tensors=str(save_tensors) if save_tensors is not None else None,
+        out_dir=None,
         not_called=never,
         hooks=hooks,
         outputs=n_outputs,
     )
-    look = gallery.MapLook(scale, cmap, cell, image, is_overlay=overlay)
-    with results.open() as stage:
-        if stage is not None:
-            maps = gallery.save_gallery(exhibits, look, stage)
-            record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
-            save_result(record, stage)
-        if save_tensors is not None:
-            gallery.save_tensors(exhibits, Path(save_tensors))
-            subject.progress.note(f"wrote {save_tensors}")
-    if out is None and not record.run.argv:
-        record.keep_drawing(gallery.contact_sheet_of(exhibits, look))
-    if out is not None:
-        n_grids = sum(row.file is not None for row in record.maps)
-        subject.progress.note(f"wrote {out} ({counted(n_grids, 'grid')})")
-    return record
+    look = MapLook(scale, cmap, cell, image, is_overlay=overlay)
+    return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
+
+
+def _kept(exhibit: CapturedOutput) -> OutputMaps:
+    """Return the tensors of an output, copied off the device of the model."""
+    maps, frames = (one.cpu() if one is not None else None for one in (exhibit.maps, exhibit.frames))
+    return OutputMaps(maps, frames)
 
 
 def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":

@@ -1,20 +1,17 @@
 """`attack`: the public function."""
 
 from collections.abc import Sequence
-from functools import partial
-from os import PathLike
 from typing import Any, Unpack
 
 from modelscope_cli.analysis.attack import on_image
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
-from modelscope_cli.analysis.subject import Results, Subject, seed_of
+from modelscope_cli.analysis.subject import Subject, seed_of
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.attack import AttackRecord
+from modelscope_cli.records.attack import AttackRecord, KeptImages
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out, texts
 from modelscope_cli.records.progress import Progress, counting
-from modelscope_cli.report.views import figures_of
 
 _RUNS = 15  # typical number of searches of a bisection over epsilon, for the image and for the file
 
@@ -30,8 +27,6 @@ def attack(
     steps: int | None = None,
     target: str | int | None = None,
     hook: str | Sequence[str] = (),
-    out: str | PathLike[str] | None = None,
-    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[OutputKeywords],
 ) -> AttackRecord:
@@ -52,7 +47,6 @@ def attack(
         steps: number of gradient steps.
         target: the class to reach, an index or a label; without it, any but the predicted one.
         hook: changes to values during the pass, in the syntax of `--hook`.
-        out: folder for the images and the report; `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a class or a combination that is not valid (exit 2 on the command line).
@@ -69,7 +63,6 @@ def attack(
     )
     python_inputs = to_inputs(inputs, keywords)
     python_inputs.request.check_one()
-    results = Results(out, force)
     subject = Subject(
         "attack", model, python_inputs, keywords, hook=hook, has_backward=True, progress=progress
     )
@@ -91,21 +84,14 @@ def attack(
     if attacked.note is not None:
         subject.progress.note(attacked.note)
     hooks = subject.conclude()
-    with results.open(subject.progress) as stage:
-        folder = figures_of("attack")
-        file = stage / folder.ADVERSARIAL if stage is not None else None
-        read_back = on_image.save_and_reread(loaded, subject.inputs, attacked.found, file, interventions)
-        subject.warn(on_image.notices(attacked, read_back, request))
-        record = AttackRecord(
-            run=subject.run(),
-            image=(python_inputs.request.files or subject.inputs.info.files)[0],
-            out_dir=results.path,
-            files=folder.FILES if stage is not None else (),
-            hooks=hooks,
-            **on_image.describe(attacked, read_back, request, loaded.categories),
-        )
-        if stage is not None:
-            folder.save_report(record, attacked.levels, read_back.levels, stage)
-        else:
-            record.keep_drawing(partial(folder.drawing_of, record, attacked.levels, read_back.levels))
-    return record
+    back = on_image.encode_and_reread(loaded, subject.inputs, attacked.found, interventions)
+    subject.warn(on_image.notices(attacked, back, request))
+    record = AttackRecord(
+        run=subject.run(),
+        image=(python_inputs.request.files or subject.inputs.info.files)[0],
+        out_dir=None,
+        files=(),
+        hooks=hooks,
+        **on_image.describe(attacked, back, request, loaded.categories),
+    )
+    return record.keep(KeptImages(attacked.levels, back.levels, back.png))

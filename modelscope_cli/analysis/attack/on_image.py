@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -73,8 +72,9 @@ class Attacked:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """The adversarial image, written to a file and read back."""
+    """The adversarial image as a file, read back."""
 
+    png: bytes  # the file
     levels: Tensor  # pixels of the file, `(C, H, W)` uint8
     logits: Tensor  # for these pixels, `(1, classes)`
     prepared: Tensor  # the logits for the file after the usual resize and crop
@@ -149,31 +149,25 @@ def attack_image(
     return Attacked(goal, levels, before, output.note, found)
 
 
-def save_and_reread(
+def encode_and_reread(
     loaded: LoadedModel,
     inputs: Inputs,
     best: BestAttempt,
-    file: Path | None = None,
     interventions: Sequence[Intervention] = (),
 ) -> ReadBack:
-    """Write the adversarial image as a PNG, read it back and run the model on it.
-
-    Args:
-        file: path of the PNG; None to keep it in memory.
-    """
+    """Encode the adversarial image as a PNG in memory, read it back and run the model on it."""
     plan = _plan(inputs)
-    png = io.BytesIO()
-    to_pil_image(best.levels[0]).save(png, format="PNG")
-    if file is not None:
-        file.write_bytes(png.getvalue())
-    image = decode(ListedImage("adversarial.png", png.getvalue()), plan.mode)
+    file = io.BytesIO()
+    to_pil_image(best.levels[0]).save(file, format="PNG")
+    png = file.getvalue()
+    image = decode(ListedImage("adversarial.png", png), plan.mode)
     levels = pil_to_tensor(image)
     prepared = plan.picture(plan.apply(image, "adversarial.png"))[: len(plan.mean)]
     for intervention in interventions:
         intervention.repeat()
     with function_of_pixels(loaded, plan, interventions) as run:
         logits = [settle(run(as_pixels(x, loaded.device)[None]).main.tensor()) for x in (levels, prepared)]
-    return ReadBack(levels, *logits)
+    return ReadBack(png, levels, *logits)
 
 
 def _plan(inputs: Inputs) -> Preprocessing:

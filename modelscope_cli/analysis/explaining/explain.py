@@ -3,12 +3,11 @@
 import shlex
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from statistics import fmean, median
 from typing import Any, Unpack
 
@@ -40,20 +39,20 @@ from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
-from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
     FIGURES,
+    MOST_SHOWN,
     QUICK,
+    ExplainedImage,
     ExplainRecord,
     Explanation,
     Receipt,
+    ShownMap,
 )
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.report.views import figures_of
-from modelscope_cli.tensor_file import write_tensors
 
 _MEDIANS = ("adds_up", "adds_up_to", "completeness")
 
@@ -62,7 +61,6 @@ _MEDIANS = ("adds_up", "adds_up_to", "completeness")
 class Totals:
     """Totals over images; stores a few numbers per method and image, and maps of the first images only."""
 
-    most_kept: int  # the number of images whose maps are stored in `kept`
     images: int = 0
     logit: float = 0.0
     probability: float | None = 0.0
@@ -72,7 +70,7 @@ class Totals:
     words: str | None = None
     index: int | None = None
     unfit: dict[str, str] = field(default_factory=dict)
-    kept: list[ImageResult] = field(default_factory=list)
+    kept: list[ExplainedImage] = field(default_factory=list)  # the first `MOST_SHOWN`
     _first: dict[str, MethodResult] = field(default_factory=dict)
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
     _judged: dict[str, list[Receipt]] = field(default_factory=dict)
@@ -99,8 +97,8 @@ class Totals:
                     values.append(value)
             answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
             self._judged.setdefault(method, []).append(answers)
-        if len(self.kept) < self.most_kept:
-            self.kept.append(replace(result, outcomes={method: result.outcomes[method] for method in ranked}))
+        if len(self.kept) < MOST_SHOWN:
+            self.kept.append(_shown(result, ranked))
 
     def rows(self) -> tuple[Explanation, ...]:
         """Return one row per method, the winner first."""
@@ -127,19 +125,28 @@ class Totals:
             adds_up_to=means["adds_up_to"],
         )
 
-    def cells(self) -> dict[str, Tensor]:
-        """Return the cells of the stored maps by method, of several as `NUMBER.METHOD`."""
-        return {
-            method if self.images == 1 else f"{n}.{method}": outcome.map.cells
-            for n, result in enumerate(self.kept)
-            for method, outcome in result.outcomes.items()
-        }
+
+def _shown(result: ImageResult, methods: Iterable[str]) -> ExplainedImage:
+    """Return what the figure needs of an image, with the methods in this order."""
+    outcomes = {method: result.outcomes[method] for method in methods}
+    return ExplainedImage(
+        name=result.name,
+        words=result.words,
+        index=result.index,
+        logit=result.logit,
+        probability=result.probability,
+        score_name=result.score_name,
+        picture=result.picture,
+        maps={
+            method: ShownMap(one.map.cells, one.shown, one.units, one.receipt)
+            for method, one in outcomes.items()
+        },
+    )
 
 
 BATCH = 16
 _LONG = 10  # seconds from which the cost is announced
 _SLOWER = 2  # average cost relative to a forward pass, for gradients and changed images
-MOST_SHOWN = 16  # images whose maps are stored, for the figure and the file of tensors
 
 
 @spelled_out
@@ -152,11 +159,9 @@ def explain(
     layer: str | None = None,
     receipt: str | bool = QUICK,
     require: str | Sequence[str] = (),
-    save_tensors: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
-    keep: bool = True,
     progress: Progress | None = None,
     **keywords: Unpack[OutputBlockKeywords],
 ) -> ExplainRecord:
@@ -174,10 +179,8 @@ def explain(
         receipt: whether to test the maps: quick (do they repeat, do they depend on the image and on the head, do
             they mark what the score depends on) or none. In Python, True is quick and False none.
         require: exit with 1 unless the best map meets this: passed, 'covering>chance'.
-        save_tensors: save the cells of the maps as .safetensors.
         hook: changes to values during the pass, in the syntax of `--hook`.
-        out: folder for the report and the figures; `force` allows one that is not empty. Over several image files
-            it holds every finished block, too, unless `keep` is False.
+        out: folder for every finished block, over several image files; `force` allows one that is not empty.
 
     Raises:
         UsageError: a keyword, a class, a layer or a combination that is not valid (exit 2 on the command line).
@@ -188,17 +191,10 @@ def explain(
     kind = receipt_kind(receipt)
     requirements = read_requirements(as_patterns(require), kind)
     given = to_inputs(inputs, keywords)
-    blocks = Blocks(out, force=force, keep=keep, **block_keywords(keywords))
-    if save_tensors is not None and blocks.is_first:
-        check_file(Path(save_tensors), force)
+    blocks = Blocks(out, force=force, **block_keywords(keywords))
     subject = Subject("explain", model, given, keywords, hook=hook, progress=progress)
     subject.open(batch=1)  # an image is asked many times over before the next
-    if save_tensors is not None and subject.inputs.n_images > MOST_SHOWN:
-        raise UsageError(
-            f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
-        )
-    n_kept = MOST_SHOWN if blocks.out is not None or save_tensors is not None else 1  # a notebook shows it
-    totals = Totals(most_kept=n_kept)
+    totals = Totals()
     aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
     options = {
         **{"method": method, "target": str(target), "layer": layer, "receipt": kind},
@@ -217,7 +213,7 @@ def explain(
                 subject.loaded.module,
                 receipt=kind,
                 is_asked_for=method not in (AUTO, ALL),
-                has_maps=n < n_kept,
+                has_maps=n < MOST_SHOWN,
                 counted=_counted(
                     subject, question, "passes for the maps", sum(_COSTS.get(name, 1) for name in names)
                 ),
@@ -248,24 +244,12 @@ def explain(
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
         requirements=met,
         passed=all(one.passed for one in met),
-        tensors=fspath(save_tensors) if save_tensors is not None else None,
-        out_dir=blocks.out,
         hooks=hooks,
         receipt_kind=kind,
         passes=totals.passes,
         score_name=totals.score_name,
     )
-    if save_tensors is not None and blocks.is_first:
-        write_tensors(Path(save_tensors), totals.cells())
-        subject.progress.note(f"wrote {save_tensors}")
-    with blocks.write() as stage:
-        if stage is not None:
-            folder = figures_of("explain")
-            record = replace(record, files=folder.files_for(record, totals.kept))
-            folder.save_report(record, stage, totals.kept)
-    if stage is None and not record.run.argv and any(one.picture is not None for one in totals.kept[:1]):
-        record.keep_drawing(partial(figures_of("explain").drawing_of, record, totals.kept[:1]))
-    return record
+    return record.keep(tuple(totals.kept))
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.analysis.activations.maps import ChannelChoice, nothing_to_draw
 from modelscope_cli.analysis.spatial.fields import Field, Output, fields_of_outputs
-from modelscope_cli.analysis.subject import Results, Subject
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.observer import (
     RankedImage,
     RankedOutput,
@@ -23,12 +23,16 @@ from modelscope_cli.hooks.layers import map_tensors
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Inputs, shapes_of
-from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import (
+    ChannelImage,
+    ChannelImages,
+    FeatureMap,
+    FeatureMapsRecord,
+    KeptCrops,
+)
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.progress import counting
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Shape
-from modelscope_cli.report.image_tiles import scaled
-from modelscope_cli.report.views import figures_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,45 +184,34 @@ def _problem(best: float, least: float, n_images: int) -> str:
     return "the same for every image" if best == least and n_images > 1 else ""
 
 
-Crops = dict[ChannelImage, Image.Image]
-
-
-def cut_crops(inputs: Inputs, layer: LayerImages, side: int) -> Crops:
-    """Return the receptive field crop of every image shown for a layer, `side` pixels on its long side.
+def cut_crops(inputs: Inputs, layer: LayerImages) -> Iterator[tuple[ChannelImage, Tensor]]:
+    """Yield every image shown for a layer once, cut to the receptive field of its place.
 
     Only the blocks that hold such images are decoded, each once.
     """
     assert inputs.make_blocks is not None
-    wanted: dict[int, list[tuple[int, ChannelImage]]] = defaultdict(list)
+    wanted: dict[int, dict[ChannelImage, int]] = defaultdict(dict)
     for row in layer.channels:
         for _, images in row.groups:
             for image in images:
                 place = layer.seen[image.image]
-                wanted[place.block].append((place.number, image))
-    crops: Crops = {}
+                wanted[place.block][image] = place.number
     for batch in inputs.make_blocks(sorted(wanted)):
         pictures = dict(zip(batch.numbers, batch.pictures, strict=True))
-        for number, image in wanted[batch.block]:
-            if image not in crops:
-                crops[image] = _cut(pictures[number], image.box, side)
-    return crops
+        for image, number in wanted[batch.block].items():
+            yield image, _cut(pictures[number], image.box)
 
 
-def _cut(picture: Tensor, box: tuple[int, int, int, int], side: int) -> Image.Image:
-    """Crop a box; an empty one, in padding alone, becomes the pixel of the nearest corner."""
+def _cut(picture: Tensor, box: tuple[int, int, int, int]) -> Tensor:
+    """Crop a `(3, H, W)` image; an empty box, in padding alone, becomes the pixel of the nearest corner."""
     height, width = picture.shape[-2:]
     left, top = min(max(box[0], 0), width - 1), min(max(box[1], 0), height - 1)
     right, bottom = max(min(box[2], width), left + 1), max(min(box[3], height), top + 1)
-    crop = Image.fromarray(picture[:, top:bottom, left:right].permute(1, 2, 0).contiguous().numpy(), "RGB")
-    # Few pixels are enlarged without interpolation.
-    is_enlarged = side > max(crop.size)
-    return scaled(crop, side, Image.Resampling.NEAREST if is_enlarged else Image.Resampling.LANCZOS)
+    return picture[:, top:bottom, left:right]
 
 
-def rank_data_set(
-    subject: Subject, selection: Selection, k: int, choice: ChannelChoice, results: Results
-) -> FeatureMapsRecord:
-    """Go through all images once, and draw sheets where there is a folder for them."""
+def rank_data_set(subject: Subject, selection: Selection, k: int, choice: ChannelChoice) -> FeatureMapsRecord:
+    """Go through all images once; the record reads those that it shows again when it is drawn."""
     subject.bind()
     layers, n_sampled = find_top_images(subject, selection, k, choice)
     never = subject.uncalled(selection, [one.layer.name for one in layers])
@@ -230,7 +223,7 @@ def rank_data_set(
         run=subject.run(),
         maps=tuple(one.layer for one in layers),
         contact_sheet=None,
-        out_dir=results.path,
+        out_dir=None,
         not_called=never,
         hooks=hooks,
         top_images=k,
@@ -238,17 +231,12 @@ def rank_data_set(
         sampled=n_sampled,
         channels=tuple(row for one in layers for row in one.channels),
     )
-    by_layer = {one.layer: one for one in layers}
-    with results.open() as stage:
-        if stage is not None:
-            with counting(subject.progress, "layers drawn", len(layers)) as step:
+    return record.keep(KeptCrops(partial(_read_again, subject.inputs, layers, subject.progress)))
 
-                def crops(layer: FeatureMap, side: int) -> Crops:
-                    step()
-                    return cut_crops(subject.inputs, by_layer[layer], side)
 
-                record = figures_of("featuremaps").save_sheets(record, stage, crops)
-    if results.path is not None:
-        n_sheets = len({row.file for row in record.channels if row.file})
-        subject.progress.note(f"wrote {results.path} ({counted(n_sheets, 'sheet')})")
-    return record
+def _read_again(
+    inputs: Inputs, layers: Sequence[LayerImages], progress: Progress
+) -> Iterator[Iterator[tuple[ChannelImage, Tensor]]]:
+    """Yield the crops of each layer, see `KeptCrops`."""
+    for layer in progress.track(layers, "layers drawn", len(layers)):
+        yield cut_crops(inputs, layer)

@@ -1,9 +1,10 @@
 """How the result of `attack` is shown."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from modelscope_cli.records.attack import AttackRecord
-from modelscope_cli.report.attack.table import COLUMNS, answer, attack_sheet
+from modelscope_cli.records.attack import AttackRecord, KeptImages
+from modelscope_cli.report.attack.table import COLUMNS, COMPARISON, answer, attack_sheet
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Column, Sheet
@@ -31,3 +32,17 @@ class AttackView(View[AttackRecord]):
         from modelscope_cli.report.attack.page import sections
 
         return sections(record, embedded)
+
+    def save_files(self, record: AttackRecord, folder: Path) -> AttackRecord:
+        from modelscope_cli.report.attack.figures import save_images
+
+        return save_images(record, self.kept(record), folder)
+
+    shown_below = COMPARISON
+
+    def preview(self, record: AttackRecord) -> bytes | None:
+        from modelscope_cli.report.attack.figures import DPI, draw_comparison
+        from modelscope_cli.report.canvas import to_png
+
+        kept: KeptImages | None = self.kept(record)
+        return to_png(draw_comparison(record, kept.before, kept.after), DPI) if kept is not None else None

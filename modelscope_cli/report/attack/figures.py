@@ -1,4 +1,4 @@
-"""The figures of `attack` and its output folder, apart from the adversarial image itself."""
+"""The figures of `attack` and its output folder."""
 
 from pathlib import Path
 from typing import Any
@@ -7,14 +7,13 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import Tensor
 
-from modelscope_cli.output_files import write_with
-from modelscope_cli.records.attack import Answer, AttackRecord
+from modelscope_cli.output_files import write_bytes, write_with
+from modelscope_cli.records.attack import Answer, AttackRecord, KeptImages
 from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report import numbers
-from modelscope_cli.report.attack.table import attack_words, in_levels, loss_words, name
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy, to_png
+from modelscope_cli.report.attack.table import COMPARISON, attack_words, in_levels, loss_words, name
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
 from modelscope_cli.report.numbers import shortened
-from modelscope_cli.report.page.results import save_result
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
 MIDDLE = 128  # the gray of no change
@@ -72,10 +71,6 @@ def draw_comparison(record: AttackRecord, before: Tensor, after: Tensor) -> Any:
     _draw_words(boxes[1], record, n_rows)
     _draw_answer(boxes[2], record.after_saved, record, n_rows)
     return figure
-
-
-def drawing_of(record: AttackRecord, before: Tensor, after: Tensor) -> bytes:
-    return to_png(draw_comparison(record, before, after), DPI)
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:
@@ -152,16 +147,18 @@ def draw_losses(record: AttackRecord) -> Any:
     return figure
 
 
-BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
-COMPARISON, LOSS = "comparison.png", "loss.png"
-FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES)
+BEFORE, ADVERSARIAL, PERTURBATION, LOSS = "before.png", "adversarial.png", "perturbation.png", "loss.png"
 
 
-def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
-    """Write all of `FILES` except `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8."""
-    _save_levels(before, stage / BEFORE)
+def save_images(record: AttackRecord, kept: KeptImages | None, folder: Path) -> AttackRecord:
+    """Write the images and figures; of a record that was read back, only the figure that needs no image."""
+    save_figure(draw_losses(record), folder / LOSS, DPI)
+    if kept is None:
+        return record.with_changes(files=(LOSS, *RESULT_FILES))
+    before, after = kept.before, kept.after
+    _save_levels(before, folder / BEFORE)
+    write_bytes(folder / ADVERSARIAL, kept.png)
     comment = f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)"
-    _save_levels(magnified(record, before, after), stage / PERTURBATION, comment)
-    save_figure(draw_comparison(record, before, after), stage / COMPARISON, DPI)
-    save_figure(draw_losses(record), stage / LOSS, DPI)
-    save_result(record, stage)
+    _save_levels(magnified(record, before, after), folder / PERTURBATION, comment)
+    save_figure(draw_comparison(record, before, after), folder / COMPARISON, DPI)
+    return record.with_changes(files=(BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES))

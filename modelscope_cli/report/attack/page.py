@@ -2,8 +2,8 @@
 
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.attack.figures import ADVERSARIAL, BEFORE, COMPARISON, LOSS, draw_losses
-from modelscope_cli.report.attack.table import attack_sheet, name
+from modelscope_cli.report.attack.figures import ADVERSARIAL, BEFORE, LOSS, draw_losses
+from modelscope_cli.report.attack.table import COMPARISON, attack_sheet, name
 from modelscope_cli.report.page.common import anchors, figure_of, table_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
 from modelscope_cli.report.page.images import EmbeddedImages, slider

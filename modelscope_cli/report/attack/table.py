@@ -5,6 +5,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
+COMPARISON = "comparison.png"
 COLUMNS = (
     *field_columns(ClassShift, "class label before after"),
     Column(
@@ -64,7 +65,8 @@ def _limit(record: AttackRecord) -> str:
 def _where(record: AttackRecord) -> tuple[tuple[str, str], ...]:
     if record.out_dir is None:
         return ()
-    return (("folder", record.out_dir), ("at a glance", f"{record.out_dir}/comparison.png"))
+    glance = (("at a glance", f"{record.out_dir}/{COMPARISON}"),) if COMPARISON in record.files else ()
+    return (("folder", record.out_dir), *glance)
 
 
 def verdict(record: AttackRecord) -> str:

@@ -1,15 +1,18 @@
 """How the result of `explain` is shown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from modelscope_cli.records.explain import ExplainRecord
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.explain import MOST_SHOWN, ExplainedImage, ExplainRecord
 from modelscope_cli.report.explain.table import answer, explain_columns, explain_sheet
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.view import View
 
 
 class ExplainView(View[ExplainRecord]):
-    """The table of `explain`."""
+    """The table and figure of `explain`."""
 
     def sheet(self, record: ExplainRecord) -> Sheet:
         return explain_sheet(record)
@@ -19,3 +22,37 @@ class ExplainView(View[ExplainRecord]):
 
     def answer(self, record: ExplainRecord) -> str:
         return answer(record)
+
+    def save_files(self, record: ExplainRecord, folder: Path) -> ExplainRecord:
+        from modelscope_cli.report.explain.figures import draw_explanations
+        from modelscope_cli.report.files import write_files
+
+        figure = draw_explanations(record, self._images(record))
+        figures = {self.shown_below: figure} if figure is not None else {}
+        return write_files(record, folder, figures, {"explanation.csv": self.sheet(record)})
+
+    shown_below = "explanation.png"
+
+    def preview(self, record: ExplainRecord) -> bytes | None:
+        from modelscope_cli.report.canvas import to_png
+        from modelscope_cli.report.explain.figures import draw_explanations
+
+        figure = draw_explanations(record, self._images(record))
+        return to_png(figure) if figure is not None else None
+
+    def tensors(self, record: ExplainRecord) -> Mapping[str, Any] | None:
+        """Return the cells of the maps by method, of several images as `NUMBER.METHOD`."""
+        images = self._images(record)
+        if not images:
+            return None
+        if record.images > len(images):
+            message = f"maps are kept of {MOST_SHOWN} images at most, not of {record.images:,}"
+            raise UsageError(message, "explain fewer images at a time")
+        return {
+            method if len(images) == 1 else f"{n}.{method}": one.cells
+            for n, image in enumerate(images)
+            for method, one in image.maps.items()
+        }
+
+    def _images(self, record: ExplainRecord) -> Sequence[ExplainedImage]:
+        return self.kept(record) or ()

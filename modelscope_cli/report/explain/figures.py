@@ -1,24 +1,17 @@
-"""The figures of `explain` and its output folder."""
+"""The figure of `explain`."""
 
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord
-from modelscope_cli.records.reading import RESULT_FILES
-from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, to_png
-from modelscope_cli.report.explain.table import explain_sheet, likelihood
+from modelscope_cli.records.explain import FAILED, PASSED, ExplainedImage, ExplainRecord
+from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure
+from modelscope_cli.report.explain.table import likelihood
 from modelscope_cli.report.numbers import shortened
-from modelscope_cli.report.page import results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from modelscope_cli.analysis.explaining.one_image import ImageResult
 
 # In inches; at 130 dots the widest image has less than 2,000 pixels.
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 0.15, 0.12, 0.45, 0.3, 0.17
@@ -39,12 +32,7 @@ def _fit(image: Tensor, width: float, most: float) -> tuple[float, float]:
     return max(long * scale, 0.05), max(height * scale, 0.05)
 
 
-def _image(one: "ImageResult") -> Tensor:
-    assert one.picture is not None
-    return one.picture
-
-
-def _answer(one: "ImageResult") -> str:
+def _answer(one: ExplainedImage) -> str:
     return f"{one.words}{' ' if one.probability is not None else ', '}{likelihood(one)}"
 
 
@@ -59,14 +47,14 @@ class _FigurePage:
         return axes_at(self.figure, left, top, width, height)
 
     def image(
-        self, one: "ImageResult", left: float, top: float, size: tuple[float, float], words: str
+        self, one: ExplainedImage, left: float, top: float, size: tuple[float, float], words: str
     ) -> Any:
         axes = self.axes(left, top, *size)
         axes.set_title(words, loc="left", fontsize=9, color=INK, pad=3)
-        _show(axes, _image(one).permute(1, 2, 0).numpy())
+        _show(axes, one.picture.permute(1, 2, 0).numpy())
         return axes
 
-    def explain_colours(self, one: "ImageResult") -> None:
+    def explain_colours(self, one: ExplainedImage) -> None:
         words = "red is for the class, blue against it"
         if one.index is None:
             words = f"red raises the {one.score_name}, blue lowers it"
@@ -74,12 +62,12 @@ class _FigurePage:
         self.figure.text(_MARGIN / self.width, 0.5 * _LINE / self.height, words, fontsize=8, color=INK)
 
     def map(
-        self, one: "ImageResult", method: str, left: float, top: float, size: tuple[float, float]
+        self, one: ExplainedImage, method: str, left: float, top: float, size: tuple[float, float]
     ) -> None:
         """Draw a map with its mark above and its test results below, in the warning colour if one failed."""
-        axes, outcome = self.axes(left, top, *size), one.outcomes[method]
+        axes, outcome = self.axes(left, top, *size), one.maps[method]
         receipt = outcome.receipt
-        limit = _overlay(axes, _image(one), outcome.shown)
+        limit = _overlay(axes, one.picture, outcome.shown)
         mark, colour, answer = (
             _MARKS.get(receipt.verdict.answer, _UNTESTED) if receipt.verdict else ("", INK, "")
         )
@@ -95,23 +83,31 @@ class _FigurePage:
         axes.set_xlabel("\n".join(lines_shown), fontsize=7, color=INK, loc="left", labelpad=3)
 
 
-def draw_explanations(explained: "Sequence[ImageResult]", title: str = "") -> "Figure":
-    """Draw one image with the winner's map and the other maps; or several images, one per row."""
-    return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
+def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]) -> Any:
+    """Draw one image with the winner's map and the other maps; or several images, one per row.
+
+    Returns:
+        The figure; None without images, which noise and tensors are not.
+    """
+    shown = [one for one in explained if one.picture is not None]
+    if not shown:
+        return None
+    title = f"{record.run.model.heading}, why {record.target}"
+    return _draw_one(shown[0], title) if len(shown) == 1 else _draw_many(shown, title)
 
 
-def _room_below(one: "ImageResult") -> float:
+def _room_below(one: ExplainedImage) -> float:
     """Return the inches for the lines under its maps: failed tests are named there."""
-    is_failed = any(outcome.receipt.failed for outcome in one.outcomes.values())
+    is_failed = any(outcome.receipt.failed for outcome in one.maps.values())
     return (_NOTES + 1 if is_failed else 3) * _LINE
 
 
-def _draw_one(one: "ImageResult", title: str) -> "Figure":
+def _draw_one(one: ExplainedImage, title: str) -> Any:
     """Draw the image and every map in one size."""
-    methods = list(one.outcomes)[:_MOST_METHODS]
+    methods = list(one.maps)[:_MOST_METHODS]
     n_columns = min(len(methods) + 1, _COLUMNS)
     cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL_OF_ONE)
-    size = _fit(_image(one), cell - _GAP, 1.5 * cell)
+    size = _fit(one.picture, cell - _GAP, 1.5 * cell)
     row = _CAPTION + size[1] + _room_below(one)
     n_rows = -(-(len(methods) + 1) // n_columns)
     page = _FigurePage(2 * _MARGIN + n_columns * cell, _HEAD + n_rows * row + _LINE, title)
@@ -124,10 +120,10 @@ def _draw_one(one: "ImageResult", title: str) -> "Figure":
     return page.figure
 
 
-def _draw_many(explained: "Sequence[ImageResult]", title: str) -> "Figure":
-    methods = list(explained[0].outcomes)[:_MOST_METHODS]
+def _draw_many(explained: Sequence[ExplainedImage], title: str) -> Any:
+    methods = list(explained[0].maps)[:_MOST_METHODS]
     cell = min((_WIDTH - 2 * _MARGIN) / (len(methods) + 1), _CELL)
-    sizes = [_fit(_image(one), cell - _GAP, 2 * cell) for one in explained]
+    sizes = [_fit(one.picture, cell - _GAP, 2 * cell) for one in explained]
     rows = [
         height + _room_below(one) + _LINE + _CAPTION
         for one, (_, height) in zip(explained, sizes, strict=True)
@@ -140,7 +136,7 @@ def _draw_many(explained: "Sequence[ImageResult]", title: str) -> "Figure":
             one, _MARGIN, upper, size, f"{shortened(Path(one.name).name, 22)}\n{shortened(_answer(one), 22)}"
         )
         for place, method in enumerate(methods, 1):
-            if method in one.outcomes:
+            if method in one.maps:
                 page.map(one, method, _MARGIN + place * cell, upper, size)
         top += row
     page.explain_colours(explained[0])
@@ -175,25 +171,3 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> float:
     colours[..., 3] = 0.75 * (scores.abs() / limit).clamp(max=1).sqrt().numpy()
     _show(axes, colours, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
     return limit
-
-
-EXPLANATION, TABLE = "explanation.png", "explanation.csv"
-
-
-def files_for(record: ExplainRecord, kept: "Sequence[ImageResult]") -> tuple[str, ...]:
-    """Return the files that `save_report` writes; the figure needs images."""
-    figures = (EXPLANATION,) if any(one.picture is not None for one in kept) else ()
-    return (*figures, TABLE, *RESULT_FILES)
-
-
-def save_report(record: ExplainRecord, stage: Path, kept: "Sequence[ImageResult]") -> None:
-    """Write `files_for(record, kept)`."""
-    shown = [one for one in kept if one.picture is not None]
-    heading = f"{record.run.model.heading}, why {record.target}"
-    figures = {EXPLANATION: draw_explanations(shown, heading)} if shown else {}
-    results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
-
-
-def drawing_of(record: ExplainRecord, kept: "Sequence[ImageResult]") -> bytes:
-    shown = [one for one in kept if one.picture is not None]
-    return to_png(draw_explanations(shown, f"{record.run.model.heading}, why {record.target}"))

@@ -1,6 +1,6 @@
 """The columns of `explain`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.records.explain import (
     FAILED,
@@ -8,6 +8,7 @@ from modelscope_cli.records.explain import (
     NOT_MADE,
     PASSED,
     RULE,
+    ExplainedImage,
     ExplainRecord,
     Explanation,
     Receipt,
@@ -16,9 +17,6 @@ from modelscope_cli.records.explain import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
-
-if TYPE_CHECKING:
-    from modelscope_cli.analysis.explaining.one_image import ImageResult
 
 _MEANINGS = (
     "covering: correlation of the evidence that a map shows in random halves of the image with the model's "
@@ -101,7 +99,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     return facts + list(report_facts(record.out_dir, record.files))
 
 
-def likelihood(one: "ExplainRecord | ImageResult") -> str:
+def likelihood(one: ExplainRecord | ExplainedImage) -> str:
     """Return the probability of the target; without one the number that is explained."""
     return numbers.percent(one.probability) or f"{one.score_name} {numbers.number(one.logit)}"
 

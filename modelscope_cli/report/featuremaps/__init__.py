@@ -1,8 +1,11 @@
 """How the result of `featuremaps` is shown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from modelscope_cli.records.featuremaps import FeatureMapsRecord
+from modelscope_cli.records.featuremaps import FeatureMapsRecord, KeptCrops, KeptMaps
 from modelscope_cli.report.featuremaps.table import answer, every_column, featuremaps_sheet
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
@@ -11,7 +14,7 @@ from modelscope_cli.report.view import View
 
 
 class FeatureMapsView(View[FeatureMapsRecord]):
-    """The table and page of `featuremaps`."""
+    """The table, images and page of `featuremaps`."""
 
     def sheet(self, record: FeatureMapsRecord) -> Sheet:
         return featuremaps_sheet(record)
@@ -26,3 +29,32 @@ class FeatureMapsView(View[FeatureMapsRecord]):
         from modelscope_cli.report.featuremaps.page import sections
 
         return sections(record, embedded)
+
+    def save_files(self, record: FeatureMapsRecord, folder: Path) -> FeatureMapsRecord:
+        kept: KeptMaps | KeptCrops | None = self.kept(record)
+        if isinstance(kept, KeptMaps):
+            from modelscope_cli.report.gallery import save_gallery
+
+            return save_gallery(record, kept, folder)
+        if isinstance(kept, KeptCrops):
+            from modelscope_cli.report.featuremaps.figures import save_sheets
+
+            return save_sheets(record, kept, folder)
+        maps = tuple(replace(row, file=None) for row in record.maps)
+        channels = tuple(replace(row, file=None) for row in record.channels)
+        return record.with_changes(maps=maps, channels=channels, contact_sheet=None)
+
+    shown_below = "contact_sheet.png"
+
+    def preview(self, record: FeatureMapsRecord) -> bytes | None:
+        from modelscope_cli.report.gallery import contact_sheet_of
+        from modelscope_cli.report.image_tiles import to_png
+
+        kept = self.kept(record)
+        return to_png(contact_sheet_of(record, kept)) if isinstance(kept, KeptMaps) else None
+
+    def tensors(self, record: FeatureMapsRecord) -> Mapping[str, Any] | None:
+        from modelscope_cli.report.gallery import tensors_of
+
+        kept = self.kept(record)
+        return tensors_of(record, kept) if isinstance(kept, KeptMaps) else None

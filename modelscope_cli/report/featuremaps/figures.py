@@ -1,18 +1,24 @@
 """The sheets of `featuremaps --top-images` and their output folder."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
+from torch import Tensor
 
-from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import (
+    ChannelImage,
+    ChannelImages,
+    FeatureMap,
+    FeatureMapsRecord,
+    KeptCrops,
+)
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.image_tiles import BACKGROUND_RGB, save_png, write
+from modelscope_cli.report.image_tiles import BACKGROUND_RGB, save_png, scaled, write
 from modelscope_cli.report.numbers import file_stems
-from modelscope_cli.report.page.results import save_result
 
 CHANNELS_A_SHEET = 8
 SIDE = 96  # pixels of an image
@@ -72,32 +78,29 @@ def _draw_group(
         write(sheet, (left, top + SIDE + _SMALL + 3), file, _SMALL, SIDE, faint=True)
 
 
-def save_sheets(
-    record: FeatureMapsRecord,
-    stage: Path,
-    cut: Callable[[FeatureMap, int], Mapping[ChannelImage, Image.Image]],
-) -> FeatureMapsRecord:
-    """Write the sheets and the record; return the record with the names of its files.
-
-    Args:
-        cut: given a layer and the side in pixels, returns the crop of every image of its channels.
-    """
+def save_sheets(record: FeatureMapsRecord, kept: KeptCrops, folder: Path) -> FeatureMapsRecord:
+    """Write the sheets; return the record with the names of its files."""
     maps, channels = [], {key_of(row): row for row in record.channels}
-    for layer, stem in zip(record.maps, file_stems(record.maps), strict=True):
+    for layer, stem, cut in zip(record.maps, file_stems(record.maps), kept.read(), strict=True):
         shown = [channels[*key_of(layer), channel] for channel in layer.shown]
-        crops = cut(layer, SIDE) if shown else {}
+        crops = {image: fitted(crop) for image, crop in cut} if shown else {}
         starts = range(0, len(shown), CHANNELS_A_SHEET)
         files = (
             [f"{stem}-{n:02d}.png" for n in range(1, len(starts) + 1)] if len(starts) > 1 else [f"{stem}.png"]
         )
         for file, start in zip(files, starts, strict=False):
             rows = shown[start : start + CHANNELS_A_SHEET]
-            save_png(draw_sheet(_title(layer), rows, record.top_images, crops), stage / file)
+            save_png(draw_sheet(_title(layer), rows, record.top_images, crops), folder / file)
             channels |= {key_of(row): replace(row, file=file) for row in rows}
         maps.append(replace(layer, file=files[0] if shown else None))
-    record = replace(record, maps=tuple(maps), channels=tuple(channels.values()))
-    save_result(record, stage)
-    return record
+    return record.with_changes(maps=tuple(maps), channels=tuple(channels.values()))
+
+
+def fitted(crop: Tensor) -> Image.Image:
+    """Scale a part of an image to `SIDE` pixels on its long side; few pixels are enlarged without interpolation."""
+    image = Image.fromarray(crop.permute(1, 2, 0).contiguous().numpy(), "RGB")
+    is_enlarged = max(image.size) < SIDE
+    return scaled(image, SIDE, Image.Resampling.NEAREST if is_enlarged else Image.Resampling.LANCZOS)
 
 
 def key_of(row: FeatureMap | ChannelImages) -> tuple[str | int, ...]:
