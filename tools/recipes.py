@@ -102,13 +102,12 @@ RECIPES: dict[str, Additions] = {
             "",
             '"""`kinds`: count the layers of each class."""\n\n'
             "from collections import Counter\n"
-            "from typing import TYPE_CHECKING, Any, Unpack\n\n"
+            "from typing import Any, Unpack\n\n"
             "from modelscope_cli.analysis.subject import Subject\n"
+            "from modelscope_cli.models.request import Model\n"
             "from modelscope_cli.records.keywords import Keywords, spelled_out\n"
             "from modelscope_cli.records.kinds import Kind, KindsRecord\n"
-            "from modelscope_cli.records.progress import Progress\n\n"
-            "if TYPE_CHECKING:\n"
-            "    from modelscope_cli.models.request import Model\n\n\n"
+            "from modelscope_cli.records.progress import Progress\n\n\n"
             "@spelled_out\n"
             "def kinds(\n"
             '    model: "Model" = "resnet34",\n'

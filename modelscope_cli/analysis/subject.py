@@ -25,7 +25,8 @@ from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
-from modelscope_cli.models.load import LoadedModel, family_of_module, load_model
+from modelscope_cli.models.load import family_of_module, load_model
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords

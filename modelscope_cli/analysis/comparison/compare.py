@@ -29,7 +29,7 @@ from modelscope_cli.analysis.comparison.sides import (
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (

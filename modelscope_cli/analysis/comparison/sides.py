@@ -35,7 +35,8 @@ from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.initialise import fill_from_checkpoint
-from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton, resolve_device, resolve_dtype
+from modelscope_cli.models.load import load_model, load_skeleton, resolve_device, resolve_dtype
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.models.request import Model, ModelRequest, as_request, is_onnx
 from modelscope_cli.plain_text import in_one_line
