@@ -16,9 +16,14 @@ from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, tra
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, TensorFile, program_of
-from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
-from modelscope_cli.analysis.comparison.sides import (
+from modelscope_cli.analysis.comparison.request import (
+    BSettings,
+    Patterns,
     Source,
+    choose_tolerance,
+    refuse_given,
+)
+from modelscope_cli.analysis.comparison.sides import (
     describe,
     is_quantised,
     load_both,

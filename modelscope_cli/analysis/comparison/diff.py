@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import Any, NoReturn, Unpack
 
 from modelscope_cli.analysis.comparison.request import (
     BSettings,
+    Source,
     holds_weights,
     is_input,
     read_names,
@@ -18,7 +19,7 @@ from modelscope_cli.analysis.comparison.request import (
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
@@ -26,10 +27,6 @@ from modelscope_cli.records.run import Record, invocation
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.reading import is_result
 from modelscope_cli.report.views import figures_of
-
-if TYPE_CHECKING:
-    from modelscope_cli.analysis.comparison.sides import Source
-    from modelscope_cli.models.request import Model
 
 
 @spelled_out
@@ -207,7 +204,7 @@ def _sources(
     keywords: Keywords,
     *,
     is_run: bool,
-) -> "tuple[Source, Source]":
+) -> tuple[Source, Source]:
     if isinstance(a, str) and (b is None or isinstance(b, str)):
         names = read_names(a, b, model, is_run=is_run)
         if names.is_left_out and of_b == BSettings():

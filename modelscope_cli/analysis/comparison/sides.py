@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import fspath
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from modelscope_cli.analysis.comparison.programs import TensorFile, program_of
 from modelscope_cli.analysis.comparison.request import (
     SCHEMES,
     BSettings,
+    Source,
     WeightsFile,
     holds_weights,
     is_program,
@@ -45,9 +46,6 @@ from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
-
-# A model to load, a loaded one, or (without a run) a checkpoint whose tensors are compared without a model.
-Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 def sources_handed_over(
