@@ -1,15 +1,13 @@
 """Assertions for the tests of your own models; what they say where they fail reads like the terminal's verdict."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.models.request import Model
+from modelscope_cli.records.run import Record
 from modelscope_cli.report.registry import view_of
 from modelscope_cli.rules.rule import read_threshold
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-    from modelscope_cli.records.run import Record
 
 
 def assert_healthy(model: "Model", inputs: Any = None, **keywords: Any) -> None:

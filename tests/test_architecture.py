@@ -26,11 +26,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = get_command(make_app()).commands
 
 # Who may open which doors; a file by its own name before its room.
-PLAIN = {"records", "errors", "interrupts", "paths", "plain_text", "ranks"}
+PLAIN = {"records", "errors", "interrupts", "library_types", "paths", "plain_text", "ranks"}
 WRITES = {*PLAIN, "output_files", "tensor_file"}
 CORE = {*WRITES, "checkpoints", "hooks", "models", "inputs", "lean"}
 MAY_IMPORT = {
     "plain_text": set(),
+    "library_types": set(),
     "interrupts": set(),
     "ranks": set(),
     "errors": {"plain_text"},
@@ -58,7 +59,7 @@ MAY_IMPORT = {
 LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.request|watching\.ranks)\b")
 STANDARD_LIBRARY_ONLY = (
     *("records", "checkpoints", "rules", "hooks/patterns.py", "hooks/spec.py"),
-    *("errors.py", "interrupts.py", "paths.py", "plain_text.py", "ranks.py"),
+    *("errors.py", "interrupts.py", "paths.py", "plain_text.py", "ranks.py", "library_types.py"),
 )
 # They read the values of tensors, and ONNX files; all else in their room does without.
 WITH_LIBRARIES = ("checkpoints/tensors.py", "checkpoints/onnx_protos.py")
@@ -281,7 +282,7 @@ def test_a_rule_that_is_broken_is_seen(tmp_path):
         named(path)
 
 
-PLAIN_MODULES = ("errors", "interrupts", "output_files", "paths", "plain_text", "ranks")
+PLAIN_MODULES = ("errors", "interrupts", "library_types", "output_files", "paths", "plain_text", "ranks")
 ALONE = """
 import importlib, sys
 rooms, modules = sys.argv[1].split(), sys.argv[2].split()
@@ -312,7 +313,9 @@ def import_alone(*folders: str, needs: tuple[str, ...], without: tuple[str, ...]
 
 def test_checkpoints_are_read_and_described_with_nothing_else_of_the_package():
     loaded = import_alone(
-        "checkpoints", needs=("records", "errors", "paths", "plain_text"), without=WITH_LIBRARIES
+        "checkpoints",
+        needs=("records", "errors", "library_types", "paths", "plain_text"),
+        without=WITH_LIBRARIES,
     )
     assert not packages(loaded) & HEAVY
     assert "modelscope_cli.checkpoints.safety.scan" in loaded

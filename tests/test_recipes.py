@@ -81,7 +81,7 @@ def test_what_the_recipes_add_can_be_used(tmp_path):
 @pytest.mark.parametrize(("name", "most"), [
     ("column of stats", 2),
     ("rule of training", 1),
-    ("method of explanation", 2),
+    ("method of explanation", 3),
     ("output adapter", 2),
     ("command", 5),
 ])  # fmt: skip

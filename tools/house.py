@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, TESTS = ROOT / "modelscope_cli", ROOT / "tests"
 # From the bottom upwards; an import of a room above is an arrow up.
 FLOORS = (
-    ("plain_text", "interrupts", "ranks", "lean", "errors", "paths"),
+    ("plain_text", "interrupts", "ranks", "lean", "library_types", "errors", "paths"),
     ("records",),
     ("output_files",),
     ("tensor_file",),

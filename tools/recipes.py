@@ -43,8 +43,18 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "analysis/explaining/methods/__init__.py",
+            "    input_x_gradient,\n",
+            "    brightness,\n",
+        ),
+        (
+            "analysis/explaining/methods/__init__.py",
             '    "occlusion": ',
-            '    "brightness": _method(PIXELS, "brightness"),\n',
+            '    "brightness": Method(brightness, PIXELS),\n',
+        ),
+        (
+            "analysis/explaining/request.py",
+            '    "occlusion",',
+            '    "brightness",\n',
         ),
     ),
     "output adapter": (

@@ -18,7 +18,7 @@ from modelscope_cli.hooks.patterns import parse_pattern
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.hooks.spec import HookSpec, function_hook, parse_hook
 from modelscope_cli.inputs.forward_signature import arrange_named
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import SILENT, Progress, tell

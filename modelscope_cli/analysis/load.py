@@ -3,7 +3,7 @@
 from typing import Unpack
 
 from modelscope_cli.analysis import subject
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import ModelKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress

@@ -12,7 +12,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.model_config import clip_of
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 
 # The kinds of output that a command compares or scores.
 OUTPUTS: Mapping[str, Sequence[str]] = {

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.run import Shape
-from modelscope_cli.records.weights import Identified
 
 _WRAPPERS = ("module.", "model.", "_orig_mod.")
 _MAX_PREFIXES = 3

@@ -5,10 +5,9 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from modelscope_cli.library_types import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class ListedImage:
     name: str  # its path
     content: bytes | None = None  # the bytes of standard input, which can be read only once
     # An image decoded by the Python caller
-    image: "Image | None" = field(default=None, compare=False, repr=False)
+    image: Image | None = field(default=None, compare=False, repr=False)
 
     def count_bytes(self) -> int:
         """Return its size; 0 for a decoded image or a missing file."""

@@ -1,7 +1,7 @@
 """Load the requested model onto its device and in its dtype."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from modelscope_cli.models.from_ultralytics import ultralytics_architecture
 from modelscope_cli.models.hubs import hubs_closed, is_in_timm, split_hub
 from modelscope_cli.models.importspec import imported_architecture, user_code_failed
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, parse_model_args
@@ -80,43 +81,6 @@ def _choose(here: list[str]) -> tuple[torch.device, str]:
 
 def _listed(words: list[str]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model ready to run.
-
-    Attributes:
-        module: in eval mode, on `device`, its floating point values in `dtype`.
-        info: model and weights, for the record.
-        family: as in `Architecture`: `classification`, ..., `custom`.
-        transforms: torchvision's preset for the weights, else for the default weights, or the module's own
-            configuration; None if unknown.
-        categories: the class labels in order; None if unknown.
-        notes: what each `auto` became and what was done to fit a checkpoint, one line each.
-        warnings: reasons to doubt the results.
-        output_kind: what its output is read as, `--output-kind`; `auto` for a guess.
-    """
-
-    module: nn.Module
-    info: ModelInfo
-    device: torch.device
-    dtype: torch.dtype
-    family: str
-    transforms: Any | None
-    categories: tuple[str, ...] | None
-    notes: tuple[str, ...] = ()
-    warnings: tuple[Notice, ...] = ()
-    output_kind: str = "auto"
-
-    @property
-    def is_feedforward(self) -> bool:
-        """Whether a layer with parameters of its own runs at most once in a forward.
-
-        True for torchvision's classifiers, segmentation and video models, which reuse only activations.
-        """
-        families = ("classification", "segmentation", "video", "quantization")
-        return self.info.source == "zoo" and self.family in families
 
 
 def load_model(request: ModelRequest) -> LoadedModel:

@@ -24,7 +24,7 @@ from modelscope_cli.models.hubs import (
 )
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
-from modelscope_cli.records.weights import Identified
+from modelscope_cli.records.identified import Identified
 
 # Below this share of fitting tensors the nearest model is not suggested.
 _MIN_SCORE = 0.5

@@ -7,22 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
 from modelscope_cli.checkpoints.onnx_file import is_onnx_file
 from modelscope_cli.errors import UsageError
+from modelscope_cli.library_types import Module
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.names import model_names
+from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.records.refusals import check_range
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from modelscope_cli.checkpoints.entries import Contents
-    from modelscope_cli.models.load import LoadedModel
-    from modelscope_cli.records.weights import Identified
 
 _AS_TYPED = ("weights", "key", "strict", "num_classes", "device", "dtype", "seed")
 _WORDS = {"true": True, "false": False, "none": None}
@@ -35,8 +32,8 @@ class Headers:
     # path, key: the request they were read for
     path: Path
     key: str | None
-    contents: "Contents"
-    architecture: "Identified"  # the matching architecture, or the nearest
+    contents: Contents
+    architecture: Identified  # the matching architecture, or the nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class ModelRequest:
 
 
 # A name, a file, `package.module:attr`, a module, or the result of `load`.
-Model: TypeAlias = "str | PathLike[str] | nn.Module | LoadedModel | ModelRequest"
+Model: TypeAlias = "str | PathLike[str] | Module | LoadedModel | ModelRequest"
 
 
 def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:

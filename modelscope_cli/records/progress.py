@@ -3,10 +3,9 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-if TYPE_CHECKING:
-    from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Notice
 
 T = TypeVar("T")
 
@@ -67,7 +66,7 @@ class Silent:
 SILENT = Silent()
 
 
-def tell(progress: Progress, notes: Iterable[str], warnings: Iterable["Notice"] = ()) -> None:
+def tell(progress: Progress, notes: Iterable[str], warnings: Iterable[Notice] = ()) -> None:
     """Report notes, then the messages of warnings."""
     for note in notes:
         progress.note(note)

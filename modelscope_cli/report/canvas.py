@@ -9,15 +9,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.library_types import Figure
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain_lines
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
 INK = "#1f2430"  # text and guide lines
@@ -32,7 +30,7 @@ MISSING = "#d9d9d9"  # missing values
 ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False, "fontsize": 8}
 
 
-def new_figure(width: float, height: float, title: str = "", *, is_laid_out: bool = True) -> "Figure":
+def new_figure(width: float, height: float, title: str = "", *, is_laid_out: bool = True) -> Figure:
     """Return an empty figure of a size in inches, without a window.
 
     Args:
@@ -58,7 +56,7 @@ def fitted(title: str, width: float) -> str:
     return "\n".join(textwrap.fill(line, most) for line in title.split("\n"))
 
 
-def axes_at(figure: "Figure", left: float, top: float, width: float, height: float, **how: Any) -> Any:
+def axes_at(figure: Figure, left: float, top: float, width: float, height: float, **how: Any) -> Any:
     """Add axes at a position in inches from the upper left corner, to a figure that is not laid out."""
     across, up = figure.get_size_inches()
     return figure.add_axes((left / across, 1 - (top + height) / up, width / across, height / up), **how)
@@ -82,7 +80,7 @@ def check_figure(path: Path, is_forced: bool) -> None:
     check_file(path, is_forced)
 
 
-def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
+def save_figure(figure: Figure, path: Path, dpi: int = 130) -> None:
     """Write a figure in the format of its suffix; text is never parsed as a formula.
 
     A character without a glyph is drawn as missing.
@@ -95,7 +93,7 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
         )
 
 
-def to_png(figure: "Figure", dpi: int = 110) -> bytes:
+def to_png(figure: Figure, dpi: int = 110) -> bytes:
     _use_plain_words(figure)
     buffer = io.BytesIO()
     with any_letters():
@@ -103,7 +101,7 @@ def to_png(figure: "Figure", dpi: int = 110) -> bytes:
     return buffer.getvalue()
 
 
-def _most_dots(figure: "Figure", dpi: int) -> float:
+def _most_dots(figure: Figure, dpi: int) -> float:
     """Return the dots an inch: fewer for a figure above the 65,535 pixels that matplotlib draws."""
     return float(min(dpi, 65_000 / max(figure.get_size_inches())))
 
@@ -117,7 +115,7 @@ def any_letters() -> Iterator[None]:
         yield
 
 
-def _use_plain_words(figure: "Figure") -> None:
+def _use_plain_words(figure: Figure) -> None:
     """Escape the texts of all artists; tick labels in the formatter that creates them at every drawing."""
     from matplotlib.text import Text
     from matplotlib.ticker import FuncFormatter

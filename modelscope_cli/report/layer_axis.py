@@ -3,16 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from modelscope_cli.library_types import Figure
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import block_of, layer_of
 from modelscope_cli.report.canvas import ABOVE, INK, any_letters, axes_at, fitted, new_figure
 from modelscope_cli.report.numbers import shortened
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 MOST_ACROSS = 40  # layers with legible names side by side
 POINTS = 8.2  # at 130 dots an inch a small letter is 8 pixels high
@@ -58,7 +55,7 @@ def groups_of(names: Sequence[Name]) -> list[LayerGroup]:
     return [LayerGroup(names[start].block, start, stop) for start, stop in pairwise([*starts, len(names)])]
 
 
-def room_for(figure: "Figure", names: Sequence[Name]) -> float:
+def room_for(figure: Figure, names: Sequence[Name]) -> float:
     """Return the inches that `write_names` needs on the left."""
     texts, blocks = _written(names)
     return _widest(figure, texts) + (_widest(figure, blocks) + GAP if blocks else 0.0) + 2.5 * GAP
@@ -99,7 +96,7 @@ def _written(names: Sequence[Name]) -> tuple[list[str], list[str]]:
     return [shortened(name.within) for name in names], [shortened(group.block) for group in groups_of(names)]
 
 
-def _widest(figure: "Figure", texts: Iterable[str]) -> float:
+def _widest(figure: Figure, texts: Iterable[str]) -> float:
     from matplotlib.font_manager import FontProperties
 
     renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # set to Agg
@@ -169,7 +166,7 @@ class Panel:
 
 def layer_panels(
     title: str, names: Sequence[Sequence[Name]], ratios: Sequence[float], legend_lines: int = 2
-) -> tuple["Figure", list[Panel]]:
+) -> tuple[Figure, list[Panel]]:
     """Return a figure with panels side by side, one row per layer.
 
     Args:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from modelscope_cli.library_types import Figure
 from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter, labelling
 from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE, MISSING, axes_at, fitted, new_figure
 from modelscope_cli.report.layer_axis import (
@@ -34,9 +35,6 @@ from modelscope_cli.report.training_panels import (
     smoothed,
     typical_sizes,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def plot_series(axes: Any, step: Sequence[int], values: Sequence[float | None], **look: Any) -> list[Any]:
@@ -130,7 +128,7 @@ def _map_height(one: HeatMap) -> float:
 
 
 def _add_maps(
-    figure: "Figure", top: float, training: Trained, maps: Sequence[HeatMap], missing: str
+    figure: Figure, top: float, training: Trained, maps: Sequence[HeatMap], missing: str
 ) -> list[Any]:
     """Draw maps side by side below their legend, and return their axes.
 
@@ -359,7 +357,7 @@ def _colours() -> Any:
     return ListedColormap([colormaps["viridis"](i / 280) for i in range(256)])
 
 
-def _draw_depth_key(figure: "Figure", place: tuple[float, float, float], labels: Sequence[str]) -> None:
+def _draw_depth_key(figure: Figure, place: tuple[float, float, float], labels: Sequence[str]) -> None:
     """Draw the legend of layer colours; `place`: left edge, upper edge and height in inches."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize

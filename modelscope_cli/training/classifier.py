@@ -11,7 +11,7 @@ from modelscope_cli.analysis.supported import check_classifier, check_onnx
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, is_import, is_onnx, parse_model_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.keywords import ClassifierKeywords, Keywords

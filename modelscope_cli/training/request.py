@@ -7,18 +7,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.records.refusals import check_range, check_word, unknown
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
-    from modelscope_cli.training.data import DataSource
-
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adamw")
 SCHEDULES = ("constant", "one-cycle", "cosine")
@@ -137,13 +132,6 @@ def name_model(
         return model
     model_keywords: ModelKeywords = {**keywords, "weights": weights, "num_classes": num_classes}  # type: ignore[typeddict-item]
     return as_request(model, model_keywords)
-
-
-def check_source(source: "DataSource", n_trainings: int) -> None:
-    """Refuse data for one training where several are requested (exit 2)."""
-    if n_trainings > 1 and not source.starts_anew:
-        message = f"'{source.source}' can be iterated only once, but {n_trainings} trainings were requested"
-        raise UsageError(message, "give a DataLoader, or a list of batches")
 
 
 def check_data(data: Any, loaders: str | None, pictures: int, size: int) -> None:

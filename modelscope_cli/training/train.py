@@ -5,8 +5,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import report
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
@@ -18,15 +19,11 @@ from modelscope_cli.training.request import (
     as_tuple,
     check_data,
     check_init,
-    check_source,
     name_model,
     request_of,
     seed_of,
     variants_of,
 )
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import Model
 
 
 @spelled_out
@@ -104,7 +101,7 @@ def train(
     from modelscope_cli.tensor_file import write_tensors
     from modelscope_cli.training.callbacks import UserCallback
     from modelscope_cli.training.classifier import open_classifier
-    from modelscope_cli.training.data import open_data
+    from modelscope_cli.training.data import check_source, open_data
     from modelscope_cli.training.fit import train_once
     from modelscope_cli.training.runner import INTERRUPTED
     from modelscope_cli.training.save_restore import kept_random_states

@@ -4,10 +4,11 @@ import shlex
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.patterns import parse_pattern
+from modelscope_cli.library_types import Module, Optimizer
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.records.progress import SILENT, Progress
@@ -17,13 +18,9 @@ from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.request import WatchRequest
 
 if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
-
     from modelscope_cli.watching.own_loop import WatchedLoop
-
-    Models = nn.Module | Sequence[nn.Module]
-    Optimizers = Optimizer | Sequence[Optimizer]
+Models: TypeAlias = Module | Sequence[Module]
+Optimizers: TypeAlias = Optimizer | Sequence[Optimizer]
 
 
 @overload

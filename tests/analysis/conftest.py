@@ -14,7 +14,7 @@ from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradien
 from modelscope_cli.analysis.gradients.request import GradsRequest, LossRequest
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.run import ModelInfo, WeightsInfo
 
 Measure = Callable[..., Gradients]

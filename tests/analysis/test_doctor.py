@@ -16,7 +16,7 @@ from torchvision.transforms import v2
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.predict import DoctorRecord
 from modelscope_cli.training.data import CLASSES, Shapes
 

@@ -22,7 +22,8 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.load import LoadedModel, load_model
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 
 pytestmark = pytest.mark.usefixtures("quick_weights")

@@ -17,7 +17,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.run import ModelInfo, WeightsInfo
 
 

@@ -22,7 +22,7 @@ from modelscope_cli.analysis.attack.search import BALLS, BestAttempt, Goal, sear
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.run import InputInfo, ModelInfo, WeightsInfo
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # foolbox asks for git as it is imported

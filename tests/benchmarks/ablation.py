@@ -12,7 +12,7 @@ from torchvision.models import resnet50
 from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.run import InputInfo, ModelInfo, WeightsInfo
 
 _LAYER = "layer4.1.conv2"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from modelscope_cli.analysis.health.check import Sources
+from modelscope_cli.analysis.health.examine import Sources
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.check import SourceLine

@@ -12,7 +12,8 @@ from modelscope_cli.hooks.layers import ChannelFinder, list_layers, tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
+from modelscope_cli.models.load import load_model, load_skeleton
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 
 NEEDS_VALUES = ("ssdlite320_mobilenet_v3_large",)

@@ -12,7 +12,8 @@ from torchvision import models
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.models.architecture import seeded
-from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
+from modelscope_cli.models.load import load_model, load_skeleton
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 
 NAME = "squeezenet1_1"

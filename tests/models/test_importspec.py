@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
-from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
+from modelscope_cli.models.load import load_model, load_skeleton
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 
 CODE = '''

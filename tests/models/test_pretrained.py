@@ -16,7 +16,8 @@ from torchvision import models
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models import pretrained as weights_module
 from modelscope_cli.models.architecture import seeded
-from modelscope_cli.models.load import LoadedModel, load_model
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.pretrained import choose_weights
 from modelscope_cli.models.request import ModelRequest
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.health.checkup import gather
 from modelscope_cli.inputs.batch import Batch, Inputs
-from modelscope_cli.models.load import LoadedModel, load_model
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.check import Finding
 from modelscope_cli.records.check_evidence import Evidence

@@ -31,7 +31,7 @@ from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.hooks.torch_private import leaves_of, map_leaves
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.interrupts import deferred
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import Prediction

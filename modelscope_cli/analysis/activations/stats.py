@@ -21,7 +21,7 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.forward_signature import training_args
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import MODES, BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some

@@ -25,7 +25,7 @@ from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.lean import without_dynamo
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.attack import Answer, ClassShift
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Arguments, Notice

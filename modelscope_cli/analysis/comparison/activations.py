@@ -22,7 +22,7 @@ from modelscope_cli.hooks.selection import names_among
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.forward_signature import training_args
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference, LayerRank, LayerRanking
 from modelscope_cli.records.naming import counted

@@ -16,9 +16,14 @@ from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, tra
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, TensorFile, program_of
-from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
-from modelscope_cli.analysis.comparison.sides import (
+from modelscope_cli.analysis.comparison.request import (
+    BSettings,
+    Patterns,
     Source,
+    choose_tolerance,
+    refuse_given,
+)
+from modelscope_cli.analysis.comparison.sides import (
     describe,
     is_quantised,
     load_both,
@@ -30,7 +35,7 @@ from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tel
 from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import Any, NoReturn, Unpack
 
 from modelscope_cli.analysis.comparison.request import (
     BSettings,
+    Source,
     holds_weights,
     is_input,
     read_names,
@@ -26,9 +27,6 @@ from modelscope_cli.records.progress import SILENT, Progress, tell_more
 from modelscope_cli.records.reading import is_result
 from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import Record, invocation
-
-if TYPE_CHECKING:
-    from modelscope_cli.analysis.comparison.sides import Source
 
 
 @spelled_out
@@ -148,8 +146,8 @@ def diff(
             python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
         )
         return comparison.run(python_inputs, modes, layer, exclude)
-    request = inputs if isinstance(inputs, InputRequest) else to_inputs(None, keywords).request
-    for option in (*request.size_options(), *request.value_options()):
+    preparation = inputs if isinstance(inputs, InputRequest) else to_inputs(None, keywords).request
+    for option in (*preparation.size_options(), *preparation.value_options()):
         tell_more(comparison.progress, f"{option} has no effect: there is no input, so weights are compared")
     return comparison.of_weights(layer, exclude)
 
@@ -196,7 +194,7 @@ def _sources(
     keywords: Keywords,
     *,
     is_run: bool,
-) -> "tuple[Source, Source]":
+) -> tuple[Source, Source]:
     if isinstance(a, str) and (b is None or isinstance(b, str)):
         names = read_names(a, b, model, is_run=is_run)
         if names.is_left_out and of_b == BSettings():

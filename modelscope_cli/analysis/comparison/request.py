@@ -4,11 +4,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from modelscope_cli.checkpoints.reading import is_checkpoint_name, is_several
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import
 from modelscope_cli.models.weights_file import is_model_file
@@ -68,6 +70,10 @@ class WeightsFile:
 
     path: Path
     key: str | None = None
+
+
+# A model to load, a loaded one, or (without a run) a checkpoint whose tensors are compared without a model.
+Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import fspath
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from modelscope_cli.analysis.comparison.programs import TensorFile, program_of
 from modelscope_cli.analysis.comparison.request import (
     SCHEMES,
     BSettings,
+    Source,
     WeightsFile,
     holds_weights,
     is_program,
@@ -35,7 +36,8 @@ from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.initialise import fill_from_checkpoint
-from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton, resolve_device, resolve_dtype
+from modelscope_cli.models.load import load_model, load_skeleton, resolve_device, resolve_dtype
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.models.request import Model, ModelRequest, as_request, is_onnx
 from modelscope_cli.plain_text import in_one_line
@@ -44,9 +46,6 @@ from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
-
-# A model to load, a loaded one, or (without a run) a checkpoint whose tensors are compared without a model.
-Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 def sources_handed_over(

@@ -8,9 +8,16 @@ from modelscope_cli.records.refusals import check_choice
 AUTO, ALL = "auto", "all"
 # Of `explaining.methods`, which imports torch.
 METHOD_NAMES = (
-    *("hirescam", "gradcam", "gradcam++", "layercam"),
-    *("saliency", "input-x-gradient", "integrated-gradients", "occlusion"),
-    *("rollout", "lrp"),
+    "hirescam",
+    "gradcam",
+    "gradcam++",
+    "layercam",
+    "saliency",
+    "input-x-gradient",
+    "integrated-gradients",
+    "occlusion",
+    "rollout",
+    "lrp",
 )
 # Cheap and complementary: contributions of a layer's cells, of the pixels, and where a network allows it relevance
 # propagation or attention flow. Methods that do not fit are omitted.

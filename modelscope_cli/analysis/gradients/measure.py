@@ -29,7 +29,7 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.grads import (
     ActivationGradient,
     ClipInfo,

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.errors import UsageError, one_of, with_nearest
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.grads import ClipInfo
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import ModelRequest
 
 LOSSES = ("cross-entropy", "nll", "bce", "mse", "mean", "logit")
 AUTO, PREDICTED = "auto", "predicted"
@@ -59,7 +57,7 @@ def choose_clip(value: float | None, norm: float | None) -> ClipInfo | None:
     return next((ClipInfo(kind, limit) for kind, limit in limits.items() if limit is not None), None)
 
 
-def has_own_loss(model: "ModelRequest", loss: str) -> bool:
+def has_own_loss(model: ModelRequest, loss: str) -> bool:
     """Whether a named model computes its own loss in train mode, as detection models do."""
     from modelscope_cli.models.model_of_checkpoint import recognise
     from modelscope_cli.models.request import is_import

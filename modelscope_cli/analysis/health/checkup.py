@@ -50,7 +50,7 @@ from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch, map_arguments
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.architecture import seeded
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.check_evidence import Backward, Evidence, Forward, Structure, TrainMode
 from modelscope_cli.records.grads import ParameterGradient
 from modelscope_cli.records.naming import layer_of

@@ -28,7 +28,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
 from modelscope_cli.inputs.named_noise import is_finder, is_open_clip
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
 _IN_A_BOX = {"boxes", "scores", "labels"}

@@ -4,12 +4,9 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from modelscope_cli.library_types import Tensor
 
 PREDICTED = "predicted"
 _IMAGENET = 1000  # classes: their labels come with torchvision, also for random weights
@@ -25,7 +22,7 @@ class TargetSpec:
     name: str = ""  # the class, the path inside the output, or the file; empty for the others
     index: tuple[int, ...] = ()  # the number of the box, or the indices in a tensor
     # The output for the file of `similar`, one flat row; None until resolved
-    reference: "Tensor | None" = None
+    reference: Tensor | None = None
 
     @property
     def is_class(self) -> bool:

@@ -23,7 +23,7 @@ from modelscope_cli.inputs.preprocess import Preprocessing, Preset, ProcessorPre
 from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_preprocessing, variations
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.truth import class_folder
-from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.predict import DoctorRecord, PreparationEvidence, Variation

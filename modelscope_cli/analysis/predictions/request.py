@@ -1,12 +1,8 @@
 """The scoring options of `predict`, checked before torch is imported."""
 
-from typing import TYPE_CHECKING
-
 from modelscope_cli.errors import UsageError
+from modelscope_cli.library_types import Module
 from modelscope_cli.records.refusals import check_range, check_word
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 def check_scoring(scores: str, threshold: float | None, temperature: float = 1.0, top: int = 1) -> None:
@@ -19,7 +15,7 @@ def check_scoring(scores: str, threshold: float | None, temperature: float = 1.0
         raise UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--scores sigmoid")
 
 
-def choose_activation(scores: str, threshold: float | None, module: "nn.Module") -> str:
+def choose_activation(scores: str, threshold: float | None, module: Module) -> str:
     """Return `softmax` or `sigmoid`: as requested, else as the model's configuration or last layer says."""
     from modelscope_cli.inputs.model_config import configured_outputs, ends_in_sigmoid
 

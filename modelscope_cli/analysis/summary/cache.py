@@ -8,17 +8,15 @@ import json
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.names import kept_summaries, model_names
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.summary import SummaryRecord
-
-if TYPE_CHECKING:
-    from modelscope_cli.inputs.request import InputRequest
-    from modelscope_cli.models.request import ModelRequest
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -70,7 +68,7 @@ class Kept:
             return
 
 
-def kept_for(model: "ModelRequest", inputs: "InputRequest", **options: Any) -> Kept | None:
+def kept_for(model: ModelRequest, inputs: InputRequest, **options: Any) -> Kept | None:
     """Return the cache file for these options; None if the result is not reproducible.
 
     Args:

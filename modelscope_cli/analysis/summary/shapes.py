@@ -4,11 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from modelscope_cli.analysis.summary.flow import FlowRecorder
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.selection import TensorUse, storages_in
@@ -18,9 +19,6 @@ from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Args, Arguments, Kwargs, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
-
-if TYPE_CHECKING:
-    from modelscope_cli.analysis.summary.flow import FlowRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ def measure_shapes(
     """
     counter = _OperatorCounter(model)
     observer = _ShapeObserver(counter)
-    followers = _followers(model) if with_flow else []
+    followers = [FlowRecorder(model)] if with_flow else []
     error = None
     with (
         HookSession(model, [observer, *followers], interventions=followers) as session,
@@ -101,12 +99,6 @@ def measure_shapes(
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
     flow = followers[0].flow() if followers else None
     return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error, flow)
-
-
-def _followers(model: nn.Module) -> "list[FlowRecorder]":
-    from modelscope_cli.analysis.summary.flow import FlowRecorder
-
-    return [FlowRecorder(model)]
 
 
 def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:

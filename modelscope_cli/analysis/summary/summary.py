@@ -32,7 +32,8 @@ from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.inputs.python_inputs import PythonInputs, to_inputs
 from modelscope_cli.lean import without_dynamo
-from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
+from modelscope_cli.models.load import load_model, load_skeleton
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell

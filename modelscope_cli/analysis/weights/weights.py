@@ -16,13 +16,13 @@ from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint,
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.paths import look_for
+from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.weights import (
     CALL,
     DtypeTotal,
-    Identified,
     Safety,
     ScanRecord,
     TensorRow,

@@ -15,8 +15,8 @@ from modelscope_cli.records.diff import (
 )
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
+from modelscope_cli.report.training_facts import comparison
 
 WHOLE = {"show_all": True}  # also equal rows
 

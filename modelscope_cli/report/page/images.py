@@ -3,13 +3,10 @@
 import base64
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from modelscope_cli.library_types import Image as PilImage
 from modelscope_cli.report.page.html import Html, element
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are shrunk
@@ -119,7 +116,7 @@ def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int
     return f"data:{kind};base64,{base64.b64encode(data).decode()}", *image.size
 
 
-def _as(image: "Image", format: str, **look: bool | int) -> bytes:
+def _as(image: PilImage, format: str, **look: bool | int) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, format, **look)
     return buffer.getvalue()

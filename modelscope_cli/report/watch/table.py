@@ -21,9 +21,9 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.facts import story, training_answer
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
+from modelscope_cli.report.training_facts import story, training_answer
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
 
 

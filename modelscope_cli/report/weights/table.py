@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
+from modelscope_cli.records.weights import ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
 from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns, size

@@ -1,0 +1,142 @@
+"""Gather the evidence that `check` judges, and the source lines of the layers."""
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
+
+from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
+from modelscope_cli.analysis.blocks.blocks import Blocks
+from modelscope_cli.analysis.health.checkup import gather
+from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.hooks.layers import refuse_layouts
+from modelscope_cli.models.request import Model
+from modelscope_cli.paths import in_repository
+from modelscope_cli.records.check import SourceLine
+from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.keywords import Keywords
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.progress import Progress, spell_time
+from modelscope_cli.records.run import Run
+
+_LONG = 10  # seconds from which the cost is announced
+
+
+class Sources:
+    """The source lines of a model's layers, in the current repository or below the current folder.
+
+    Args:
+        spec: name of the model: `path/to/file.py:attr` or `package.module:attr` locate its builder.
+    """
+
+    def __init__(self, model: Module, spec: str) -> None:
+        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._builder = spec
+
+    def find(self, layer: str | None) -> SourceLine | None:
+        """Return the line that creates a layer in its parent's class, or its class; else the model's builder.
+        None if none of them is in the repository.
+
+        Args:
+            layer: as findings name it, `block1.relu#1`; None for the model.
+        """
+        name = (layer or "").partition("#")[0]
+        child = ""
+        while True:
+            line = self._in_class(self._modules.get(name), child)
+            if line is not None or not name:
+                return line or self._in_builder()
+            name, _, child = name.rpartition(".")
+
+    def _in_class(self, module: Module | None, child: str) -> SourceLine | None:
+        try:
+            file = in_repository(inspect.getsourcefile(type(module)))
+            lines, first = inspect.getsourcelines(type(module)) if file else ([], 0)
+        except (TypeError, OSError):  # a class defined in C, or interactively
+            return None
+        if file is None:
+            return None
+        makes = re.compile(rf"\bself\.{re.escape(child)}\s*(:[^=]+)?=(?!=)")
+        offset = next((i for i, line in enumerate(lines) if child and makes.search(line)), 0)
+        return SourceLine(file, first + offset)
+
+    def _in_builder(self) -> SourceLine | None:
+        where, colon, attribute = self._builder.rpartition(":")
+        if not colon:
+            return None
+        path = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
+        file = in_repository(path)
+        return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
+
+
+def _line_of(attribute: str, path: Path) -> int:
+    """Return the line of a file that defines a name; 1 if unknown."""
+    try:
+        nodes = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError):  # it has changed since it was imported
+        return 1
+    for node in nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else [node]
+        names = [getattr(target, "name", None) or getattr(target, "id", None) for target in targets]
+        if attribute.partition(".")[0] in names:
+            return node.lineno
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The evidence to judge, and the header of the record."""
+
+    run: Run
+    evidence: Evidence
+    n_images: int = 0
+    is_training: bool = False
+    made_at: Callable[[str | None], SourceLine | None] = lambda layer: None
+
+
+def examine(
+    model: Model,
+    inputs: Any,
+    keywords: Keywords,
+    needs: frozenset[str],
+    mode: str,
+    blocks: Blocks,
+    progress: Progress | None,
+) -> Examined:
+    """Run the model and gather the evidence that the rules need."""
+    subject = Subject("check", model, inputs, keywords, progress=progress)
+    refuse_layouts(subject.loaded.module, is_sparse_known=False)
+    subject.open(is_training=True)
+    is_training = mode == "train"
+    if mode == "auto" and never_saw_a_batch(subject.loaded.module):
+        subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
+        is_training = True
+
+    def announce(seconds: float) -> None:
+        whole, images = seconds * subject.inputs.n_batches, counted(subject.inputs.n_images, "image")
+        if whole > _LONG:
+            subject.progress.note(f"activations and gradients of {images}, about {spell_time(whole)}")
+
+    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}):
+        evidence = gather(
+            subject.loaded,
+            subject.inputs,
+            needs,
+            is_training=is_training,
+            is_real=subject.inputs.info.source != "noise",
+            seed=subject.seed,
+            track=subject.track,
+            over=blocks.over,
+            first=None if blocks.is_in_order else subject.first,
+            announce=announce,
+        )
+    subject.conclude()
+    subject.warn(blocks.warnings())
+    sources = Sources(subject.loaded.module, subject.loaded.info.name)
+    return Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
