@@ -176,17 +176,17 @@ def made_up_names(trees: dict[Path, ast.AST]) -> list[str]:
 def own_sources_read(trees: dict[Path, ast.AST]) -> list[str]:
     """Return where Python sources of ours are read while the program runs."""
     reading = re.compile(r"open\(__file__|ast\.parse|getsource\(|rglob\('\*\.py'\)|glob\('\*/\w+\.py'\)")
-    found = []
-    for file, tree in trees.items():
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        for node in calls:
-            if reading.match(ast.unparse(node)) and str(file.relative_to(PACKAGE)) not in _READ_THEIR_SOURCES:
-                found.append(f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
-    return found
+    return [
+        f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for file, tree in trees.items()
+        if str(file.relative_to(PACKAGE)) not in _READ_THEIR_SOURCES
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and reading.match(ast.unparse(node))
+    ]
 
 
 # They parse the code of the user or of another library.
-_READ_THEIR_SOURCES = ("models/importspec.py", "models/names.py", "analysis/health/check.py")
+_READ_THEIR_SOURCES = ("models/importspec.py", "models/names.py", "analysis/health/examine.py")
 # From the words of a command line to the call of the public function.
 WAY_TO_THE_CALL = (
     *("shell/typer_app.py", "shell/parameters.py", "shell/options.py", "shell/output_options.py"),
