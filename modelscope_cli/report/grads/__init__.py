@@ -7,7 +7,6 @@ from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.report.grads.table import answer, every_column, grads_sheet
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.view import Draw, View
 
@@ -40,4 +39,5 @@ class GradsView(View[GradsRecord]):
 
         tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
         saved = write_files(record, folder, {"gradient_flow.png": draw_gradient_flow(record)}, tables)
-        return saved.with_changes(files=(*RESULT_FILES, "gradient_flow.png", *tables))
+        *drawn, document, page = saved.files
+        return saved.with_changes(files=(document, page, *drawn))  # the order that its documents have
