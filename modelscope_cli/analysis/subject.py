@@ -3,10 +3,7 @@
 import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -28,7 +25,6 @@ from modelscope_cli.models.architecture import inside_notes, model_inside, seede
 from modelscope_cli.models.load import family_of_module, load_model
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request
-from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
@@ -43,34 +39,6 @@ from modelscope_cli.records.run import (
     WeightsInfo,
     invocation,
 )
-
-
-class Results:
-    """An output folder, or none."""
-
-    def __init__(self, out: str | PathLike[str] | None, force: bool) -> None:
-        """Refuse a folder that cannot be written to, before any long computation."""
-        self._folder = OutputFolder(Path(out), force) if out is not None else None
-        # Path of the folder, for the record; None if nothing is written
-        self.path = str(self._folder.path) if self._folder is not None else None
-        if self._folder is not None:
-            self._folder.check()
-
-    def begun(self) -> None:
-        """Create the folder now, for files that remain even if the run fails."""
-        if self._folder is not None:
-            self._folder.begun()
-
-    @contextmanager
-    def open(self, progress: Progress = SILENT) -> Iterator[Path | None]:
-        """Yield the folder to write to, or None, and note that it was written; see `OutputFolder.open`."""
-        if self._folder is None:
-            yield None
-            return
-        with self._folder.open() as stage:
-            yield stage
-        progress.note(f"wrote {self.path}")
-
 
 T = TypeVar("T")
 
