@@ -202,6 +202,8 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 _HABITS = {"input_size": "input_shape", "input_data": "inputs"}
 _ELSEWHERE = {
     "verbose": "it never prints; print(record) does",
+    "out": 'record.save("folder") writes its report',
+    "plot": 'record.plot("figure.png") draws it',
     **dict.fromkeys(("col_names", "col_width", "row_settings"), "record.to_rows() has all columns"),
     "dtypes": "dtype='float32' is that of all inputs, and input_shape='int64:1,128' of one",
 }

@@ -40,4 +40,5 @@ class GradsView(View[GradsRecord]):
 
         tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
         saved = write_files(record, folder, {"gradient_flow.png": draw_gradient_flow(record)}, tables)
-        return saved.with_changes(files=(*RESULT_FILES, "gradient_flow.png", *tables))
+        *drawn, document, page = saved.files
+        return saved.with_changes(files=(document, page, *drawn))  # the order that its documents have
