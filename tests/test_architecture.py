@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
     "pytest_plugin": {"hooks"},
-    "testing": {*WRITES, "analysis", "report", "rules"},
+    "testing": {*WRITES, "analysis", "models", "report", "rules"},
     "shell": {*WRITES, "report", "models", "inputs", "hooks", "rules", "lean"},
     "commands": {*WRITES, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},
 }

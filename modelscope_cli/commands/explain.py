@@ -86,9 +86,7 @@ def explain(
     resume: Resume = False,
     save_tensors: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel="Output", help="Save the cells of the maps as .safetensors."
-        ),
+        typer.Option(metavar="FILE", help="Save the cells of the maps as .safetensors."),
     ] = None,
     save: Save = True,
     *,

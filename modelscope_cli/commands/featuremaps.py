@@ -8,6 +8,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.naming import counted
+from modelscope_cli.records.refusals import refuse_both
 from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
@@ -136,6 +137,8 @@ def featuremaps(
     if not top_images:
         inputs.check_one()
     if save_tensors is not None:
+        if top_images:
+            refuse_both("top_images", top_images, "save_tensors", save_tensors, "it needs a single image")
         check_target(save_tensors)
     folder = show.folder(out, model.model)
     record = ms.featuremaps(

@@ -86,7 +86,7 @@ def grads(
     output_kind: OutputKind = "auto",
     table: Annotated[
         Literal["parameters", "activations", "batch-norm"],
-        typer.Option(rich_help_panel="Output", help="Which table to print."),
+        typer.Option(help="Which table to print."),
     ] = "parameters",
     out: Out = None,
     save: Save = True,

@@ -73,14 +73,11 @@ def prune(
         Path | None,
         typer.Option(
             metavar="FILE",
-            rich_help_panel="Output",
             help="Write the pruned weights as .safetensors, for --checkpoint. Zeros alone do not make the "
             "model smaller or faster.",
         ),
     ] = None,
-    table: Annotated[
-        Literal["drift", "layers"], typer.Option(rich_help_panel="Output", help="Which table to print.")
-    ] = "drift",
+    table: Annotated[Literal["drift", "layers"], typer.Option(help="Which table to print.")] = "drift",
     *,
     on: ModelOptions,
     data: InputOptions,

@@ -26,7 +26,6 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            rich_help_panel="Output",
             help="Where the page is written; report.html in the folder of the result by default.",
         ),
     ] = None,

@@ -40,7 +40,6 @@ def stats(
     table: Annotated[
         Literal["layers", "batch-norm", "attention", "channels"],
         typer.Option(
-            rich_help_panel="Output",
             help="Table to print; channels lists dead channels, batch-norm needs --mode train.",
         ),
     ] = "layers",

@@ -153,7 +153,7 @@ def _summary(
     model: ModelRequest, inputs: InputRequest, options: dict[str, Any], measure: tuple[str, ...]
 ) -> tuple[SummaryRecord, ModelscopeError | None]:
     """Return a cached summary, else a new one, and the exception of its forward, if any."""
-    from modelscope_cli.analysis.summary.cache import Told, kept_for
+    from modelscope_cli.models.summary_cache import Told, kept_for
 
     cache_file = kept_for(model, inputs, **options) if not measure else None
     cached = cache_file.read() if cache_file is not None else None

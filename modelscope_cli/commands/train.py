@@ -176,7 +176,6 @@ def train(
             metavar="K",
             min=1,
             max=LONGEST_RUN,
-            rich_help_panel="Output",
             help="Record every K-th step, instead of about 200 in all.",
         ),
     ] = None,

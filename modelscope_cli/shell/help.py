@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from modelscope_cli.shell.overview import HELP_ALL, bold, entry, filled, width
-from modelscope_cli.shell.parameters import OPTIONS, Parameter, parameters_of
+from modelscope_cli.shell.parameters import Parameter, parameters_of
 
 _EXAMPLES = 3  # on a short page
 _SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")
@@ -38,11 +38,10 @@ def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
     folded: dict[str, list[str]] = {}
     inside: dict[str, list[Parameter]] = {}
     for one in every:
-        is_folding = not is_whole and one.panel in _FOLDED
-        if is_folding and one.is_shared:
+        if not is_whole and one.panel in _FOLDED:
             folded.setdefault(one.panel, []).append(one.spellings[0].partition("/")[0])
         elif not one.is_argument:
-            inside.setdefault(OPTIONS if is_folding else one.panel, []).append(one)
+            inside.setdefault(one.panel, []).append(one)
     for panel, options in inside.items():
         yield from _section(panel, options, is_whole)
     if folded:
@@ -56,7 +55,7 @@ def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
 
 
 def page_of_panel(command: str, panel: str) -> Iterator[str]:
-    inside = [one for one in parameters_of(command).values() if one.panel == panel and one.is_shared]
+    inside = [one for one in parameters_of(command).values() if one.panel == panel]
     yield from _section(f"{panel} options", inside)
 
 

@@ -14,6 +14,7 @@ from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
+from modelscope_cli.records.refusals import check_range
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import LrfindRecord, RangeTest, Restored, Suggestion
 from modelscope_cli.training.request import check_data, check_init, name_model, request_of, seed_of
@@ -189,6 +190,7 @@ def lrfind(
     """
     invoked = invocation()
     progress = progress or SILENT
+    check_range("steps", steps, least=3)
     _check_sweep(low, high)
     model = name_model(model, weights, keywords, num_classes)
     request = request_of(keywords, steps=steps, batch=batch, lr=low, seed=seed_of(model, keywords))

@@ -6,11 +6,11 @@ import math
 import shlex
 
 import pytest
-from modelscope_cli.report.views import sheet_of
 from samples_of_results import LINES
 
 from modelscope_cli.records.documents import RECORDS, NotADocumentError, restore
 from modelscope_cli.report.formats import render_json, strict
+from modelscope_cli.report.registry import sheet_of
 
 
 @pytest.mark.parametrize("name", LINES)

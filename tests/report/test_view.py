@@ -5,7 +5,7 @@ import math
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.sheet import Column, Sheet, View, figure
+from modelscope_cli.report.sheet import Column, Layout, Sheet, figure
 
 ROWS = (("layer10", 1.0), ("layer2", None), ("layer1", math.nan), ("Alpha", 30), ("beta", -4.5))
 COLUMNS = (
@@ -23,37 +23,37 @@ SHEET = Sheet("t", COLUMNS, ROWS, is_tree=True)
     ("name:desc", "layer10 layer2 layer1 beta Alpha"),
 ])  # fmt: skip
 def test_numbers_fall_and_names_rise_and_what_is_missing_comes_last(sort, names):
-    assert " ".join(row[0] for row in View(sort=sort).arrange(SHEET).rows) == names
+    assert " ".join(row[0] for row in Layout(sort=sort).arrange(SHEET).rows) == names
 
 
 def test_a_sorted_tree_has_whole_names():
-    assert View().arrange(SHEET).columns[0].cells(ROWS)[0] == "  layer10"
-    assert View(sort="name").arrange(SHEET).columns[0].cells(ROWS)[0] == "layer10"
+    assert Layout().arrange(SHEET).columns[0].cells(ROWS)[0] == "  layer10"
+    assert Layout(sort="name").arrange(SHEET).columns[0].cells(ROWS)[0] == "layer10"
 
 
 def test_the_first_rows_after_sorting_and_how_many_there_are():
-    sheet = View(sort="name", top=2).arrange(SHEET)
+    sheet = Layout(sort="name", top=2).arrange(SHEET)
     assert [row[0] for row in sheet.rows] == ["Alpha", "beta"]
     assert sheet.facts == (("shown", "2 of 5 rows"),)
-    assert View(top=9).arrange(SHEET).facts == ()
+    assert Layout(top=9).arrange(SHEET).facts == ()
 
 
 def test_sorted_by_a_column_that_is_not_shown():
-    sheet = View(columns="name", sort="near_zero", top=1).arrange(SHEET)
+    sheet = Layout(columns="name", sort="near_zero", top=1).arrange(SHEET)
     assert [column.key for column in sheet.columns] == ["name"]
     assert sheet.rows == (("Alpha", 30),)
-    assert [column.key for column in View(columns="name", sort="near_zero").check(COLUMNS)] == [
+    assert [column.key for column in Layout(columns="name", sort="near_zero").check(COLUMNS)] == [
         "name",
         "near_zero",
     ]
 
 
 @pytest.mark.parametrize(("view", "words", "hint"), [
-    (View(sort="nmae"), "unknown column 'nmae' in --sort 'nmae'", "--sort name"),
-    (View(sort="name:up"), "'--sort name:up' ends in neither :asc nor :desc", "--sort name:asc"),
-    (View(sort=":asc"), "unknown column ''", "--sort name"),
-    (View(columns="nmae"), "unknown column 'nmae' in --columns 'nmae'", "--columns name,near_zero"),
-    (View(columns=" , "), "names no column", "--columns name,near_zero"),
+    (Layout(sort="nmae"), "unknown column 'nmae' in --sort 'nmae'", "--sort name"),
+    (Layout(sort="name:up"), "'--sort name:up' ends in neither :asc nor :desc", "--sort name:asc"),
+    (Layout(sort=":asc"), "unknown column ''", "--sort name"),
+    (Layout(columns="nmae"), "unknown column 'nmae' in --columns 'nmae'", "--columns name,near_zero"),
+    (Layout(columns=" , "), "names no column", "--columns name,near_zero"),
 ])  # fmt: skip
 def test_what_is_mistyped_is_refused_before_anything_runs(view, words, hint):
     with pytest.raises(UsageError) as caught:

@@ -30,6 +30,7 @@ from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord, Ke
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.naming import block_of, counted
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.refusals import check_range, check_word, refuse_both
 from modelscope_cli.records.run import Arguments
 
 KIND = "attention"
@@ -217,6 +218,16 @@ def featuremaps(
         CannotRunError: the model cannot be loaded or raises an error, nothing can be drawn, or a file cannot be
             read or written (exit 4).
     """
+    check_range("max_channels", max_channels, least=1)
+    check_word("scale", scale, ("channel", "layer"))
+    check_range("cell", cell, least=1, most=2048)
+    check_range("top_images", top_images, least=0, most=25)
+    if top_images:
+        usual = {"overlay": (overlay, False), "attention": (attention, False), "cell": (cell, None)}
+        usual |= {"scale": (scale, "channel"), "cmap": (cmap, "viridis")}
+        for name, (value, default) in usual.items():
+            if value != default:
+                refuse_both("top_images", top_images, name, value, "these options need a single image")
     choice = choose_channels(channels, max_channels, strongest)
     python_inputs = to_inputs(inputs, keywords)
     if not top_images:

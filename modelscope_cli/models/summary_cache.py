@@ -18,7 +18,7 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.summary import SummaryRecord
 
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(slots=True)
