@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "tensor_file": {"output_files"},
     "report": {*WRITES, "rules"},
     "inputs": {*PLAIN, "hooks", "lean"},  # for the tensors in nested arguments
-    "models": {*PLAIN, "checkpoints", "inputs", "lean"},
+    "models": {*WRITES, "checkpoints", "inputs", "lean"},  # and a cache
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},

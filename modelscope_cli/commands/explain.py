@@ -7,6 +7,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli import interrupts
+from modelscope_cli.analysis.explaining.request import METHOD_NAMES
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.explain import MOST_SHOWN, NONE
@@ -36,9 +37,8 @@ def explain(
         typer.Option(
             metavar="NAMES",
             rich_help_panel="Explanation",
-            help="The methods: auto (a few that complement each other), all (all that apply), or hirescam, "
-            "gradcam, gradcam++, layercam, saliency, input-x-gradient, integrated-gradients, occlusion, "
-            "rollout, lrp.",
+            help="The methods: auto (a few that complement each other), all (all that apply), or "
+            f"{', '.join(METHOD_NAMES)}.",
         ),
     ] = "auto",
     target: Annotated[

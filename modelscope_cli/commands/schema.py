@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.records.documents import DOCUMENTS
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.output_options import QuietOptions
 from modelscope_cli.shell.parameters import command
@@ -16,9 +17,7 @@ def schema(
         str,
         typer.Argument(
             metavar="DOCUMENT",
-            help="What the document is of: ablate, attack, check, diff, explain, featuremaps, grads, lrfind, "
-            "models, predict, predict-doctor, prune, report, rules, stats, summary, train, watch, "
-            "weights, weights-scan.",
+            help=f"What the document is of: {', '.join(DOCUMENTS)}.",
             autocompletion=completion.documents,
         ),
     ],

@@ -16,6 +16,7 @@ from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.shell.overview import MODULES
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
+_METAVARS = {str: "TEXT", int: "N", float: "X", Path: "FILE"}
 SHARED = ("Layers", "Model", "Input", "Output")  # panels of many commands, last in the help
 
 
@@ -78,7 +79,11 @@ class Parameter:
     @property
     def value(self) -> str:
         """The word for its value in the help; empty for a flag."""
-        return "" if not self.takes_value else self.info.metavar or "|".join(self.choices) or "TEXT"
+        return (
+            ""
+            if not self.takes_value
+            else self.info.metavar or "|".join(self.choices) or _METAVARS[self.kind]
+        )
 
     @property
     def example(self) -> str:

@@ -223,7 +223,11 @@ def featuremaps(
     check_range("cell", cell, least=1, most=2048)
     check_range("top_images", top_images, least=0, most=25)
     if top_images:
-        usual = {"overlay": (overlay, False), "attention": (attention, False), "cell": (cell, None)}
+        usual: dict[str, tuple[Any, Any]] = {
+            "overlay": (overlay, False),
+            "attention": (attention, False),
+            "cell": (cell, None),
+        }
         usual |= {"scale": (scale, "channel"), "cmap": (cmap, "viridis")}
         for name, (value, default) in usual.items():
             if value != default:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from modelscope_cli.records.grads import GradsRecord
-from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report.grads.table import answer, every_column, grads_sheet
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
