@@ -123,7 +123,7 @@ def explain(
     inputs = data.request(files, on.seed)
     if save_tensors is not None:
         _check_tensors(save_tensors, inputs)
-    folder = show.folder(out, model.model, beside=save_tensors, save=save)
+    folder = show.folder(out, model.model, beside=save_tensors, save=save, resume=resume)
     record = ms.explain(
         model,
         inputs,

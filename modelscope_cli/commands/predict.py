@@ -136,7 +136,15 @@ def predict(
     need_images(inputs)
     if doctor:
         _refuse_with_doctor(
-            top=top, scores=scores, threshold=threshold, temperature=temperature, truth=truth, out=out
+            hook=hook and hook[0],
+            resume=resume or None,
+            table=table,
+            top=top,
+            scores=scores,
+            threshold=threshold,
+            temperature=temperature,
+            truth=truth,
+            out=out,
         )
         _doctor(model, inputs, labels, where)
         return
@@ -177,7 +185,15 @@ def predict(
 
 def _refuse_with_doctor(**options: Any) -> None:
     """Refuse options of predictions, which `--doctor` does not print."""
-    usual = {"top": 5, "scores": "auto", "threshold": None, "temperature": 1.0, "truth": None, "out": None}
+    usual: dict[str, Any] = {
+        "top": 5,
+        "scores": "auto",
+        "threshold": None,
+        "temperature": 1.0,
+        "truth": None,
+        "out": None,
+    }
+    usual |= {"hook": None, "resume": None, "table": None}
     for name, value in options.items():
         if value != usual[name]:
             refuse_both("doctor", True, name, value)

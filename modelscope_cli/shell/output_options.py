@@ -150,13 +150,19 @@ class OutputOptions(QuietOptions):
         return where
 
     def folder(
-        self, out: Path | None, model: str, *, beside: Path | None = None, save: bool = True
+        self,
+        out: Path | None,
+        model: str,
+        *,
+        beside: Path | None = None,
+        save: bool = True,
+        resume: bool = False,
     ) -> Path | None:
         """Return the folder of --out, else a new one in `runs`, checked before any long work; None with --no-save.
 
         Args:
             beside: a file outside the folder to which --force may apply.
-            save: the value of --save.
+            save: the value of --save; `resume`: of --resume, for which the folder has content.
         """
         if not save:
             is_about_folder = self.force and not (self.output or self.html or beside)
@@ -167,5 +173,5 @@ class OutputOptions(QuietOptions):
         if console.settings.is_silent:  # one of several processes writes
             return out
         folder = out or free_folder(console.settings.argv[0], model)
-        OutputFolder(folder, invocation().is_forced).check()
+        OutputFolder(folder, invocation().is_forced or resume).check()
         return folder

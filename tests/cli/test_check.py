@@ -200,7 +200,7 @@ BAD = [
     ("--max-params lots", 2, "'--max-params lots' is not a count", "--max-params 25M"),
     ("--max-memory 5X", 2, "'--max-memory 5X' is not an amount of memory", "--max-memory 500MB"),
     ("--expect-output 1,a", 2, "'--expect-output 1,a' is not a shape", "--expect-output 1,1000"),
-    ("--fail-on eror", 2, "'--fail-on eror' is not a severity: did you mean error", "--fail-on error"),
+    ("--fail-on eror", 2, "'eror' is not a value of --fail-on: did you mean error", "did you mean error"),
     ("--baseline nowhere/known.json", 4, "there is no baseline 'nowhere/known.json'", "modelscope check "),
     (
         "--baseline broken.json",

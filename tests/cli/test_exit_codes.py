@@ -56,7 +56,7 @@ TABLE = [
     ("diff", "resnet18 vit_b_16 -w none", 4, "no tensor in common", "give two versions"),
     ("diff", "{a} {b} {dot}", 4, "'{a}' does not hold the weights of a model", "--checkpoint {a}"),
     ("diff", "{a} {b} --b-dtype bfloat16", 2, "'--b-dtype bfloat16'", "--model NAME"),
-    ("diff", "{a} {b} -l conv", 2, "'--layer conv' needs a run", "--input-shape 1,3,224,224"),
+    ("diff", "{a} {b} -l nothing", 2, "layer pattern 'nothing' matches no tensor", "--layer"),
     ("diff", "{a} {b} {dot} <tiny> --b-checkpoint {a}", 2, "two checkpoints for B", "leave out --b-c"),
     ("diff", "{bad}/empty.pt {a}", 4, "'{bad}/empty.pt' is empty", "get the file again"),
     ("diff", "{a} {shapes} {dot} <tiny>", 4, "'{shapes}' is for another architecture", "modelscope models"),

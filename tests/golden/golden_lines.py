@@ -23,7 +23,7 @@ LINES = {
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} {PREPARED} --workers 0 --columns name,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
     # What kernels take for a moment depends on the processor, and is not measured where values decide.
@@ -124,7 +124,7 @@ LINES = {
     # lrfind
     "lrfind_tiny": f"lrfind {BARE} --steps 8 --pictures 40 --size 16 --batch 4 --out run",
     "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 --init kaiming-uniform "
-    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --activation leaky --norm-layer layer --num-classes 10",
+    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --activation leaky --norm-layer layer",
     "lrfind_loaders": f"lrfind {BARE} --loaders own.py:loaders --steps 4 --train-only head #jt",
     # ablate
     "ablate_tiny": f"ablate {TINY} {STAR} --size 48 --out run",
@@ -190,7 +190,7 @@ LINES = {
     "summary_key": f"summary {LOADED} --columns name,zero --input-shape 1,3,32,32 #t",
     "stats_key": f"stats {LOADED} {STAR} {PREPARED} #jt",
     "featuremaps_key": f"featuremaps {LOADED} {STAR} {PREPARED} --dtype bfloat16 -l conv --max-channels 2 #jt",
-    "featuremaps_inputs": f"featuremaps {TWO} --mean 0 --std 1 --max-channels 2 #jt",
+    "featuremaps_inputs": f"featuremaps {TWO} --mean 0 --std 1 --max-channels 2 --batch 1 --workers 0 #jt",
     "predict_key_ema": f"predict {LOADED} {STAR} {PREPARED} --dtype bfloat16 #jt",
     "predict_inputs": f"predict {TWO} --mean 0 --std 1 --model-arg width=6 #jt",
     "explain_key": f"explain {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --receipt none --method saliency --no-save #jt",
@@ -202,7 +202,7 @@ LINES = {
     "grads_inputs": f"grads {TWO} --mean 0 --std 1 --no-save #jt",
     "train_key": "train demo/tiny_resnet.py:TinyResNet -c wrapped.pt --key state_dict_ema --strict --model-arg width=16 -d cpu "
     "--steps 2 --pictures 20 --size 16 --batch 4 #t",
-    "lrfind_key": f"lrfind {LOADED} --steps 3 --pictures 40 --size 16 --batch 4 --activation general:0.2:0.3:4 "
+    "lrfind_key": f"lrfind {LOADED.replace(' --num-classes 10', '')} --steps 3 --pictures 40 --size 16 --batch 4 --activation general:0.2:0.3:4 "
     "--freeze conv #jt",
     "ablate_key": f"ablate {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --no-save -l 'block*' --workers 0 #jt",
     "ablate_inputs": f"ablate {TWO} --mean 0 --std 1 --no-save #jt",

@@ -10,6 +10,7 @@ import pytest
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.progress import Silent
+from modelscope_cli.report.page import results
 from modelscope_cli.report.watch import figures
 from modelscope_cli.shell.app import run
 from modelscope_cli.watching import read_series, run_script, watcher
@@ -52,7 +53,7 @@ def watched(place, *arguments):
 
 BROKEN = {
     "the table": (figures, "render_csv", "layers.csv was not written"),
-    "the page": (figures, "save_result", "report.html was not written"),
+    "the page": (results, "save_result", "report.html was not written"),
     "reading": (read_series, "read_log", "the record could not be read"),
     "judging": (run_script, "read_record", "the record could not be read"),
 }
