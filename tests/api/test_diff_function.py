@@ -68,8 +68,8 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, HEALTHY, b_dtype="float16")
     with pytest.raises(UsageError, match="are different weights for B"):
         ms.diff(model, HEALTHY, x, b_checkpoint=SICK)
-    with pytest.raises(UsageError, match="'--layer conv' needs a run"):
-        ms.diff(model, HEALTHY, layer="conv")
+    with pytest.raises(UsageError, match="layer pattern 'nothing' matches no tensor"):
+        ms.diff(model, HEALTHY, layer="nothing")
     with pytest.raises(UsageError, match="'device' needs a model that is named"):
         ms.diff(model, tiny_resnet(), x, device="cpu")
     with pytest.raises(UsageError, match="two different inputs"):

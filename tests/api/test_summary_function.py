@@ -45,8 +45,6 @@ def test_a_forward_that_raises_shows_the_layers_up_to_there(both, cwd):
 def test_what_has_no_effect_is_refused():
     with pytest.raises(UsageError, match="'num_classes' needs a model that is named"):
         ms.summary(tiny_resnet(), num_classes=3)
-    with pytest.raises(UsageError, match="'--weights auto' has no effect"):
-        ms.summary("resnet18", weights="auto")
 
 
 def test_keywords_of_torchinfo():

@@ -30,7 +30,6 @@ def test_the_page_of_a_summary_has_the_graph_whenever_it_is_made(run, cwd):
     ("--graph there.svg", 2, "'there.svg' already exists"),
     ("--graph no/net.svg", 4, "there is no folder 'no'"),
     ("--graph folder.svg", 4, "it is a folder"),
-    ("--weights auto", 2, "has no effect: no column"),
     ("--columns name,tim", 2, "did you mean time"),
 ])  # fmt: skip
 def test_what_is_refused_costs_nothing(run, cwd, monkeypatch, options, code, said):

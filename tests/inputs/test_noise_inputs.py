@@ -71,16 +71,18 @@ def test_optical_flow_noise_is_two_different_frames(opened):
 
 
 @pytest.mark.parametrize(("options", "quoted"), [
-    ({"shapes": ("1,3,8,8",), "size": "9"}, "--size 9"),
-    ({"shapes": ("1,3,8,8",), "mean": "0.5"}, "--mean 0.5"),
-    ({"std": "0.5"}, "--std 0.5"),
-    ({"batch": 0}, "--batch 0"),
+    ({"shapes": ("1,3,8,8",), "size": "9"}, "size=9"),
     ({"shapes": ("float32:1,3,8,8",), "batch": 4}, "--batch 4"),
     ({"shapes": ("1,3,x",)}, "'x'"),
     ({"size": "32", "family": "custom", "module": nn.Linear(5, 5)}, "--size 32"),
 ])  # fmt: skip
-def test_what_would_be_ignored_is_an_error(opened, options, quoted):
+def test_what_contradicts_another_option_or_the_model_is_an_error(opened, options, quoted):
     with pytest.raises(UsageError) as caught:
         opened(**options)
     assert quoted in caught.value.message
     assert caught.value.hint
+
+
+def test_how_images_are_normalised_does_not_matter_to_noise(opened):
+    plain, options = (only_args(opened(**keywords)) for keywords in ({}, {"mean": "0.5", "std": "0.5"}))
+    assert torch.equal(plain[0], options[0])

@@ -127,9 +127,9 @@ def test_truncated_tensor_files_are_refused(opened, tensor_file):
 
 
 @pytest.mark.parametrize("options", [{"size": "9"}, {"mean": "0"}, {"mean": "0", "std": "1"}])
-def test_picture_options_do_not_apply(opened, tensor_file, options):
-    with pytest.raises(UsageError, match="tensor file"):
-        opened(tensor_file, **options)
+def test_how_images_are_prepared_does_not_matter_to_tensors(opened, tensor_file, options):
+    (plain,), (same,) = (next(iter(opened(tensor_file, **one))).args for one in ({}, options))
+    assert torch.equal(plain, same)
 
 
 def test_a_tensor_file_stands_alone(opened, tensor_file, make_picture):
