@@ -7,9 +7,8 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.records.check import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
-from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.options import FailOn, LearnerOptions, ModelArgument
+from modelscope_cli.shell.options import FailOn, LearnerOptions, ModelArgument, TrainingOptions
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
@@ -26,28 +25,6 @@ def train(
             show_default=False,
         ),
     ] = None,
-    loaders: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:NAME",
-            rich_help_panel="Data",
-            help="Train on a DataLoader of your own. NAME may also be a function that returns one, or (train, "
-            "validation).",
-        ),
-    ] = None,
-    pictures: Annotated[
-        int, typer.Option(metavar="N", min=20, rich_help_panel="Data", help="How many shapes to draw.")
-    ] = 2000,
-    size: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=8,
-            max=4096,
-            rich_help_panel="Data",
-            help="Width and height of each image, in pixels.",
-        ),
-    ] = 64,
     fail_on: FailOn = None,
     steps: Annotated[
         int,
@@ -59,39 +36,6 @@ def train(
             help="How many optimizer steps to make.",
         ),
     ] = 100,
-    batch: Annotated[
-        int,
-        typer.Option(
-            "--batch",
-            "-b",
-            metavar="N",
-            min=1,
-            rich_help_panel="Training",
-            help="Images per step. A loader has its own batches.",
-        ),
-    ] = 32,
-    optimizer: Annotated[
-        Literal["sgd", "momentum", "nesterov", "adamw"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="Training",
-            help="The optimizer: sgd, momentum, nesterov (both 0.9), or adamw.",
-        ),
-    ] = "momentum",
-    label_smoothing: Annotated[
-        float,
-        typer.Option(
-            metavar="E",
-            min=0,
-            max=1,
-            rich_help_panel="Training",
-            help="Label smoothing of the cross-entropy.",
-        ),
-    ] = 0.0,
-    weight_decay: Annotated[
-        float,
-        typer.Option(metavar="L", min=0, rich_help_panel="Training", help="Weight decay of the optimizer."),
-    ] = 0.0,
     lr: Annotated[
         float,
         typer.Option(
@@ -126,33 +70,6 @@ def train(
             "norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.",
         ),
     ] = None,
-    init: Annotated[
-        Literal["default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="Change the model",
-            help="Default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.",
-        ),
-    ] = "default",
-    activation: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="Change the model",
-            help="Replace the ReLUs: leaky:SLOPE, or general:SLOPE:SUBTRACT:MAXIMUM for min(leaky_relu(x) - "
-            "SUBTRACT, MAXIMUM). relu keeps them; leaky alone is leaky:0.1, and general is "
-            "general:0.1:0.4.",
-            autocompletion=completion.one_of("relu", "leaky", "general"),
-        ),
-    ] = "relu",
-    norm_layer: Annotated[
-        Literal["batch", "layer", "group", "instance", "running", "none"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="Change the model",
-            help="Replace batch norms: layer, group, instance, running, or none. batch keeps them.",
-        ),
-    ] = "batch",
     freeze: Annotated[
         list[str] | None,
         typer.Option(
@@ -180,6 +97,7 @@ def train(
         ),
     ] = None,
     *,
+    how: TrainingOptions,
     on: LearnerOptions,
     show: OutputOptions,
 ) -> int:
@@ -208,24 +126,13 @@ def train(
     record = ms.train(
         model,
         images,
+        **how.keywords(),
         steps=steps,
-        batch=batch,
         lr=lr,
         schedule=schedule,
         clip_norm=clip_norm,
-        optimizer=optimizer,
-        label_smoothing=label_smoothing,
-        weight_decay=weight_decay,
         vary=vary or (),
         callback=callback or (),
-        init=init,
-        activation=activation,
-        norm_layer=norm_layer,
-        freeze=freeze or (),
-        train_only=train_only or (),
-        loaders=loaders,
-        pictures=pictures,
-        size=size,
         every=every,
         out=out or free_folder("train", model.model),
         force=show.force,

@@ -2,9 +2,9 @@
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -256,6 +256,100 @@ class NamedModelOptions(ModelOptions):
             "--model", "-m", metavar="MODEL", help=_NAME, autocompletion=completion.name, show_default=False
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """The data of a training, how it trains, and what is changed in the model before."""
+
+    panel: ClassVar[str] = "Training"
+
+    loaders: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            rich_help_panel="Data",
+            help="Train on a DataLoader of your own. NAME may also be a function that returns one, or (train, "
+            "validation).",
+        ),
+    ] = None
+    pictures: Annotated[
+        int, typer.Option(metavar="N", min=20, rich_help_panel="Data", help="How many shapes to draw.")
+    ] = 2000
+    size: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=8,
+            max=4096,
+            rich_help_panel="Data",
+            help="Width and height of each image, in pixels.",
+        ),
+    ] = 64
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch",
+            "-b",
+            metavar="N",
+            min=1,
+            help="Images per step. A loader has its own batches.",
+        ),
+    ] = 32
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "nesterov", "adamw"],
+        typer.Option(
+            metavar="NAME",
+            help="The optimizer: sgd, momentum, nesterov (both 0.9), or adamw.",
+        ),
+    ] = "momentum"
+    label_smoothing: Annotated[
+        float,
+        typer.Option(
+            metavar="E",
+            min=0,
+            max=1,
+            help="Label smoothing of the cross-entropy.",
+        ),
+    ] = 0.0
+    weight_decay: Annotated[
+        float,
+        typer.Option(metavar="L", min=0, help="Weight decay of the optimizer."),
+    ] = 0.0
+    init: Annotated[
+        Literal["default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv"],
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel="Change the model",
+            help="Default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.",
+        ),
+    ] = "default"
+    activation: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel="Change the model",
+            help="Replace the ReLUs: leaky:SLOPE, or general:SLOPE:SUBTRACT:MAXIMUM for min(leaky_relu(x) - "
+            "SUBTRACT, MAXIMUM). relu keeps them; leaky alone is leaky:0.1, and general is "
+            "general:0.1:0.4.",
+            autocompletion=completion.one_of("relu", "leaky", "general"),
+        ),
+    ] = "relu"
+    norm_layer: Annotated[
+        Literal["batch", "layer", "group", "instance", "running", "none"],
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel="Change the model",
+            help="Replace batch norms: layer, group, instance, running, or none. batch keeps them.",
+        ),
+    ] = "batch"
+    freeze: Freeze = None
+    train_only: TrainOnly = None
+
+    def keywords(self) -> dict[str, Any]:
+        """Return these options as keywords of `train` and `lrfind`."""
+        lists = {"freeze": self.freeze or (), "train_only": self.train_only or ()}
+        return {one.name: getattr(self, one.name) for one in fields(self)} | lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
