@@ -32,22 +32,6 @@ def lrfind(
     steps: Annotated[
         int, typer.Option(metavar="N", min=3, rich_help_panel="Sweep", help="How many steps to make.")
     ] = 100,
-    freeze: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            rich_help_panel="Change the model",
-            help="Do not train these layers (repeatable).",
-        ),
-    ] = None,
-    train_only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            rich_help_panel="Change the model",
-            help="Train only these layers (repeatable).",
-        ),
-    ] = None,
     out: Out = None,
     *,
     how: TrainingOptions,

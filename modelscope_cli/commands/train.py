@@ -70,22 +70,6 @@ def train(
             "norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.",
         ),
     ] = None,
-    freeze: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            rich_help_panel="Change the model",
-            help="Do not train these layers (repeatable).",
-        ),
-    ] = None,
-    train_only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            rich_help_panel="Change the model",
-            help="Train only these layers (repeatable).",
-        ),
-    ] = None,
     out: Out = None,
     every: Annotated[
         int | None,
