@@ -98,9 +98,6 @@ class Contents:
     files: tuple[Path, ...] = ()  # the files that were read
     # Entries of the state dict that are not tensors but contain some: packed parameters
     inside: tuple[str, ...] = ()
-    # How the model was made, where the file says so: `hyper_parameters` of Lightning, `args` of timm,
-    # `class`, `yaml`, `names` and `imgsz` of a model of ultralytics saved whole. Plain values only.
-    settings: dict[str, Any] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, Shape]:
         return {tensor.name: tensor.shape for tensor in self.tensors}

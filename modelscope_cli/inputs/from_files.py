@@ -39,7 +39,6 @@ from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, frames_of, is_stored_turned
 from modelscope_cli.inputs.listing import FileList, ListedImage
 from modelscope_cli.inputs.model_config import clip_of
-from modelscope_cli.inputs.named_noise import takes_patches
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
@@ -179,26 +178,25 @@ def open_named(
     target: ModelSide,
     transforms: Any | None,
     module: nn.Module | None,
-    n_of_each: int = 0,
 ) -> Inputs:
     """Open named inputs as one forward, or with `--batch` as several along their first dimension.
 
     Args:
         named: the value of each name: a spec as for `--input`, images (stacked), a tensor, or any other value,
             which is passed on unchanged.
-        n_of_each: how often each image is given to a model that takes several images of one text; 0 for others.
     """
     outlined = arrange_named(module, named)  # report wrong names before reading anything
     read = {name: _read(name, value) for name, value in named.items()}
     files = {name: value.files for name, value in read.items() if isinstance(value, _ImageFiles)}
-    for name in files:
-        _refuse_images(name, target, module)
+    if files and target.family == "video":
+        name = next(iter(files))
+        raise UsageError(
+            f"'{name}' is a clip, which is given by name as a tensor", f"--input {name}=FILE.npy"
+        )
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
     content = _Content(read, target, module)
     for name, pictures in files.items():
         content.take_pictures(name, pictures, plan)
-        if n_of_each:
-            content.values[name] = content.values[name][:, None].expand(-1, n_of_each, -1, -1, -1)
     outline = content.draw(request.seed, torch.device("meta"))
     cuts = content.cuts(outline, request.batch)
 
@@ -237,16 +235,6 @@ def open_named(
     n_images, n_batches = content.count(outline), len(cuts)
     shown_files = FileList(file for file, _ in content.shown)
     return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)
-
-
-def _refuse_images(name: str, target: ModelSide, module: nn.Module | None) -> None:
-    """Refuse images for a model that takes clips, or patches cut by a processor of its own."""
-    if target.family == "video":
-        message = f"'{name}' is a clip, which is given by name as a tensor"
-        raise UsageError(message, f"--input {name}=FILE.npy")
-    if takes_patches(module):
-        message = f"{type(module).__name__} takes patches of images, which are not cut here"
-        raise CannotRunError(message, "leave out the images   runs it on noise")
 
 
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
