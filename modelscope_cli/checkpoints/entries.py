@@ -42,11 +42,8 @@ class Storage:
     position: int  # byte offset in `file`; of the zip entry's header if `is_zipped`
     nbytes: int
     is_zipped: bool = False  # whether a local zip header of variable length precedes the bytes
-    # Compressed size in bytes, if compressed; `skip` decompressed bytes come before
-    packed: int | None = None
-    skip: int = 0
-    # The bytes themselves if inside a pickle; text has one character per byte
-    data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
+    # The bytes themselves if inside a message of ONNX
+    data: bytes | bytearray | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.key, self.position))
