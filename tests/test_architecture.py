@@ -50,7 +50,6 @@ MAY_IMPORT = {
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
-    "pytest_plugin": {"hooks"},
     "testing": {*WRITES, "analysis", "models", "report", "rules"},
     "shell": {*WRITES, "report", "models", "inputs", "hooks", "rules", "lean"},
     "commands": {*WRITES, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.analysis.supported import check_images, check_onnx
+from modelscope_cli.analysis.supported import check_onnx
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.layers import not_looked_into
@@ -91,7 +91,6 @@ class Subject:
             is_training: noise then has two images, as batch norm needs more than one value per channel.
             batch: default number of images in one forward; named inputs are always one forward.
         """
-        check_images(self.command, self.given, self.loaded)
         request = self.given.request
         if request.batch is None and self.given.named is None:
             if self.given.is_noise and not request.shapes and is_training:

@@ -1,17 +1,13 @@
-"""What each command is for: kinds of output, images of models that take several at once, and ONNX files.
+"""What each command is for: kinds of output, and ONNX files.
 
 A command that a table does not name takes every kind.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.model_config import clip_of
-from modelscope_cli.inputs.python_inputs import PythonInputs
-from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.models.loaded import LoadedModel
 
 # The kinds of output that a command compares or scores.
@@ -22,8 +18,6 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     "prune": ("classes", "pixels"),
     "attack": ("classes",),
 }
-# The commands that make one input of several image files: the frames of a clip, the slices of a volume, or a pair.
-CLIPS_OF_IMAGES = ("summary", "stats")
 # What a command needs that no ONNX file has.
 BEYOND_ONNX: Mapping[str, str] = {
     **dict.fromkeys(("grads", "attack", "train", "lrfind"), "needs gradients"),
@@ -70,30 +64,6 @@ def _instead(command: str, answer: ModelOutput) -> str:
     if kind == "vectors" and not is_one_value:
         return "modelscope stats ...   shows the outputs of all layers"
     return "modelscope explain ...   shows what in the image it depends on"
-
-
-def check_images(command: str, given: PythonInputs, loaded: LoadedModel) -> None:
-    """Refuse image files for a model that takes several images at once, outside of `CLIPS_OF_IMAGES`.
-
-    Raises:
-        CannotRunError: names what the model takes.
-    """
-    files = given.request.files
-    has_images = bool(given.images) or (
-        bool(files) and not any(suffix_of(file) in TENSOR_SUFFIXES for file in files)
-    )
-    is_pair = loaded.family == "optical_flow"
-    if not has_images or command in CLIPS_OF_IMAGES:
-        return
-    if is_pair or clip_of(loaded.module, loaded.family) is not None:
-        what = "pairs of images" if is_pair else "clips or volumes"
-        if command == "attack":
-            message = f"'{loaded.info.name}' is for {what}, and attack changes a single image"
-            raise CannotRunError(message, "modelscope stats ...   runs on the images")
-        message = (
-            f"'{loaded.info.name}' is for {what}: {command} runs it on noise or a tensor file, not on images"
-        )
-        raise CannotRunError(message, f"leave out {shlex.join(files)}" if files else "give a tensor")
 
 
 def check_classifier(loaded: LoadedModel) -> None:

@@ -42,11 +42,8 @@ class Storage:
     position: int  # byte offset in `file`; of the zip entry's header if `is_zipped`
     nbytes: int
     is_zipped: bool = False  # whether a local zip header of variable length precedes the bytes
-    # Compressed size in bytes, if compressed; `skip` decompressed bytes come before
-    packed: int | None = None
-    skip: int = 0
-    # The bytes themselves if inside a pickle; text has one character per byte
-    data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
+    # The bytes themselves if inside a message of ONNX
+    data: bytes | bytearray | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.key, self.position))
@@ -98,9 +95,6 @@ class Contents:
     files: tuple[Path, ...] = ()  # the files that were read
     # Entries of the state dict that are not tensors but contain some: packed parameters
     inside: tuple[str, ...] = ()
-    # How the model was made, where the file says so: `hyper_parameters` of Lightning, `args` of timm,
-    # `class`, `yaml`, `names` and `imgsz` of a model of ultralytics saved whole. Plain values only.
-    settings: dict[str, Any] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, Shape]:
         return {tensor.name: tensor.shape for tensor in self.tensors}

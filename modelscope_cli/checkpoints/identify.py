@@ -5,7 +5,6 @@ Two index files in this folder: the tensors of every torchvision model (written 
 """
 
 import hashlib
-import itertools
 import lzma
 import math
 import re
@@ -51,9 +50,6 @@ def _prefixes(names: Collection[str]) -> list[str]:
 _TIMM_INDEX = Path(__file__).with_name("timm_architectures.txt.xz")
 # Hexadecimal digits of SHA-256: one of 2e11 other files collides with a timm model, and is refused when loaded.
 _LENGTH = 12
-# Image sides of published models; and numbers of prefix tokens before the patches.
-_SIDES = (224, 384, 256, 512, 518, 336, 448, 240, 288, 320, 196)
-_MOST_PREFIX = 6
 
 
 def fingerprint(shapes: Mapping[str, Shape], heads: Collection[str]) -> str:
@@ -73,31 +69,6 @@ def timm_architectures(shapes: Mapping[str, Shape]) -> tuple[str, ...]:
     """Return the names of timm's architectures with exactly these tensors, the plainest name first."""
     heads, named = _timm_index()
     return named.get(fingerprint(shapes, heads), ())
-
-
-def timm_otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return timm's architectures that have these tensors if built for another number of channels or image size,
-    and the arguments for that; empty if none."""
-    first = next((name for name, shape in shapes.items() if len(shape) == 4), "")
-    kernel, tokens = shapes.get(first, ()), shapes.get("pos_embed", ())
-    stems: list[tuple[dict[str, Shape], dict[str, int]]] = [({}, {})]
-    if kernel and kernel[1] != 3:
-        stems = [({first: (kernel[0], 3, *kernel[2:])}, {"in_chans": kernel[1]})]
-    positions: list[tuple[dict[str, Shape], dict[str, int]]] = [({}, {})]
-    if kernel and kernel[-1] > 1 and len(tokens) == 3:
-        for prefix in range(_MOST_PREFIX):
-            grid = math.isqrt(max(tokens[1] - prefix, 0))
-            if grid * grid == tokens[1] - prefix:
-                usual = ((side, (1, (side // kernel[-1]) ** 2 + prefix, tokens[2])) for side in _SIDES)
-                size = {"img_size": grid * kernel[-1]}
-                positions += [
-                    ({"pos_embed": shape}, size) for side, shape in usual if size["img_size"] != side
-                ]
-    for (stem, channels), (position, side) in itertools.product(stems, positions):
-        names = timm_architectures({**shapes, **stem, **position}) if stem or position else ()
-        if names:
-            return names, {**channels, **side}
-    return (), {}
 
 
 def classes_of_head(shapes: Mapping[str, Shape]) -> int | None:
@@ -151,16 +122,6 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
         unexpected=best.unexpected[:_N_NAMED],
         misshaped=best.misshaped[:_N_NAMED],
     )
-
-
-def otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the timm models, `timm:NAME`, that have these tensors if built with the returned arguments."""
-    named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
-    for _, reading in without_prefixes(named) if len(named) <= _MAX_TENSORS else ():
-        names, args = timm_otherwise({name: named[full] for full, name in reading.items()})
-        if names:
-            return tuple(f"timm:{name}" for name in names), args
-    return (), {}
 
 
 def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], prefix: str) -> Identified:

@@ -34,10 +34,8 @@ class Blob:
 class OpcodeReader:
     """Reads one opcode after the other. `start`: offset of the last one read; `position`: of the next one."""
 
-    def __init__(self, file: IO[bytes], keeps_long: bool = False) -> None:
-        """Take a file; `keeps_long`: return long arguments in full, as they may be values."""
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._keeps_long = keeps_long
         self.position = self.start = file.tell()
         self._end = file.seek(0, 2)
         file.seek(self.position)
@@ -94,9 +92,6 @@ class OpcodeReader:
             return self.take(n)
         start = self.position
         self.skip(n)
-        if self._keeps_long:
-            self._file.seek(start)
-            return self._file.read(n)
         return Blob(start, n, is_text)
 
     def _count(self, n: int) -> None:

@@ -96,16 +96,12 @@ class PickleMachine:
         file: IO[bytes] | bytes,
         call: Callable[[str, Any], Any],
         watch: PickleEvents | None = None,
-        *,
-        keeps_long: bool = False,
     ) -> None:
         """Take `call(name, args)`, which describes the result of a function; None if unknown.
 
         Args:
             watch: receives the events.
-            keeps_long: keep bytes and texts beyond 1 MiB, rather than only describe them.
         """
-        self._keeps_long = keeps_long
         self._file = io.BytesIO(file) if isinstance(file, bytes) else file
         self._call = call
         self._watch: PickleEvents = watch or IgnoreEvents()
@@ -121,7 +117,7 @@ class PickleMachine:
         self._memo: dict[int, Any] = {}
         self._protocol = 0
         self.operations = set()
-        self._decoder = decoder = OpcodeReader(self._file, self._keeps_long)
+        self._decoder = decoder = OpcodeReader(self._file)
         try:
             while True:
                 code, argument = decoder.read()

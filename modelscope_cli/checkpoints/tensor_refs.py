@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import BITS, Shape, UnsupportedError, checked_shape, checked_sizes
-from modelscope_cli.checkpoints.numpy_arrays import ARRAY_CALLS
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, Persistent
 
 _STORAGES = {
@@ -164,8 +163,8 @@ def is_known(name: str) -> bool:
 
 def rebuild(name: str, args: Any) -> Any:
     """Describe the result of the function `name` for `args`; None if unknown."""
-    is_call = name in _REBUILT and isinstance(args, tuple) and len(args) <= _MAX_ARGUMENTS
-    return _REBUILT[name](*args) if is_call else None
+    is_call = name in _CALLS and isinstance(args, tuple) and len(args) <= _MAX_ARGUMENTS
+    return _CALLS[name](*args) if is_call else None
 
 
 def _tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> TensorRef:
@@ -236,4 +235,3 @@ _HARMLESS = {
     *("torch.nn.parameter.Parameter", "torch.Tensor", "_codecs.encode", "collections.Counter"),
     *("builtins.complex", "builtins.bytearray", "torch.per_tensor_affine", "torch.per_channel_affine"),
 }
-_REBUILT = {**_CALLS, **ARRAY_CALLS}

@@ -8,7 +8,6 @@ import pickle
 import re
 import shlex
 import warnings
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -74,9 +73,6 @@ def unwrap_state(
     return state, selected.note()
 
 
-_N_PIECE = 1 << 20
-
-
 def read_values(entry: TensorEntry, open_file: IO[bytes] | None = None) -> Tensor:
     """Return a tensor on the CPU with the entry's shape, dtype and stride.
 
@@ -127,11 +123,7 @@ def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
 
 def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytearray:
     if storage.data is not None:
-        text = storage.data[begin : begin + nbytes]
-        data = bytearray(text.encode("latin-1") if isinstance(text, str) else text)
-    elif storage.packed is not None:
-        file.seek(storage.position)
-        data = _inflate(file, storage.packed, storage.skip + begin, nbytes)
+        data = bytearray(storage.data[begin : begin + nbytes])
     else:
         start = data_start(file, storage.position) if storage.is_zipped else storage.position
         file.seek(start + begin)
@@ -140,23 +132,6 @@ def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytear
     if len(data) < nbytes:
         raise ValueError(f"it ends within '{storage.key}'")
     return data
-
-
-def _inflate(file: IO[bytes], n_packed: int, skip: int, nbytes: int) -> bytearray:
-    """Decompress in pieces, no more than `skip + nbytes`."""
-    unpacking, data = zlib.decompressobj(-zlib.MAX_WBITS), bytearray()
-    try:
-        while len(data) < nbytes and (n_packed > 0 or unpacking.unconsumed_tail):
-            packed = unpacking.unconsumed_tail or file.read(min(_N_PIECE, n_packed))
-            n_packed -= 0 if unpacking.unconsumed_tail else len(packed)
-            piece = unpacking.decompress(packed, _N_PIECE)
-            if not packed or (not piece and unpacking.eof):
-                break
-            data += piece[skip:] if skip else piece
-            skip = max(0, skip - len(piece))
-    except zlib.error as error:
-        raise ValueError("bytes that cannot be unpacked") from error
-    return data[:nbytes]
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,15 +1,12 @@
-"""Read `torch.save` files of both formats, and .npz and torch.export archives. Standard library.
+"""Read `torch.save` files of both formats, and torch.export archives. Standard library.
 
 Before torch 1.6: five pickles (a magic number, a version, the system, the content, the keys of the storages), then
 the storages. Since then: a zip archive with `data.pkl`.
 """
 
-import contextlib
 import io
 import json
-import math
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +24,6 @@ from modelscope_cli.checkpoints.entries import (
     checked_sizes,
 )
 from modelscope_cli.checkpoints.file_type import damaged
-from modelscope_cli.checkpoints.numpy_arrays import ArrayInfo, PickledArray, read_npy_header
 from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, PickleMachine
 from modelscope_cli.checkpoints.tensor_refs import (
     StorageRef,
@@ -40,7 +36,6 @@ from modelscope_cli.checkpoints.tree import ToEntry, lay_out, under
 from modelscope_cli.checkpoints.zip_directory import (
     ZipEntry,
     as_torch_compares,
-    data_start,
     read_directory,
     read_entry,
     torch_records,
@@ -80,9 +75,6 @@ def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: 
     return storages
 
 
-_N_HEAD = 1 << 17
-# Maximum ratio of deflate: https://zlib.net/zlib_tech.html
-_MAX_RATIO = 1032
 _MAX_CONFIG = 100_000_000
 _CONFIG = re.compile(r"(?:[^/]+/)?data/weights/(?P<model>[^/]+)_weights_config\.json")
 # `torch._export.serde.schema.ScalarType`, by number.
@@ -107,61 +99,10 @@ def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -
     if configs:
         return _read_exported(path, file, entries, {match["model"]: match[0] for match in configs})
     if entries and all(name.endswith(".npy") for name in entries):
-        return _read_npz(path, file, entries)
+        raise UnsupportedError("it is an archive of NumPy arrays, which numpy.load reads")
     kind = next((label for name, label in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
     first = plain(next(iter(entries), ""))[:40]
     raise UnsupportedError(f"it is {kind}" if kind else f"it is a zip archive of other things ('{first}')")
-
-
-def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> Contents:
-    tensors: list[TensorEntry] = []
-    others: dict[str, str] = {}
-    foreign: dict[str, None] = {}
-    for entry in entries.values():
-        name = entry.name.removesuffix(".npy")
-        begin = data_start(file, entry.header)
-        file.seek(begin)
-        head = io.BytesIO(
-            file.read(min(_N_HEAD, entry.nbytes)) if entry.is_stored else _inflate(file, entry, _N_HEAD)
-        )
-        info, n_header = read_npy_header(head)
-        if info.dtype is not None:
-            tensors.append(_npy_entry(path, name, entry, info, begin, n_header))
-            continue
-        others[plain(name)] = f"a NumPy array of dtype '{plain(info.kind)}'"
-        if info.has_objects:  # these follow as a pickle
-            file.seek(begin)
-            data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
-            machine = PickleMachine(data[n_header:], rebuild, keeps_long=True)
-            with contextlib.suppress(ValueError):  # the scan reports the error
-                machine.read()
-            foreign |= machine.names
-    names = tuple(name for name in foreign if not is_known(name))
-    return Contents(path, "NumPy (.npz)", tuple(tensors), others, foreign=names, files=(path,))
-
-
-def _npy_entry(
-    path: Path, name: str, entry: ZipEntry, info: ArrayInfo, begin: int, n_header: int
-) -> TensorEntry:
-    assert info.dtype is not None
-    nbytes = math.prod(info.shape) * BITS[info.dtype] // 8
-    room = entry.nbytes if entry.is_stored else entry.nbytes * _MAX_RATIO
-    if n_header + nbytes > room:
-        raise ValueError(f"{room - n_header} bytes for '{name}', whose shape needs {nbytes}")
-    special = "big-endian" if info.is_big_endian else None
-    if entry.is_stored:
-        storage = Storage(path, name, begin + n_header, nbytes)
-    else:
-        storage = Storage(path, name, begin, nbytes, packed=entry.nbytes, skip=n_header)
-    return TensorEntry(name, info.shape, info.dtype, storage, 0, info.stride, special=special)
-
-
-def _inflate(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
-    """Return the first bytes of a compressed entry, from the current file position."""
-    try:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(file.read(entry.nbytes), limit)
-    except zlib.error as error:
-        raise UnsupportedError(f"'{entry.name}', encrypted or compressed in an uncommon way") from error
 
 
 def _read_exported(
@@ -237,10 +178,7 @@ def read_torch(path: Path, key: str | None = None) -> Contents:
 
 
 def is_tensor(value: Any) -> bool:
-    """Tell whether a value in a pickle is a tensor or a NumPy array."""
-    if isinstance(value, PickledArray):
-        info = value.info()
-        return info is not None and info.dtype is not None
+    """Tell whether a value in a pickle is a tensor."""
     return isinstance(value, TensorRef)
 
 
@@ -249,8 +187,6 @@ def entries_of(path: Path, locate: Locate) -> ToEntry:
     located: dict[StorageRef, Storage] = {}
 
     def to_entry(name: str, value: Any) -> TensorEntry:
-        if isinstance(value, PickledArray):
-            return _array(path, name, value)
         storage = None
         if value.storage is not None:
             storage = located.get(value.storage) or locate(value.storage)
@@ -259,15 +195,6 @@ def entries_of(path: Path, locate: Locate) -> ToEntry:
         return TensorEntry(name, value.shape, value.dtype, storage, value.offset, value.stride, **same)
 
     return to_entry
-
-
-def _array(path: Path, name: str, array: PickledArray) -> TensorEntry:
-    info, data = array.info(), array.data
-    assert info is not None
-    assert info.dtype is not None
-    special = "big-endian" if info.is_big_endian else None
-    storage = Storage(path, str(id(data)), 0, len(data), data=data)
-    return TensorEntry(name, info.shape, info.dtype, storage, 0, info.stride, special=special)
 
 
 def _read_zip(path: Path, file: IO[bytes], records: Mapping[str, ZipEntry]) -> _Read:
@@ -285,16 +212,15 @@ def _read_zip(path: Path, file: IO[bytes], records: Mapping[str, ZipEntry]) -> _
         entry.check()
         return Storage(path, ref.key, entry.header, entry.nbytes, is_zipped=True)
 
-    machine = PickleMachine(read_entry(file, records["data.pkl"], MAX_BYTES), rebuild, keeps_long=True)
+    machine = PickleMachine(read_entry(file, records["data.pkl"], MAX_BYTES), rebuild)
     kind = TORCH_SCRIPT if "constants.pkl" in records else "torch"
     return _Read(kind, machine.read(), machine.names, locate)
 
 
 def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
-    machine = PickleMachine(file, rebuild, keeps_long=True)
-    content = _content(machine)
-    if content != LEGACY_MAGIC:
-        return _Read("pickle", content, machine.names, _nowhere)
+    machine = PickleMachine(file, rebuild)
+    if machine.read() != LEGACY_MAGIC:
+        raise UnsupportedError("it is a pickle that torch.save did not write")
     content, storages = read_legacy(path, file, machine)
 
     def locate(ref: StorageRef) -> Storage:
@@ -303,17 +229,3 @@ def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
         return storages[ref.key]
 
     return _Read("torch (before 1.6)", content, machine.names, locate)
-
-
-def _content(machine: PickleMachine) -> Any:
-    """Return the content of the first pickle of a file."""
-    try:
-        return machine.read()
-    except ValueError as error:
-        if any(name.startswith("joblib.numpy_pickle") for name in machine.names):
-            raise UnsupportedError("it is a file of joblib, with arrays that only joblib can load") from error
-        raise
-
-
-def _nowhere(ref: StorageRef) -> Storage:
-    raise ValueError("a pickle whose values are elsewhere")

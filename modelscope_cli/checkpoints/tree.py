@@ -286,7 +286,6 @@ def lay_out(
 ) -> Contents:
     """Return `contents` with the tensors under `key`, else of the state dict, else all tensors."""
     names = NameJoiner()
-    settings = _settings(content)
     content = _with_states(content, names)
     part = find_state(content, is_tensor, key, str(contents.path))
     named, note, beside = part.named, part.note(), [pair for pair in part.beside if not is_tensor(pair[1])]
@@ -300,42 +299,7 @@ def lay_out(
     if len(beside) > _MAX_BESIDE:
         words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
     inside = _inside(part.content, part.named, is_tensor)
-    return replace(contents, tensors=tensors, beside=words, note=note, inside=inside, settings=settings)
-
-
-# Where trainers write down how they made the model.
-_WRITTEN = ("hyper_parameters", "args")
-_MAX_VALUES, _MOST_NESTED = 10_000, 8
-
-
-def _settings(content: Any) -> dict[str, Any]:
-    """Return how the model was made, see `Contents.settings`."""
-    whole = content
-    content = content if isinstance(content, dict) else {}
-    found = {key: _plain_value(content[key], [_MAX_VALUES]) for key in _WRITTEN if key in content}
-    settings = {key: value for key, value in found.items() if isinstance(value, dict)}
-    for one in (whole, content.get("ema"), content.get("model")):
-        if isinstance(one, Opaque) and one.name.startswith("ultralytics.nn.") and isinstance(one.state, dict):
-            made = {key: _plain_value(one.state.get(key), [_MAX_VALUES]) for key in ("yaml", "names", "args")}
-            args = made.pop("args")
-            imgsz = args.get("imgsz") if isinstance(args, dict) else None
-            return {**settings, **made, "class": one.name, "imgsz": imgsz}
-    return settings
-
-
-def _plain_value(value: Any, left: list[int], depth: int = 0) -> Any:
-    """Return numbers, texts, and lists and dicts of them; None for anything else, and for what is too much."""
-    left[0] -= 1
-    if left[0] < 0 or depth > _MOST_NESTED:
-        return None
-    if isinstance(value, Opaque):  # a dict of another class, or a namespace
-        value = value.items or (value.state if value.name.endswith("Namespace") else None)
-    if isinstance(value, dict):
-        inner = {key: _plain_value(item, left, depth + 1) for key, item in value.items()}
-        return {key: item for key, item in inner.items() if isinstance(key, str | int)}
-    if isinstance(value, list | tuple):
-        return [_plain_value(item, left, depth + 1) for item in value]
-    return value if isinstance(value, str | bool | int | float) else None
+    return replace(contents, tensors=tensors, beside=words, note=note, inside=inside)
 
 
 def under(contents: Contents, key: str | None) -> Contents:

@@ -126,17 +126,6 @@ def unseen_by_modes() -> AbstractContextManager[Any]:
     return torch._C.DisableTorchFunction()
 
 
-def has_dispatch_modes() -> bool:
-    """Tell whether a dispatch mode, such as one that counts operations, would see a computation."""
-    return torch._C._len_torch_dispatch_stack() > 0
-
-
-def hooks_of(module: nn.Module) -> list[int]:
-    """Return the numbers of the hooks on a module, forward and backward; a later hook has a higher number."""
-    names = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return [number for name in names for number in getattr(module, name, ())]
-
-
 def insert_mode(mode: TorchFunctionMode, n_above: int | None) -> None:
     """Enable a function mode in this thread, below the last `n_above` that were entered; below all if None."""
     if n_above is None:

@@ -142,19 +142,3 @@ def to_sheet(frames: Tensor, dim: int) -> Tensor:
     frames = frames.movedim(dim, -3)
     cells = frames.unflatten(-3, (_rows(frames.shape[-3]), -1)).transpose(-3, -2)
     return cells.flatten(-2).flatten(-3, -2)
-
-
-def images_of_volumes(args: Arguments) -> tuple[Tensor, ...]:
-    """Return the slices of each volume, or frames of a clip, as a sheet, `(3, H, W)` uint8, black the lowest value.
-
-    Nothing for tensors of other than five dimensions. With more than three channels it is their mean.
-    """
-    volumes = next((tensor for _, tensor in tensors_in(args)), None)
-    if volumes is None or volumes.ndim != 5 or volumes.is_complex():
-        return ()
-    is_frames_first = volumes.shape[2] in (1, 3) and volumes.shape[1] not in (1, 3)
-    sheets = to_sheet(torch.nan_to_num(volumes.detach().float().cpu()), 1 if is_frames_first else 2)
-    sheets = sheets if sheets.shape[1] in (1, 3) else sheets.mean(1, keepdim=True)
-    low, high = sheets.flatten(1).aminmax(dim=1)
-    scaled = (sheets - low[:, None, None, None]) / (high - low).clamp_min(1e-12)[:, None, None, None]
-    return tuple((scaled * 255).byte().expand(-1, 3, -1, -1))

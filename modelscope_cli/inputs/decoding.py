@@ -25,62 +25,20 @@ from modelscope_cli.inputs.image import (
     UnreadableImageError,
     UnreadableImages,
     decode,
-    evenly_spaced,
     in_words,
 )
-from modelscope_cli.inputs.listing import FileGroups, ListedImage
-from modelscope_cli.inputs.model_config import CLIP_FRAMES
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import Feeding
 
-# Images per forward without `--batch`.
-_FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
 Group = Sequence[ListedImage]
-
-
-# How models take clips, and the dimension of the frames in one.
-CLIPS = {"video": 1, "frames": 0}
-
-
-def group_images(
-    family: str, files: Group, batch: int | None, is_fixed_size: bool, n_frames: int = CLIP_FRAMES
-) -> tuple[Sequence[Group], list[str]]:
-    """Return the images of each forward, and notes on automatic choices.
-
-    Video: all files are the frames of one clip. Optical flow: two files form a pair.
-
-    Args:
-        n_frames: of a clip; 0 takes all images.
-    """
-    if family in {*CLIPS, "optical_flow"} and batch not in {None, 1}:
-        group_name = "one pair" if family == "optical_flow" else "one clip"
-        raise UsageError(f"'--batch {batch}' does not fit: the images are {group_name}", "--batch 1")
-    if family == "optical_flow":
-        if len(files) != 2:
-            raise UsageError(
-                f"optical flow takes two images, not {len(files)}: "
-                + ", ".join(f"'{file.name}'" for file in files[:4]),
-                "modelscope stats first.png second.png --model raft_small",
-            )
-        return [files], []
-    if family in CLIPS and not n_frames:
-        return [files], [f"volume: {len(files)} images in order"]
-    if family in CLIPS:
-        # Evenly spaced, with the first and last file; with fewer files than frames some repeat.
-        last = len(files) - 1
-        frames = [files[number] for number in evenly_spaced(last + 1, n_frames)]
-        description = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
-        return [frames], [f"clip: {n_frames} frames of {description}"]
-    size = batch or (_FIXED_SIZE_BATCH if is_fixed_size else _OWN_SIZE_BATCH)
-    return FileGroups(files, size), []
 
 
 def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     """Return the arguments of one forward from prepared `(C, H, W)` images.
 
-    `(N, C, H, W)`; video: one `(1, C, T, H, W)`; frames: one `(1, T, C, H, W)`; optical flow: two `(1, C, H, W)`;
-    detection: a list.
+    `(N, C, H, W)`; detection: a list.
     """
     if family == "detection":
         return (list(tensors),)
@@ -91,10 +49,6 @@ def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tup
                 f"'{name}' becomes {by(tensor.shape[-2:])}, but '{names[0]}' {height} x {width}",
                 f"--size {height},{width}",
             )
-    if family in CLIPS:
-        return (stack(tuple(tensors), dim=CLIPS[family])[None],)
-    if family == "optical_flow":
-        return tuple(tensor[None] for tensor in tensors)
     return (stack(tuple(tensors)),)
 
 

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import configured_shape
-from modelscope_cli.inputs.named_noise import image_argument, natural_named, signature_of
+from modelscope_cli.inputs.named_noise import IMAGES, natural_named, signature_of
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments
 
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Names in all transformers models; they have defaults even where a forward requires them.
-_TEXT, _IMAGE = "input_ids", "pixel_values"
+_TEXT = "input_ids"
 Parameters = dict[str, Parameter]
 _TIME = re.compile("t|times?|time_?steps?|steps?|sigmas?|noise_levels?")  # one number for each image
 
@@ -88,12 +88,12 @@ def suggestion(
         specs: the typed specs by name.
     """
     parameters = {name: p for name, p in (signature_of(module) or {}).items() if p.kind not in _VARIADIC}
-    names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
+    names = [name for name in parameters if name in (*_required(parameters), _TEXT, IMAGES)]
     file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
     shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
     natural = natural_named(module, 1) or {}
     shown = (name for name in names if not (name in parameters and _is_text(parameters[name])))
-    images = image_argument(natural) if natural else next(shown, None)
+    images = IMAGES if natural else next(shown, None)
     words = []
     for name in [*dict.fromkeys((*names, *natural))] or [*parameters, "NAME"][:1]:
         value = (specs or {}).get(name)

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from modelscope_cli.inputs.batch import (
     shapes_of,
 )
 from modelscope_cli.inputs.decoding import (
-    CLIPS,
     BlockSource,
     Decoded,
     DecodeTiming,
@@ -31,15 +30,13 @@ from modelscope_cli.inputs.decoding import (
     ImageBlocks,
     choose_workers,
     collate,
-    group_images,
 )
 from modelscope_cli.inputs.files import FoundImages, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
-from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, frames_of, is_stored_turned
-from modelscope_cli.inputs.listing import FileList, ListedImage
-from modelscope_cli.inputs.model_config import clip_of
-from modelscope_cli.inputs.named_noise import takes_patches
+from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, is_stored_turned
+from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage
+from modelscope_cli.inputs.model_config import takes_clips
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
@@ -49,6 +46,8 @@ from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo
 
 _MOST_NAMED = 1000  # files in the record, and files checked for several frames
+# Images per forward without `--batch`.
+_FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
 
 
 def open_images(
@@ -60,20 +59,21 @@ def open_images(
 ) -> Inputs:
     """Open image files, or `images`, decoding only the first batch that has an image.
 
-    Broken images are left out and counted; they are errors with `is_strict`, in a clip, or if all are broken.
+    Broken images are left out and counted; they are errors with `is_strict`, or if all are broken.
     """
+    if takes_clips(module, target.family):
+        what = "pairs of images" if target.family == "optical_flow" else "clips or volumes"
+        hint = f"leave out {shlex.join(request.files)}" if request.files else "give a tensor"
+        raise CannotRunError(
+            f"the model takes {what}: it runs on noise or a tensor file, not on images", hint
+        )
     listed = FoundImages(FileList(images)) if images else find_images(request.files)
     files = listed.files
     plan = plan_preprocessing(request, target.family, transforms, module)
-    n_frames = 0
-    if (clip := clip_of(module, target.family)) is not None:
-        target, n_frames = replace(target, family=clip[0]), clip[1]
-        files = FileList(frames_of(files[0], n_frames)) if len(files) == 1 else files
-    groups, decided = group_images(target.family, files, request.batch, plan.is_fixed_size, n_frames)
-    is_one_sample = target.family in {*CLIPS, "optical_flow"}
-    image_blocks = ImageBlocks(
-        groups, len(groups[0]), plan, is_strict=request.is_strict or is_one_sample or len(files) == 1
+    groups = FileGroups(
+        files, request.batch or (_FIXED_SIZE_BATCH if plan.is_fixed_size else _OWN_SIZE_BATCH)
     )
+    image_blocks = ImageBlocks(groups, len(groups[0]), plan, is_strict=request.is_strict or len(files) == 1)
     feed = DecodeTiming()
     source = BlockSource(image_blocks, feed, choose_workers(request.workers), len(files))
 
@@ -82,15 +82,14 @@ def open_images(
         if not group:
             return Batch((), n_images=0, block=block, broken=decoded.broken)
         args = collate(target.family, [file.name for file in group], decoded.tensors)
-        sample = group[:1] if is_one_sample else group
         return Batch(
             target.place(args),
-            n_images=len(sample),
-            names=tuple(file.name for file in sample),
-            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors[: len(sample)])),
+            n_images=len(group),
+            names=tuple(file.name for file in group),
+            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors)),
             prepared=lambda plans: _prepared_again(group, target, plans),
             block=block,
-            numbers=decoded.numbers[: len(sample)],
+            numbers=decoded.numbers,
             broken=decoded.broken,
         )
 
@@ -102,15 +101,10 @@ def open_images(
     first = build(*source.find_first())
     names = tuple(file.name for file in files[:_MOST_NAMED])
     info = InputInfo("image", shapes_of(first.args), names, plan.words, n_files=len(files))
-    notes = [
-        *listed.notes,
-        *(_several(files) if clip is None else ()),
-        *decided,
-        *preparation_notes(plan, transforms),
-    ]
+    notes = [*listed.notes, *_several(files), *preparation_notes(plan, transforms)]
     return Inputs(
         info,
-        1 if is_one_sample else len(files),
+        len(files),
         len(groups),
         lambda: blocks(range(len(groups))),
         tuple(notes),
@@ -179,26 +173,24 @@ def open_named(
     target: ModelSide,
     transforms: Any | None,
     module: nn.Module | None,
-    n_of_each: int = 0,
 ) -> Inputs:
     """Open named inputs as one forward, or with `--batch` as several along their first dimension.
 
     Args:
         named: the value of each name: a spec as for `--input`, images (stacked), a tensor, or any other value,
             which is passed on unchanged.
-        n_of_each: how often each image is given to a model that takes several images of one text; 0 for others.
     """
     outlined = arrange_named(module, named)  # report wrong names before reading anything
     read = {name: _read(name, value) for name, value in named.items()}
     files = {name: value.files for name, value in read.items() if isinstance(value, _ImageFiles)}
-    for name in files:
-        _refuse_images(name, target, module)
+    if files and target.family in ("video", "optical_flow"):
+        name = next(iter(files))
+        message = f"'{name}' of a model for clips or pairs of images is given by name as a tensor"
+        raise UsageError(message, f"--input {name}=FILE.npy")
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
     content = _Content(read, target, module)
     for name, pictures in files.items():
         content.take_pictures(name, pictures, plan)
-        if n_of_each:
-            content.values[name] = content.values[name][:, None].expand(-1, n_of_each, -1, -1, -1)
     outline = content.draw(request.seed, torch.device("meta"))
     cuts = content.cuts(outline, request.batch)
 
@@ -239,16 +231,6 @@ def open_named(
     return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)
 
 
-def _refuse_images(name: str, target: ModelSide, module: nn.Module | None) -> None:
-    """Refuse images for a model that takes clips, or patches cut by a processor of its own."""
-    if target.family == "video":
-        message = f"'{name}' is a clip, which is given by name as a tensor"
-        raise UsageError(message, f"--input {name}=FILE.npy")
-    if takes_patches(module):
-        message = f"{type(module).__name__} takes patches of images, which are not cut here"
-        raise CannotRunError(message, "leave out the images   runs it on noise")
-
-
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
     """Refuse files and shapes in addition to named inputs."""
     other = f"'{request.files[0]}'" if request.files else None
@@ -285,9 +267,7 @@ class _Content:
         assert plan is not None  # there are images
         prepared = prepare(plan, files)
         names, tensors = [file.name for file in files], [prepared[file] for file in files]
-        # Of optical flow each name takes one of the two frames.
-        family = "custom" if self.target.family == "optical_flow" else self.target.family
-        (self.values[name],) = collate(family, names, tensors)
+        (self.values[name],) = collate(self.target.family, names, tensors)
         if self._counted is None:
             self._counted = name
             self.shown = list(zip(files, tensors, strict=True))

@@ -25,15 +25,13 @@ class ShapeSpec:
 
     shape: Shape
     dtype: str | None = None
-    # Integers with which every row begins: the tokens of an image, or the size that the model wants to know
-    row: tuple[int, ...] = ()
 
     @property
     def is_integer(self) -> bool:
         return self.dtype in INTEGERS
 
     def __str__(self) -> str:
-        """Return it as it is typed; a row cannot be."""
+        """Return it as it is typed."""
         return f"{self.dtype}:" * bool(self.dtype) + ",".join(map(str, self.shape))
 
 

@@ -194,27 +194,6 @@ def count_frames(file: ListedImage) -> int:
         return 1
 
 
-def evenly_spaced(n_all: int, n: int) -> list[int]:
-    """Return `n` numbers from 0 to `n_all - 1`, with the first and the last; some twice if there are fewer."""
-    return [round(i * (n_all - 1) / max(n - 1, 1)) for i in range(n)]
-
-
-def frames_of(file: ListedImage, n: int) -> list[ListedImage]:
-    """Return frames or pages of a file, `n` evenly spaced or all for 0; the file itself if it has one."""
-    if file.image is not None or (n_all := count_frames(file)) < 2:
-        return [file]
-    numbers = range(n_all) if not n else evenly_spaced(n_all, n)
-    frames = []
-    try:
-        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
-            for number in dict.fromkeys(numbers):
-                image.seek(number)
-                frames.append(ListedImage(f"{file.name}#{number}", image=image.copy()))
-    except Exception as error:  # see `decode`
-        raise _broken(file, error) from error
-    return frames
-
-
 def is_stored_turned(file: ListedImage) -> bool:
     """Tell whether an image's EXIF orientation turns or mirrors it, reading only the header."""
     if file.image is not None:

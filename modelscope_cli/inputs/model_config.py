@@ -225,22 +225,15 @@ def natural_shapes(
     return ((batch, channels_entering(module, size), *size),)
 
 
-def clip_of(module: nn.Module | None, family: str) -> tuple[str, int] | None:
-    """Return how a model takes a clip and how many frames, 0 for all; None for a model of single images.
-
-    `video` is `(1, C, T, H, W)`, `frames` is `(1, T, C, H, W)`. One channel is a volume, whose slices all count.
-    """
-    if family == "video":
-        return "video", CLIP_FRAMES
+def takes_clips(module: nn.Module | None, family: str) -> bool:
+    """Tell whether a model takes clips, volumes or pairs of images rather than single ones."""
+    if family in ("video", "optical_flow"):
+        return True
     shape, first = configured_shape(module), first_layer(module)
-    if family != "custom" or (shape is None and not isinstance(first, nn.Conv3d)):
-        return None
-    if shape is not None:
-        return ("frames", shape[0]) if len(shape) == 4 else None
-    n_channels = first.in_channels if isinstance(first, nn.Conv3d) else 1
-    if n_channels > 1 and first is not None and _takes(module, first, (1, n_channels, 64, 64)):
-        return None  # it makes a clip of one frame of an image
-    return "video", 0 if n_channels == 1 else CLIP_FRAMES
+    if family != "custom" or shape is not None or not isinstance(first, nn.Conv3d):
+        return family == "custom" and shape is not None and len(shape) == 4
+    n_channels = first.in_channels  # a model may make a clip of one frame of an image
+    return n_channels == 1 or not _takes(module, first, (1, n_channels, 64, 64))
 
 
 def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:

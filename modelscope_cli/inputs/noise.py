@@ -13,8 +13,6 @@ from modelscope_cli.inputs.model_config import natural_shapes
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo, Shape
 
-_MOST_SHOWN = 4  # integers of a row
-
 
 def make_noise(
     specs: Sequence[ShapeSpec],
@@ -59,9 +57,6 @@ def _one(
         if spec.is_integer:
             n_values = count_values(spec, n_codes)
             drawn = torch.randint(n_values, spec.shape, generator=generator)
-            if spec.row:
-                drawn[drawn == spec.row[0]] = (spec.row[0] + 1) % n_values
-                drawn[..., : len(spec.row)] = torch.tensor(spec.row)
         else:
             drawn = (torch.rand if is_picture else torch.randn)(spec.shape, generator=generator)
         return drawn.to(device, wanted)
@@ -131,10 +126,7 @@ def _resized(shapes: Sequence[Shape], text: str | None) -> Sequence[Shape]:
 def describe(specs: Sequence[ShapeSpec], n_codes: int, is_picture: bool) -> str:
     floats = "uniform noise in 0..1" if is_picture else "normal noise"
     return "; ".join(
-        f"{', '.join(map(str, spec.row))} ({spec.dtype})"
-        if spec.row and len(spec.row) == spec.shape[-1] <= _MOST_SHOWN
-        else f"integers in 0..{count_values(spec, n_codes) - 1}, {by(spec.shape)} ({spec.dtype})"
-        + (f", of which {spec.row.count(spec.row[0])} are {spec.row[0]}" if spec.row else "")
+        f"integers in 0..{count_values(spec, n_codes) - 1}, {by(spec.shape)} ({spec.dtype})"
         if spec.is_integer
         else f"{floats}, {by(spec.shape)}"
         for spec in specs

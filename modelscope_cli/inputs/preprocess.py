@@ -25,7 +25,7 @@ from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
     from torchvision.transforms import functional as F
-    from torchvision.transforms.functional import InterpolationMode, pil_to_tensor
+    from torchvision.transforms.functional import InterpolationMode
 
 Picture = TypeVar("Picture", Image.Image, Tensor)
 # timm's defaults for missing cfg entries.
@@ -365,9 +365,6 @@ def _crop_size(call: Any) -> list[int] | None:
     return [size["height"], size["width"]] if size.get("height") and size.get("width") else None
 
 
-# RAFT needs sides divisible by 8, at least 128, and memory quadratic in the area; its authors use 520 x 960.
-FLOW_STEP, FLOW_MIN_SIDE = 8, 128
-_FLOW_MAX_PIXELS = 520 * 960
 # Maximum aspect ratio: longer images are cut to their middle before resizing, else they could become enormous.
 _MAX_ASPECT = 8
 
@@ -376,7 +373,6 @@ _MAX_ASPECT = 8
 class Preprocessing:
     """Preprocessing of every image."""
 
-    family: str
     preset: Any  # a torchvision preset, called unchanged; it alone decides the result
     mode: str  # `RGB` or `L`, the mode to decode to
     # mean, std: one value per channel, as the preset normalises
@@ -385,8 +381,6 @@ class Preprocessing:
     words: str  # full description
     brief: str  # short description
     is_fixed_size: bool  # whether all images come out the same size
-    # Height and width for optical flow, whose preset does not resize; None for the original size
-    flow_size: tuple[int, int] | None
     is_reversed: bool = False  # whether channels are blue, green, red, as OpenCV decodes an image
     is_turned: bool = True  # whether the EXIF orientation is applied, on decoding rather than in `apply`
 
@@ -394,19 +388,14 @@ class Preprocessing:
         """Return the image as the model receives it, `(C, H, W)` float32 on the CPU."""
         if self.is_reversed:
             image = Image.merge("RGB", image.split()[::-1])
-        if self.family == "optical_flow":
-            height, width = self.flow_size or _own_flow_size(image.height, image.width)
-            frame = image.resize((width, height), Image.Resampling.BILINEAR)
-            return self.preset(frame, frame)[0]
         resize: list[int] = getattr(self.preset, "resize_size", None) or []
         if len(resize) == 1:  # only the short side is set, so the long one could become enormous
             if self.is_fixed_size:
                 image = _middle(image) if _becomes_enormous(image, resize[0]) else image
             elif _becomes_enormous(image, resize[0]):
                 raise _too_large(image, name, resize[0])
-        if self.family == "video":
-            return self.preset(pil_to_tensor(image)[None]).squeeze(1)
-        return self.preset(image)
+        prepared: Tensor = self.preset(image)
+        return prepared
 
     def placement(self, size: tuple[int, int], seen: tuple[int, int]) -> Placement | None:
         """Return where a file of width and height `size` is in an input of height and width `seen`; None if
@@ -458,10 +447,3 @@ def _middle(image: Image.Image) -> Image.Image:
         return image
     left, top = (spare, 0) if image.width > image.height else (0, spare)
     return image.crop((left, top, image.width - left, image.height - top))
-
-
-def _own_flow_size(height: int, width: int) -> tuple[int, int]:
-    scale = min(1.0, math.sqrt(_FLOW_MAX_PIXELS / (height * width)))
-    longest = _FLOW_MAX_PIXELS // FLOW_MIN_SIDE
-    sides = [min(max(int(side * scale), FLOW_MIN_SIDE), longest) for side in (height, width)]
-    return sides[0] // FLOW_STEP * FLOW_STEP, sides[1] // FLOW_STEP * FLOW_STEP

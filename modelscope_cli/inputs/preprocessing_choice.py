@@ -17,8 +17,6 @@ from modelscope_cli.inputs.model_config import (
     configured_size,
 )
 from modelscope_cli.inputs.preprocess import (
-    FLOW_MIN_SIDE,
-    FLOW_STEP,
     Letterbox,
     Preprocessing,
     Preset,
@@ -30,23 +28,18 @@ from modelscope_cli.lean import without_dynamo
 with without_dynamo():
     from torchvision.models import ResNet18_Weights
     from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
-    from torchvision.models.optical_flow import Raft_Small_Weights
     from torchvision.models.segmentation import FCN_ResNet50_Weights
-    from torchvision.models.video import R3D_18_Weights
     from torchvision.transforms.functional import InterpolationMode
 
 # Presets are private classes, publicly accessible only through weights that use them.
 _DEFAULT_WEIGHTS = {
     "segmentation": FCN_ResNet50_Weights.COCO_WITH_VOC_LABELS_V1,
     "detection": FasterRCNN_ResNet50_FPN_Weights.COCO_V1,
-    "optical_flow": Raft_Small_Weights.C_T_V2,
-    "video": R3D_18_Weights.KINETICS400_V1,
 }
 _IMAGENET_WEIGHTS = ResNet18_Weights.IMAGENET1K_V1
 # Averages of the three ImageNet values, for models with one gray channel.
 _GRAY_MEAN, _GRAY_STD = [0.449], [0.226]
-# For presets without a mean: 0..1 for detection, -1..1 for optical flow.
-_FIXED_VALUES = {"detection": ([0.0] * 3, [1.0] * 3), "optical_flow": ([0.5] * 3, [0.5] * 3)}
+_UNCHANGED = ([0.0] * 3, [1.0] * 3)  # for the presets of detection, which have no mean
 
 
 def plan_preprocessing(
@@ -66,21 +59,19 @@ def plan_preprocessing(
     sides = [] if transforms is not None else list(configured_size(module) or ())
     if sides and {*sides} != {*(getattr(preset, "crop_size", None) or ())}:
         preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
-    flow_size = _change_size(preset, request.size, family)
+    _change_size(preset, request.size, family)
     n_channels = _count_channels(module, preset)
     _change_values(preset, request, n_channels, family)
-    mean, std = _FIXED_VALUES.get(family) or (preset.mean, preset.std)
+    mean, std = _UNCHANGED if family == "detection" else (preset.mean, preset.std)
     return Preprocessing(
-        family=family,
         preset=preset,
         mode="L" if n_channels == 1 else "RGB",
         mean=mean,
         std=std,
         brief=", ".join(_in_brief(preset, mean, std)),
-        words=_describe(preset, family, n_channels, flow_size) + _origin(preset, request),
+        words=_describe(preset, n_channels) + _origin(preset, request),
         is_fixed_size=bool(getattr(preset, "crop_size", None))
         or len(getattr(preset, "resize_size", None) or ()) == 2,
-        flow_size=flow_size,
     )
 
 
@@ -101,24 +92,15 @@ def _count_channels(module: nn.Module | None, preset: Any) -> int:
     return n_channels
 
 
-def _change_size(preset: Any, size_typed: str | None, family: str) -> tuple[int, int] | None:
-    """Set the size in `preset`; return it for optical flow, whose preset has no size."""
+def _change_size(preset: Any, size_typed: str | None, family: str) -> None:
     if size_typed is None:
-        return None
+        return
     size = parse_size(size_typed)
-    if family == "optical_flow":
-        if any(side % FLOW_STEP or side < FLOW_MIN_SIDE for side in size):
-            rule = f"multiples of {FLOW_STEP}, at least {FLOW_MIN_SIDE}"
-            raise UsageError(
-                f"'--size {size_typed}' does not fit optical flow, whose sides are {rule}", "--size 520,960"
-            )
-        return size[0], size[-1]
     if not hasattr(preset, "resize_size"):
         raise _no_place_for(f"--size {size_typed}", family)
     preset.resize_size = list(size)
     if hasattr(preset, "crop_size"):
         preset.crop_size = [size[0], size[-1]]
-    return None
 
 
 def _change_values(preset: Any, request: InputRequest, n_channels: int, family: str) -> None:
@@ -136,9 +118,8 @@ def _change_values(preset: Any, request: InputRequest, n_channels: int, family: 
 
 
 def _no_place_for(option: str, family: str) -> UsageError:
-    reason = "resize and normalise" if family == "detection" else "normalise"
-    models = f"{family.replace('_', ' ')} models"
-    return UsageError(f"'{option}' does not apply: {models} {reason} themselves", f"leave out {option}")
+    message = f"'{option}' does not apply: {family} models resize and normalise themselves"
+    return UsageError(message, f"leave out {option}")
 
 
 def _origin(preset: Any, request: InputRequest) -> str:
@@ -149,7 +130,7 @@ def _origin(preset: Any, request: InputRequest) -> str:
     return f" (from {preset.origin}{', except for ' + ' '.join(changed) if changed else ''})"
 
 
-def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, int] | None) -> str:
+def _describe(preset: Any, n_channels: int) -> str:
     colours = "gray" if n_channels == 1 else "RGB"
     steps = [f"decode to 8-bit {colours} (alpha over white, 16-bit gray divided by 257)"]
     resize = getattr(preset, "resize_size", None)
@@ -159,17 +140,14 @@ def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, i
         resize = crop = None
     if _makes_tiles(preset):
         return ", ".join(steps)
-    if family == "optical_flow":
-        where = by(flow_size) if flow_size else f"multiples of {FLOW_STEP}, at most 520 x 960 pixels in area"
-        steps.append(f"resize to {where} (bilinear)")
-    elif resize:
-        how = preset.interpolation.value + ("" if family == "video" else ", antialias")
+    if resize:
+        how = f"({preset.interpolation.value}, antialias)"
         steps.append(
-            f"resize {f'short side to {resize[0]}' if len(resize) == 1 else f'to {by(resize)}'} ({how})"
+            f"resize {f'short side to {resize[0]}' if len(resize) == 1 else f'to {by(resize)}'} {how}"
         )
     if crop and list(crop) != resize:
         steps.append(f"centre crop {crop[0]} x {crop[-1]}")
-    steps.append("scale to -1..1" if family == "optical_flow" else "scale to 0..1")
+    steps.append("scale to 0..1")
     if hasattr(preset, "mean"):
         is_normalised = any(preset.mean) or any(value != 1 for value in preset.std)
         numbers = f"normalise mean {_listed(preset.mean)} std {_listed(preset.std)}"

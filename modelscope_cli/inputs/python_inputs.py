@@ -16,7 +16,7 @@ from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.inputs.from_files import is_shape, open_images, open_named, refuse_other_inputs
 from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.inputs.named_noise import IMAGES, image_argument, natural_named
+from modelscope_cli.inputs.named_noise import IMAGES, natural_named
 from modelscope_cli.inputs.noise import open_noise
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
@@ -35,16 +35,10 @@ def _open_beside_text(
     transforms: Any | None,
     module: nn.Module | None,
 ) -> Inputs:
-    """Open images or their files for a model that wants text or a time, too, which are noise."""
+    """Open images or their files for a model that wants text, too, which is noise."""
     n_images = len(find_images(request.files).files) if request.files else len(images)
-    wanted = natural_named(module, n_images) or {}
-    name = image_argument(wanted) or IMAGES
-    shape = wanted[name].shape
-    rest = replace(request, files=())
-    if name != IMAGES and request.size is None:
-        rest = replace(rest, size=f"{shape[-2]},{shape[-1]}")
-    given = {**wanted, name: list(images)}
-    return open_named(given, rest, target, transforms, module, n_of_each=shape[1] if len(shape) == 5 else 0)
+    given = {**(natural_named(module, n_images) or {}), IMAGES: list(images)}
+    return open_named(given, replace(request, files=()), target, transforms, module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +157,7 @@ def open_inputs(
     if given.named is not None:
         refuse_other_inputs(request, list(given.named), module)
         return open_named(given.named, request, target, transforms, module)
-    named = natural_named(module, 1) if given.images or request.files else None
-    is_beside_text = named is not None and image_argument(named) is not None
+    is_beside_text = bool(given.images or request.files) and natural_named(module, 1) is not None
     if given.images and is_beside_text:
         return _open_beside_text(given.images, request, target, transforms, module)
     if given.images:

@@ -5,7 +5,6 @@ import pickle
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, images_of_volumes, shapes_of
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.model_config import first_layer
 from modelscope_cli.inputs.request import InputRequest
@@ -137,7 +136,7 @@ def open_batch(
         for chunk, count in zip(chunks, counts, strict=True):
             # A model may write into its input, which must be the same in the next pass.
             args = target.arrange([tensor.clone() for tensor in chunk])
-            yield Batch(target.place(args), count, make_pictures=partial(images_of_volumes, tuple(chunk)))
+            yield Batch(target.place(args), count)
 
     others = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {target.dtype}
     notes = tuple(f"{name}: {dtype} read as {target.dtype}" for dtype in sorted(others, key=str))

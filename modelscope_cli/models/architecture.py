@@ -3,9 +3,9 @@
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -230,9 +230,6 @@ class Architecture:
     is_instance: bool = False  # whether `build` returns an existing module
     # Whether `build` calls a function or takes a module that may already have loaded weights
     is_factory: bool = False
-    # Known default arguments; None where one follows from others
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what was taken from the checkpoint to build it, one line each
 
     def on_meta(self) -> "Architecture":
         """Return the same architecture, built on the meta device."""

@@ -3,18 +3,10 @@
 import re
 import shlex
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
-from modelscope_cli.models.hubs import (
-    builder_of,
-    check_hub,
-    named_here,
-    of_other_library,
-    split_hub,
-    split_query,
-)
+from modelscope_cli.models.hubs import check_hub, named_here, split_hub
 from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
 from modelscope_cli.paths import look_for
@@ -26,13 +18,11 @@ def check_request(request: ModelRequest) -> ModelRequest:
     Returns:
         the request with the headers of a checkpoint given as the model.
     """
-    name, arguments = split_query(request.model)
-    typed = {argument.partition("=")[0] for argument in request.model_args}
-    kept = tuple(argument for argument in arguments if argument.partition("=")[0] not in typed)
-    request = checked = replace(request, model=name, model_args=(*kept, *request.model_args))
-    if (builder := builder_of(request.model)) is not None:
-        builder.check(request.model)
-    elif is_onnx(request.model):
+    checked = request
+    if request.model.startswith(("http://", "https://")):
+        message = f"'{request.model}' is a URL, but models and weights are read from files"
+        raise UsageError(message, look_for(request.model))
+    if is_onnx(request.model):
         _check_onnx(request)
     elif is_checkpoint(request.model):
         from modelscope_cli.models.model_of_checkpoint import recognise
@@ -81,17 +71,10 @@ def _unknown_model(model: str) -> UsageError:
         name = names[0] if names else "NAME"
         return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
     known = named_here(model)
-    elsewhere = of_other_library(model)
-    if elsewhere is not None and known is not None:  # such as ViT-B-32 and vit_b_32, two different models
-        elsewhere.message += f"; {known} is another"
-        elsewhere.hint = f"{elsewhere.hint} or --model {known}"
-    if elsewhere is not None:
-        return elsewhere
     if known is not None:
         return UsageError(f"unknown model '{model}': did you mean {known}", f"--model {shlex.quote(known)}")
-    module, dot, attribute = model.rpartition(".")
-    is_file = module.isidentifier() and attribute.islower() and not _is_importable(module)
-    if dot and model.replace(".", "").isidentifier() and not is_file:
+    module, _, attribute = model.rpartition(".")
+    if module and attribute.isidentifier() and not attribute.islower():  # `package.module.Net`
         return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
     if path.suffix[1:].isalpha() or path.parent != Path():
         near = nearest(
@@ -103,10 +86,3 @@ def _unknown_model(model: str) -> UsageError:
     family = re.match("did you mean ([a-z]+)", suggestion)
     hint = f"modelscope models {family[1]}" if family else "modelscope models"
     return UsageError(f"unknown model '{model}'{': ' + suggestion if suggestion else ''}", hint)
-
-
-def _is_importable(name: str) -> bool:
-    try:
-        return find_spec(name) is not None or Path(f"{name}.py").is_file() or Path(name).is_dir()
-    except (ImportError, ValueError):
-        return False

@@ -1,14 +1,11 @@
 """Load a state dict into a model, naming every key that does not fit."""
 
-import itertools
-import math
 import shlex
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -24,24 +21,6 @@ _N_NAMED = 5
 _MIN_FITTING_FRACTION = 0.2
 # Heads repeat the classes: 4 box coordinates each, up to this many anchors.
 _MAX_REPEATS = 16
-# Maximum sets of arguments to try, and prefix tokens before the patches.
-_MOST_TRIED, _MOST_PREFIX = 16, 6
-
-
-class MisfitError(CannotRunError):
-    """A checkpoint that does not fit although it has to."""
-
-    def __init__(
-        self, message: str, hint: str, state: Mapping[str, Tensor], model_state: Mapping[str, Tensor]
-    ) -> None:
-        super().__init__(message, hint)
-        self.state = state  # its tensors
-        # (shape in the model, shape in the checkpoint) of each mismatched tensor
-        self.pairs = {
-            key: (tuple(model_state[key].shape), tuple(tensor.shape))
-            for key, tensor in state.items()
-            if key in model_state and model_state[key].shape != tensor.shape
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,47 +71,6 @@ def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
     return [other // n for n in range(1, _MAX_REPEATS + 1) if other % n == 0 and own % n == 0]
 
 
-def guessed_arguments(error: MisfitError, defaults: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Yield builder arguments that may give the shapes of a checkpoint, likeliest first.
-
-    Args:
-        defaults: default arguments of the builder; None where one follows from others.
-    """
-    dims = {
-        dims
-        for mine, theirs in error.pairs.values()
-        if len(mine) == len(theirs)
-        for dims in zip(mine, theirs, strict=True)
-        if dims[0] != dims[1]
-    }
-    by_value = [
-        [(name, theirs) for name, default in defaults.items() if default == mine and type(default) is int]
-        for mine, theirs in sorted(dims)
-    ]
-    sides = [("img_size" if "img_size" in defaults else "image_size", side) for side in _sides(error)]
-    choices = [choice for choice in (*by_value, sides) if choice]
-    for chosen in islice(itertools.product(*choices), _MOST_TRIED) if choices else ():
-        yield dict(chosen)
-
-
-def _sides(error: MisfitError) -> Iterator[int]:
-    """Yield image sides implied by the position embeddings and the patch size."""
-    kernels = (tensor.shape for tensor in error.state.values() if tensor.ndim == 4)
-    patch = next((shape[-1] for shape in kernels if shape[-1] > 1), 0)
-    tokens = [theirs[1] for _, theirs in error.pairs.values() if len(theirs) == 3 and theirs[0] == 1]
-    for prefix in range(_MOST_PREFIX) if patch and tokens else ():
-        grid = math.isqrt(max(tokens[0] - prefix, 0))
-        if grid and grid * grid == tokens[0] - prefix:
-            yield grid * patch
-
-
-def has_shapes_of(state: Mapping[str, Tensor], module: nn.Module) -> bool:
-    """Tell whether a model has the shapes of a checkpoint, up to the number of classes."""
-    params = _tensors_of(module)
-    is_alike = all(key not in params or params[key].shape == tensor.shape for key, tensor in state.items())
-    return is_alike or bool(classes_of(state, module))
-
-
 def load_state(
     state: dict[str, Tensor], module: nn.Module, *, strict: bool, name: str, file: str
 ) -> tuple[Notice, ...]:
@@ -166,7 +104,7 @@ def load_state(
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
         hint = f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
-        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint, state, own)
+        raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint)
     return misfit.notices()
 
 

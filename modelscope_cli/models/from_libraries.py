@@ -74,8 +74,7 @@ def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Archi
         with seeded(seed):
             return _create(name, num_classes, model_args, {"pretrained": False})
 
-    defaults = {"in_chans": 3, "img_size": None}
-    return Architecture("timm", f"timm:{name}", "custom", make, takes_num_classes=True, defaults=defaults)
+    return Architecture("timm", f"timm:{name}", "custom", make, takes_num_classes=True)
 
 
 def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str) -> Filled:

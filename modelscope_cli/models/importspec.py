@@ -8,8 +8,6 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
-import re
-import reprlib
 import shlex
 import sys
 import sysconfig
@@ -29,7 +27,6 @@ from torch import nn
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest, quoted
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture, seeded
-from modelscope_cli.models.hubs import of_other_library
 from modelscope_cli.models.names import refuse_missing_file
 from modelscope_cli.paths import look_for
 from modelscope_cli.plain_text import in_one_line
@@ -80,62 +77,13 @@ def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str
     except TypeError as error:
         unknown = next((key for key in kwargs if key not in signature.parameters), "")
         near = nearest(unknown, signature.parameters) if unknown else ""
-        hint = _factory_hint(found, signature, kwargs, spec) or " ".join(
+        hint = " ".join(
             f"--model-arg {name}={name.upper() if parameter.default is parameter.empty else parameter.default}"
             for name, parameter in signature.parameters.items()
             if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         )
         message = f"'{spec}' cannot be called like this: {error}{'; ' + near if near else ''}"
         raise UsageError(message, hint or "leave out --model-arg") from error
-
-
-def _factory_hint(
-    builder: Callable[..., Any], signature: inspect.Signature, kwargs: dict[str, Any], spec: str
-) -> str | None:
-    """Return a hint to write a function, if an argument such as a config cannot be typed; else None."""
-    needed = next(
-        (
-            name
-            for name, parameter in signature.parameters.items()
-            if parameter.default is parameter.empty
-            and name not in kwargs
-            and not _is_literal(parameter.annotation)
-        ),
-        None,
-    )
-    if needed is None:
-        return None
-    where = spec.rpartition(":")[0]
-    module = sys.modules.get(getattr(builder, "__module__", None) or "")
-    makers = (value for value in vars(module or ModuleType("")).values() if inspect.isfunction(value))
-    ready = [one.__name__ for one in makers if one.__module__ == builder.__module__ and _needs_nothing(one)]
-    if ready:
-        return f"--model {shlex.quote(f'{where}:{ready[0]}')}   if that function makes the model"
-    explanation = f"a function that makes the '{needed}' it needs, and returns the model"
-    return f"--model {shlex.quote(f'{where}:NAME')}   {explanation}"
-
-
-def _is_literal(annotation: Any) -> bool:
-    """Tell whether a value of this annotation can be typed on the command line; True without annotation."""
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    words = set(re.findall(r"[A-Za-z_.]+", name if isinstance(annotation, str | type) else str(annotation)))
-    return annotation is inspect.Parameter.empty or all(
-        word.rpartition(".")[2] in _LITERALS for word in words
-    )
-
-
-_LITERALS = {
-    *("int", "float", "str", "bool", "complex", "bytes", "tuple", "list", "dict", "set", "None"),
-    *("NoneType", "Any", "Optional", "Union", "Literal", "Sequence", "Iterable", "Mapping"),
-    *("Tuple", "List", "Dict", "Final"),
-}
-
-
-def _needs_nothing(function: Callable[..., Any]) -> bool:
-    kinds = inspect.signature(function).parameters.values()
-    return all(
-        one.default is not one.empty or one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in kinds
-    )
 
 
 def _parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -145,13 +93,6 @@ def _parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
-    """Return the defaults of a builder's arguments; None for those without one."""
-    return {
-        name: None if one.default is one.empty else one.default for name, one in _parameters(builder).items()
-    }
-
-
 def takes(builder: Callable[..., Any], name: str) -> bool:
     parameters = _parameters(builder)
     takes_any = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
@@ -159,34 +100,11 @@ def takes(builder: Callable[..., Any], name: str) -> bool:
     return name in parameters or (takes_any and getattr(builder, "__init__", None) is not nn.Module.__init__)
 
 
-_DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.py"}
-
-
-def without_download(builder: Any, kwargs: dict[str, Any], error: BaseException | None) -> str | None:
-    """Return the argument that avoids a failed download; None if there is none."""
-    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
-    if not any(_DOWNLOADERS & {*Path(frame.filename).parts} for frame in frames):
-        return None
-    options = [
-        f"--model-arg {name}={None if isinstance(default, str) else False}"
-        for name, default in defaults_of(builder).items()
-        if ("weights" in name or "pretrained" in name) and default and name not in kwargs
-    ]
-    return f"{' '.join(options)}   builds it without a download" if options else None
-
-
 _GUARD = "if __name__ == '__main__':"
-_CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
 
 
-def imported_architecture(
-    spec: str, model_args: dict[str, Any], seed: int, written: Mapping[str, Any] | None = None
-) -> Architecture:
-    """Import the object `spec` names and describe how to build it; an instance is used unchanged.
-
-    Args:
-        written: the hyper-parameters in the checkpoint, for arguments of a class that `model_args` leaves out.
-    """
+def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
+    """Import the object `spec` names and describe how to build it; an instance is used unchanged."""
     refuse_missing_file(spec)
     module, obj = _import(spec, seed)
     if _is_program(obj):
@@ -205,33 +123,20 @@ def imported_architecture(
         raise UsageError(message, _suggest(module, spec))
 
     is_class = isinstance(obj, type) and issubclass(obj, nn.Module)
-    named = _parameters(obj) if is_class and written else {}
-    used = {
-        name: value
-        for name, value in (written or {}).items()
-        if name in named and name not in model_args and value is not None
-    }
-    model_args = {**used, **model_args}
 
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
         check_arguments(obj, kwargs, spec)
-        try:
-            with _running(spec, seed, "building"):
-                result = obj(**kwargs)
-                if _is_program(result):
-                    result = result.module()
-        except CannotRunError as error:
-            cause = error.__cause__
-            error.hint = without_download(obj, kwargs, cause) or _call_hint(spec, kwargs) or error.hint
-            raise
+        with _running(spec, seed, "building"):
+            result = obj(**kwargs)
+            if _is_program(result):
+                result = result.module()
         if not isinstance(result, nn.Module):
             message = f"'{spec}' made {with_article(type(result).__name__)}, not a torch.nn.Module"
             raise UsageError(message, _suggest(module, spec))
         return result
 
     takes_num_classes = "num_classes" not in model_args and takes(obj, "num_classes")
-    listed = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in used.items())
     return Architecture(
         "import",
         spec,
@@ -239,21 +144,7 @@ def imported_architecture(
         build,
         takes_num_classes,
         is_factory=not is_class,
-        defaults=defaults_of(obj),
-        notes=(f"model arguments: {listed}, the hyper-parameters in the checkpoint",) if used else (),
     )
-
-
-def _call_hint(spec: str, kwargs: dict[str, Any]) -> str | None:
-    """Return the line that makes the same call with Python alone; None for a file that it cannot import."""
-    where, _, attribute = spec.rpartition(":")
-    folder, module = _package_of(Path(where)) if where.endswith(".py") else ("", where)
-    module = module or Path(str(where)).stem
-    if not module.replace(".", "").isidentifier():
-        return None
-    given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
-    code = f"from {module} import {attribute.partition('.')[0]}; {attribute}({given})"
-    return f"{f'cd {shlex.quote(str(folder))} && ' if folder else ''}python -c {shlex.quote(code)}"
 
 
 def _is_program(value: Any) -> bool:
@@ -267,35 +158,12 @@ def import_object(spec: str, option: str) -> Any:
 
 
 def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = None) -> tuple[ModuleType, Any]:
-    _refuse_python(spec)
     where, _, attribute = spec.rpartition(":")
     with _running(spec, seed, "importing"):
         module = _import_file(where, spec) if where.endswith(".py") else _import_module(where, spec)
         return module, _find_attribute(
             module, attribute, spec, hint or (lambda module: _suggest(module, spec))
         )
-
-
-def _refuse_python(spec: str) -> None:
-    """Refuse pytest's `net.py::Net` and the call `net.py:Net(num_classes=5)`."""
-    match = _CALLED.fullmatch(spec)
-    if match is None or not (match["extra"] or match["call"]):
-        return
-    where, _, name, arguments = match.groups()
-    option = f"--model {shlex.quote(f'{where}:{name}')}"
-    if arguments is None:
-        raise UsageError(f"'{spec}' has one colon too many", option)
-    try:
-        call = ast.parse(f"f{arguments}", mode="eval").body
-    except SyntaxError:
-        call = None
-    nodes: list[tuple[str, ast.expr]] = []
-    if isinstance(call, ast.Call):
-        nodes = [("NAME", node) for node in call.args] + [
-            (node.arg or "NAME", node.value) for node in call.keywords
-        ]
-    option += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in nodes)
-    raise UsageError(f"'{spec}' is a call; give its arguments with --model-arg", option)
 
 
 @contextmanager
@@ -407,8 +275,6 @@ def _import_module(name: str, spec: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # The typed module or one of its parents is missing, rather than something it imports.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            if (elsewhere := of_other_library(spec)) is not None:
-                raise elsewhere from error
             root = name.partition(".")[0]
             hint = f'python -c "import {root}"' if root.isidentifier() else "--model FILE.py:NAME"
             raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
@@ -425,8 +291,6 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
-            if (elsewhere := of_other_library(spec)) is not None:
-                raise elsewhere
             near = nearest(part, (name for name in dir(target) if not name.startswith("_")))
             message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
             names = near.removeprefix("did you mean ").split(", ")

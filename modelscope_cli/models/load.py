@@ -3,27 +3,23 @@
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from modelscope_cli.checkpoints.identify import identify
-from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.tensors import file_sha256
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, is_out_of_memory, with_nearest
+from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
 from modelscope_cli.models.check_request import check_request
-from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
+from modelscope_cli.models.fit import listed
 from modelscope_cli.models.from_libraries import (
     fill_from_hf,
     fill_from_timm,
     hf_architecture,
     timm_architecture,
 )
-from modelscope_cli.models.from_ultralytics import ultralytics_architecture
-from modelscope_cli.models.hubs import hubs_closed, is_in_timm, split_hub
+from modelscope_cli.models.hubs import close_hubs, split_hub
 from modelscope_cli.models.importspec import imported_architecture, user_code_failed
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.loaded import LoadedModel
@@ -85,24 +81,24 @@ def _listed(words: list[str]) -> str:
 
 def load_model(request: ModelRequest) -> LoadedModel:
     """Build the requested model and give it its weights."""
-    with hubs_closed(request.is_offline):
-        if is_onnx(request.model):
-            return _load_onnx(check_request(request))
-        request, recognised = recognise(check_request(request))
-        dtype = resolve_dtype(request.dtype)
-        architecture, weights = _find(request)
-        device, device_note = _device_for(request, weights)
-        prefix, name = split_hub(request.model)
-        if request.checkpoint is not None:
-            filled = _fill_from_file(architecture, request, request.checkpoint)
-        elif prefix and request.weights.lower() != "none":
-            filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
-        elif weights is not None:
-            filled = fill_pretrained(architecture, request, weights)
-        else:
-            filled = fill_randomly(architecture, request)
-        notes = (*recognised, *filled.notes, *([device_note] if device_note else []))
-        return _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
+    close_hubs(is_offline=request.is_offline)
+    if is_onnx(request.model):
+        return _load_onnx(check_request(request))
+    request, recognised = recognise(check_request(request))
+    dtype = resolve_dtype(request.dtype)
+    architecture, weights = _find(request)
+    device, device_note = _device_for(request, weights)
+    prefix, name = split_hub(request.model)
+    if request.checkpoint is not None:
+        filled = fill_from_checkpoint(architecture, request, request.checkpoint)
+    elif prefix and request.weights.lower() != "none":
+        filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
+    elif weights is not None:
+        filled = fill_pretrained(architecture, request, weights)
+    else:
+        filled = fill_randomly(architecture, request)
+    notes = (*recognised, *filled.notes, *([device_note] if device_note else []))
+    return _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
 
 
 def load_skeleton(request: ModelRequest) -> LoadedModel:
@@ -111,35 +107,35 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     Pretrained weights are not needed; a checkpoint is checked and gives the number of classes. A model that cannot
     be built on meta is built on the CPU, with a warning `meta_fallback`.
     """
-    with hubs_closed(request.is_offline):
-        if is_onnx(request.model):
-            return _load_onnx(check_request(request), has_values=False)
-        request, recognised = recognise(check_request(request))
-        if request.device.lower() != "auto":
-            resolve_device(request.device)
-        dtype = resolve_dtype(request.dtype)
-        architecture, weights = _find(request)
-        if not architecture.is_instance:
-            try:
-                filled = _fill_skeleton(architecture.on_meta(), request)
-                resolved = request.checkpoint.name if request.checkpoint else "random"
-                info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
-                filled = replace(
-                    filled, weights=info, notes=(*recognised, *(filled.notes if request.checkpoint else ()))
-                )
-                return _placed(architecture, filled, torch.device("meta"), dtype, weights)
-            except UsageError:
-                raise
-            except Exception as error:  # constructors may raise anything on meta tensors
-                reason = (
-                    error.message if isinstance(error, CannotRunError) else f"{type(error).__name__}: {error}"
-                )
-        else:
-            reason = f"'{request.model}' is a module already built"
-        filled = _fill_skeleton(architecture, request)
-        notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
-        filled = replace(filled, notes=(*recognised, *filled.notes), warnings=(notice, *filled.warnings))
-        return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
+    close_hubs(is_offline=request.is_offline)
+    if is_onnx(request.model):
+        return _load_onnx(check_request(request), has_values=False)
+    request, recognised = recognise(check_request(request))
+    if request.device.lower() != "auto":
+        resolve_device(request.device)
+    dtype = resolve_dtype(request.dtype)
+    architecture, weights = _find(request)
+    if not architecture.is_instance:
+        try:
+            filled = _fill_skeleton(architecture.on_meta(), request)
+            resolved = request.checkpoint.name if request.checkpoint else "random"
+            info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
+            filled = replace(
+                filled, weights=info, notes=(*recognised, *(filled.notes if request.checkpoint else ()))
+            )
+            return _placed(architecture, filled, torch.device("meta"), dtype, weights)
+        except UsageError:
+            raise
+        except Exception as error:  # constructors may raise anything on meta tensors
+            reason = (
+                error.message if isinstance(error, CannotRunError) else f"{type(error).__name__}: {error}"
+            )
+    else:
+        reason = f"'{request.model}' is a module already built"
+    filled = _fill_skeleton(architecture, request)
+    notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
+    filled = replace(filled, notes=(*recognised, *filled.notes), warnings=(notice, *filled.warnings))
+    return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 
 def _load_onnx(request: ModelRequest, *, has_values: bool = True) -> LoadedModel:
@@ -172,22 +168,11 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
         name = request.model.lower()
         weights = choose_weights(name, request.weights)
         return zoo_architecture(name, weights or default_weights(name), model_args, request.seed), weights
-    if request.headers is not None and request.headers.contents.settings.get("yaml"):
-        return ultralytics_architecture(request), None
     if request.weights.lower() not in ("auto", "none"):
         message = f"'{request.model}' is not a torchvision model, so it has no weights '{request.weights}'"
         hint = f"leave out --weights {request.weights}   --checkpoint FILE gives it some"
         raise UsageError(message, hint)
-    return imported_architecture(request.model, model_args, request.seed, _hyper_parameters(request)), None
-
-
-def _hyper_parameters(request: ModelRequest) -> dict[str, Any]:
-    """Return the hyper-parameters that Lightning wrote into the checkpoint."""
-    if request.checkpoint is None:
-        return {}
-    with suppress(ModelscopeError, OSError):  # what is wrong with the file is said when its tensors are read
-        return read_contents(request.checkpoint, request.key).settings.get("hyper_parameters", {})
-    return {}
+    return imported_architecture(request.model, model_args, request.seed), None
 
 
 def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[torch.device, str | None]:
@@ -206,40 +191,8 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
 
 def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
     if request.checkpoint is not None:
-        return _fill_from_file(architecture, request, request.checkpoint)
+        return fill_from_checkpoint(architecture, request, request.checkpoint)
     return fill_randomly(architecture, request)
-
-
-def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
-    """Fill an architecture from a checkpoint; on a misfit, hint at model arguments that would fit."""
-    try:
-        filled = fill_from_checkpoint(architecture, request, path)
-        return replace(filled, notes=(*architecture.notes, *filled.notes))
-    except MisfitError as error:
-        error.hint = _arguments_that_fit(architecture, request, error) or _model_of(error) or error.hint
-        raise
-
-
-def _model_of(error: MisfitError) -> str | None:
-    """Return the model that has the tensors of the checkpoint, by their names and shapes; None if unknown."""
-    found = identify({name: tuple(tensor.shape) for name, tensor in error.state.items()})
-    name = found.name or next(iter(found.candidates), None)
-    return None if name is None else f"--model {name}"
-
-
-def _arguments_that_fit(architecture: Architecture, request: ModelRequest, error: MisfitError) -> str | None:
-    model, model_option = request.model, ""
-    if architecture.source == "zoo" and is_in_timm(architecture.name):
-        model = f"timm:{architecture.name}"  # torchvision's take three channels
-        model_option = f"--model {model} "
-    for guess in guessed_arguments(error, architecture.defaults or {"in_chans": 3}):
-        args = tuple(f"{name}={value}" for name, value in guess.items())
-        trial = replace(request, model=model, model_args=(*request.model_args, *args))
-        with suppress(Exception):  # builders may raise anything for incompatible arguments
-            module = _find(trial)[0].on_meta().build(request.num_classes)
-            if has_shapes_of(error.state, model_inside(module, model)):
-                return model_option + " ".join(f"--model-arg {argument}" for argument in args)
-    return None
 
 
 def _placed(

@@ -6,21 +6,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
-from modelscope_cli.checkpoints.identify import identify, image_side, otherwise
+from modelscope_cli.checkpoints.identify import identify, image_side
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.hubs import (
     NAME_KEYS,
     PACKAGES,
-    ULTRALYTICS,
-    ULTRALYTICS_CLASSES,
-    Builder,
     DescribedModel,
-    builder_of,
     check_hub,
     described_beside,
     described_within,
-    of_other_library,
 )
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
@@ -37,13 +32,9 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     A `config.json` next to the file takes precedence over names and shapes, as timm's and torchvision's look alike.
     With `strict` off the nearest model is accepted. The returned request keeps the headers.
     """
-    if (builder := builder_of(request.model)) is not None:
-        return _built(request, builder)
     if not is_checkpoint(request.model):
         return request, ()
     path = Path(request.model)
-    if not path.exists() and (elsewhere := of_other_library(request.model)) is not None:
-        raise elsewhere
     if request.checkpoint is not None:
         message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
         raise UsageError(message, f"leave out --checkpoint {shlex.quote(str(request.checkpoint))}")
@@ -52,8 +43,6 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         return _of_hub(request, described)
     headers = request.headers_of(path) or _read_headers(path, request.key)
     contents, identified = headers.contents, headers.architecture
-    if contents.settings.get("yaml"):
-        return _of_ultralytics(replace(request, checkpoint=path, headers=headers), contents.settings["class"])
     is_of_timm = bool(identified.candidates) and identified.candidates[0].startswith("timm:")
     described = described or (described_within(contents) if identified.name is None or is_of_timm else None)
     if described is None and is_of_timm:
@@ -61,11 +50,6 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = identified.name or _said(contents, identified)
-    names, args = otherwise(contents.shapes()) if name is None and not identified.candidates else ((), {})
-    if names:
-        described = _of_timm(path, names)
-        described = replace(described, model_args=tuple(f"{key}={value}" for key, value in args.items()))
-        return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     if (
         name is None
         and not identified.candidates
@@ -81,38 +65,6 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
-
-
-def _built(request: ModelRequest, builder: Builder) -> tuple[ModelRequest, tuple[str, ...]]:
-    """Request what builds a model of another library; typed model arguments override its own."""
-    typed = {argument.partition("=")[0] for argument in request.model_args}
-    own = {**builder.args}
-    classes = request.num_classes
-    if classes is not None and builder.classes:
-        own[builder.classes], classes = classes, None
-    args = tuple(f"{key}={value!r}" for key, value in own.items() if key not in typed)
-    note = f"model: {builder.spec} with {', '.join((*args, *request.model_args))}"
-    is_random = request.checkpoint is None and not {"pretrained", "encoder_weights"} & typed
-    note += "; its weights are random, none are downloaded" if is_random else ""
-    model_args = (*args, *request.model_args)
-    return replace(request, model=builder.spec, model_args=model_args, num_classes=classes), (note,)
-
-
-def _of_ultralytics(request: ModelRequest, kind: str) -> tuple[ModelRequest, tuple[str, ...]]:
-    """Request a model of ultralytics saved whole, which is built from the settings in its file."""
-    module, _, name = kind.rpartition(".")
-    model = f"{ULTRALYTICS}{name}"
-    if f"{module}:" != ULTRALYTICS or name.removesuffix("Model") not in ULTRALYTICS_CLASSES:
-        file = request.checkpoint
-        message = f"'{file}' is a model of the class '{kind}', saved whole, which cannot be built here"
-        raise CannotRunError(
-            message, f"--model FILE.py:NAME --checkpoint {shlex.quote(str(request.checkpoint))}"
-        )
-    if find_spec("ultralytics") is None:
-        message = f"'{request.checkpoint}' is a {name} of ultralytics, which is not installed"
-        raise UsageError(message, "pip install ultralytics")
-    note = f"model: {name} of ultralytics, by the settings in '{request.checkpoint}' (no code of the file is run)"
-    return replace(request, model=model), (note,)
 
 
 def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:

@@ -24,10 +24,9 @@ def names_model(word: str) -> bool:
     """Tell whether this is a torchvision or hub name, `module:attr` or a code file, not another existing file."""
     if os.path.exists(word):
         return word.endswith(".py") and os.path.isfile(word)
-    from modelscope_cli.models.hubs import builder_of, split_hub, split_query
+    from modelscope_cli.models.hubs import split_hub
 
-    word = split_query(word)[0]
-    if split_hub(word)[0] or builder_of(word) is not None:
+    if split_hub(word)[0]:
         return True
     is_import = _IMPORT.fullmatch(word) and not _has_name_of_image(word)
     return bool(is_import) or word.lower() in model_names()

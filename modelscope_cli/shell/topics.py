@@ -11,8 +11,6 @@ _MODEL = {
     "resnet34": "a model of torchvision; `modelscope models` lists them",
     "timm:NAME": "a model of timm, once it is installed: pip install timm",
     "hf:FOLDER": "a folder that transformers saved: pip install transformers",
-    "smp:Unet, open_clip:NAME": "a model of segmentation_models_pytorch or open_clip, with random weights",
-    "yolo11n.yaml": "a model of ultralytics, with random weights",
     "best.pth": "a checkpoint whose architecture is recognised by its tensors",
     "path/to/net.py:Net": "a class, function or module in a Python file, which is run",
     "package.module:Net": "the same, in an installed package",

@@ -4,7 +4,6 @@ import pytest
 from function_and_command import HEALTHY, SICK, STAR, tiny_resnet
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
 
 
 def failure(function, *arguments, **keywords):
@@ -45,27 +44,9 @@ def test_not_the_same_says_where_they_part_and_how_far():
 def test_a_budget():
     model = tiny_resnet()
     totals = ms.summary(model).totals
-    size = totals.param_bytes + totals.buffer_bytes
-    ms.testing.assert_budget(model, params=totals.params, macs=totals.macs, size_bytes=size)
-    ms.testing.assert_budget("resnet18", params="12M", macs="2G")
-    (line,) = failure(ms.testing.assert_budget, model, params=totals.params - 1)
-    assert line == f"TinyResNet: {totals.params:,} parameters, {totals.params - 1:,} allowed"
-    (line,) = failure(ms.testing.assert_budget, "resnet18", params="10M", macs="1G", size_bytes="1MB")
-    assert line == (
-        "resnet18: 11,689,512 parameters, 10,000,000 allowed; 1,814,073,344 multiply-adds, 1,000,000,000 allowed; "
-        f"{4 * (11_689_512 + 9_600) + 8 * 20:,} bytes of weights and buffers, 1,000,000 allowed"
-    )
-    ms.testing.assert_budget("resnet18", macs="0.2G", input_shape=(1, 3, 64, 64))
-
-
-@pytest.mark.parametrize(("budgets", "said"), [
-    ({}, "there is no budget"),
-    ({"params": "lots"}, "'params=lots' is not a count"),
-    ({"macs": -1}, "macs=-1"),
-])  # fmt: skip
-def test_a_budget_that_means_nothing(budgets, said):
-    with pytest.raises(UsageError, match=said):
-        ms.testing.assert_budget("resnet18", **budgets)
+    ms.testing.assert_healthy(model, STAR, max_params=totals.params, max_macs=totals.macs)
+    lines = failure(ms.testing.assert_healthy, model, STAR, max_params=totals.params - 1)
+    assert lines[1].startswith("MS501 error: the model: ")
 
 
 def test_the_module_is_left_as_it_was_where_an_assertion_fails(unchanged):
@@ -73,5 +54,4 @@ def test_the_module_is_left_as_it_was_where_an_assertion_fails(unchanged):
     check = unchanged(model)
     failure(ms.testing.assert_healthy, model, STAR, fail_on="warning")
     failure(ms.testing.assert_same, model, HEALTHY, STAR)
-    failure(ms.testing.assert_budget, model, params=1)
     check()

@@ -3,7 +3,6 @@
 import argparse
 import io
 import json
-import pickle
 import random
 import uuid
 import warnings
@@ -28,7 +27,6 @@ DTYPES = (
         torch.float8_e8m0fnu,
     ),
 )
-NUMPY = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16")
 # Python 3.11.0 to 3.11.3 pickle a member of an enumeration as an attribute of its class, which any may be.
 BY_NAME = ("builtins.getattr",) if uuid.SafeUUID.safe.__reduce_ex__(2)[0] is getattr else ()
 
@@ -164,46 +162,6 @@ def optimizer(folder: Path, chance: random.Random) -> Written:
     return Written(path, expected, "optim")
 
 
-def numpy_state(chance: random.Random) -> dict[str, np.ndarray]:
-    found = {}
-    for at in range(12):
-        shape = tuple(chance.choice((1, 2, 3, 0)) for _ in range(chance.randrange(4)))
-        count = max(1, int(np.prod(shape)))
-        dtype = np.dtype(chance.choice(NUMPY))
-        raw = np.frombuffer(chance.randbytes(count * dtype.itemsize), dtype="u1")
-        values = (raw % 2 if dtype.kind == "b" else raw).view(dtype)[: int(np.prod(shape))].reshape(shape)
-        found[f"res{at}.conv.weight"] = chance.choice((np.ascontiguousarray, np.asfortranarray))(
-            values
-        ).reshape(shape)
-    return found
-
-
-def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
-
-
-def detectron2(folder: Path, chance: random.Random) -> Written:
-    found = numpy_state(chance)
-    path = folder / "R-50.pkl"
-    content = {
-        "model": found,
-        "__author__": "d2",
-        "matching_heuristics": True,
-        "o": np.array([None, "a"], object),
-    }
-    path.write_bytes(pickle.dumps(content, chance.choice((2, 3, 4, 5))))
-    return Written(path, as_tensors(found))
-
-
-def npz(folder: Path, chance: random.Random) -> Written:
-    found = numpy_state(chance)
-    path = folder / "weights.npz"
-    chance.choice((np.savez, np.savez_compressed))(
-        path, **found, words=np.array(["a", "bc"]), when=np.array(["2020"], "M8[Y]")
-    )
-    return Written(path, as_tensors(found))
-
-
 def exported(folder: Path, chance: random.Random) -> Written:
     module = Net().eval()
     path = folder / "m.pt2"
@@ -254,7 +212,7 @@ def in_memory(folder: Path, chance: random.Random) -> Written:
 
 # Half of the kinds were looked at while the readers were written, and half only afterwards.
 KINDS: tuple[Callable[[Path, random.Random], Written], ...] = (
-    *(torch_file, timm, fastai, protocols, npz, safetensors, with_attributes),
-    *(whole_module, optimizer, detectron2, exported),
+    *(torch_file, timm, fastai, protocols, safetensors, with_attributes),
+    *(whole_module, optimizer, exported),
     *(shards, in_memory),
 )

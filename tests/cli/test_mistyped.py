@@ -63,16 +63,6 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
     assert refused(typed, 2)[1] == f"hint: modelscope {meant}"
 
 
-@pytest.mark.parametrize(("typed", "meant"), [
-    ("net.py::Net", "--model net.py:Net"),
-    ("'net.py:Net()'", "--model net.py:Net"),
-    ("'net.py:Net(classes=5)'", "--model net.py:Net --model-arg classes=5"),
-    ("'net.py:Net(5)'", "--model net.py:Net --model-arg NAME=5"),
-])  # fmt: skip
-def test_a_model_as_python_calls_it(refused, typed, meant):
-    assert refused(f"summary {typed}", 2)[1] == f"hint: {meant}"
-
-
 @pytest.mark.parametrize(("typed", "code", "said", "hint"), [
     ("prune net.py:Net --amount 50%", 2, "'--amount 50%' is not a number", "--amount 0.5"),
     ("summary net.py:Net --input 1x28x28", 2, "",

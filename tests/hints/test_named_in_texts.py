@@ -16,7 +16,6 @@ from modelscope_cli.shell.overview import COMMANDS
 _THEIRS = {
     "--include", "--force-reinstall", "--upgrade", "--standalone", "--nproc-per-node", "--nnodes", "--keep",
 }  # fmt: skip
-_THEIRS |= {"--modelscope", "--modelscope-error", "--modelscope-update"}  # of the plug-in of pytest
 _THEIRS |= {"--allow-writes"}  # of the server for agents
 _THEIRS |= {"--epochs", "--variant", "--b-", "--no-", *SYNONYMS}
 _THEIRS |= {option.rstrip("0123456789") for option in SYNONYMS}  # --lr0

@@ -1,4 +1,4 @@
-"""Clips and volumes: folders of frames, animated files, pages, and volumes of arrays."""
+"""Clips and volumes: arrays, and no images."""
 
 from pathlib import Path
 from typing import Any
@@ -42,43 +42,6 @@ def animation(tmp_path: Path) -> Path:
     return tmp_path / "clip.tiff"
 
 
-def levels(x: Tensor) -> list[int]:
-    """Return the brightness of each frame of `(1, C, T, H, W)`."""
-    return (x[0, 0].mean((1, 2)) * 255).round().int().tolist()
-
-
-def test_pages_are_the_frames_of_a_clip(animation: Path) -> None:
-    model = Seen()
-    record = ms.stats(model, animation, size=24, mean=0, std=1)
-    assert record.run.input.shape == ((1, 3, 16, 24, 24),)
-    assert levels(SEEN[-1]) == [10 * round(n * 19 / 15) for n in range(16)]
-
-
-def test_a_folder_of_frames_is_a_clip(tmp_path: Path) -> None:
-    for n in range(16):
-        gray(10 * n).save(tmp_path / f"{n:02}.png")
-    model = Seen()
-    ms.stats(model, tmp_path, size=24, mean=0, std=1)
-    assert levels(SEEN[-1]) == [10 * n for n in range(16)]
-
-
-def test_all_slices_of_a_volume_count(animation: Path) -> None:
-    model = Seen(channels=1)
-    ms.stats(model, animation, size=24, mean=0, std=1)
-    assert levels(SEEN[-1]) == [10 * n for n in range(20)]
-
-
-def test_frames_come_first_for_transformers() -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.TimesformerConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=16,
-        patch_size=8, num_frames=4, num_labels=3,
-    )  # fmt: skip
-    model = transformers.TimesformerForVideoClassification(config).eval()
-    images = [gray(40 * n) for n in range(6)]
-    assert ms.stats(model, images).run.input.shape == ((1, 4, 3, 16, 16),)
-
-
 @pytest.mark.parametrize(("suffix", "shape"), [
     *(("npy", shape) for shape in ((5, 6, 7), (1, 5, 6, 7), (1, 1, 5, 6, 7))),
     ("npz", (1, 5, 6, 7)),
@@ -120,8 +83,8 @@ def test_a_signal_or_a_clip_is_not_an_image(model: nn.Module, shape: tuple[int, 
         ms.explain(nn.Sequential(model, nn.Flatten()), torch.rand(1, 3, *shape), receipt="none")
 
 
-@pytest.mark.parametrize("command", [ms.predict, ms.featuremaps, ms.explain, ms.grads, ms.ablate, ms.check])
-def test_other_commands_run_on_tensors(command: Any, animation: Path) -> None:
-    with pytest.raises(CannotRunError, match="runs it on noise or a tensor file, not on images") as caught:
+@pytest.mark.parametrize("command", [ms.stats, ms.summary, ms.predict, ms.featuremaps, ms.check])
+def test_images_are_no_clip(command: Any, animation: Path) -> None:
+    with pytest.raises(CannotRunError, match="it runs on noise or a tensor file, not on images") as caught:
         command(Seen(), animation)
     assert caught.value.hint == f"leave out {animation}"

@@ -1,7 +1,5 @@
 """The oracle is the preset of the weights: what the model gets is what the preset makes, to the bit."""
 
-import itertools
-
 import pytest
 import torch
 from PIL import Image
@@ -13,9 +11,7 @@ from torchvision.models import (
     ResNet34_Weights,
 )
 from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
-from torchvision.models.optical_flow import Raft_Small_Weights
 from torchvision.models.segmentation import FCN_ResNet50_Weights
-from torchvision.models.video import MViT_V2_S_Weights, R3D_18_Weights
 from torchvision.transforms import functional as F
 
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -83,59 +79,6 @@ def test_detection_is_a_list_of_pictures_of_their_own_size(opened, make_picture)
     assert torch.equal(batches[0].pictures[1], F.pil_to_tensor(Image.open(paths[1])))
 
 
-@pytest.mark.parametrize("weights", [R3D_18_Weights, MViT_V2_S_Weights])
-def test_video_is_the_preset_on_the_frames_as_one_clip(opened, make_picture, weights):
-    preset = weights.DEFAULT.transforms()
-    paths = [make_picture(f"{i}.png", size=(200 + i, 180)) for i in range(16)]
-    same = [make_picture(f"same{i}.png", size=(200, 150)) for i in range(16)]
-    clip = torch.stack([F.pil_to_tensor(Image.open(path)) for path in same])
-    inputs = opened(*same, family="video", transforms=preset)
-    batch = first_batch(inputs)
-    assert torch.equal(batch.args[0], preset(clip)[None])
-    assert (inputs.n_images, inputs.n_batches, batch.names) == (1, 1, (str(same[0]),))
-    assert first_batch(opened(*paths, family="video", transforms=preset)).args[0].shape[2] == 16
-
-
-def test_a_clip_is_one_picture_held_still_or_pictures_evenly_sampled(opened, make_picture):
-    still = opened(make_picture(), family="video")
-    (clip,) = first_batch(still).args
-    assert clip.shape == (1, 3, 16, 112, 112)
-    assert torch.equal(clip[:, :, 0], clip[:, :, 15])
-    assert "one image held still" in still.notes[0]
-    # Each frame is one flat gray, so that the frame's number can be read back.
-    paths = [make_picture(f"{i:02}.png") for i in range(40)]
-    for i, path in enumerate(paths):
-        Image.new("RGB", (20, 20), (i, i, i)).save(path)
-    inputs = opened(*paths, family="video", mean="0", std="1")
-    levels = (first_batch(inputs).args[0][0, 0, :, 0, 0] * 255).round().int().tolist()
-    assert (levels[0], levels[-1], len(levels)) == (0, 39, 16)
-    assert {after - before for before, after in itertools.pairwise(levels)} <= {2, 3}
-    assert "40 images in order, evenly sampled" in inputs.notes[0]
-
-
-def test_optical_flow_is_the_preset_on_two_frames(opened, make_picture):
-    preset = Raft_Small_Weights.DEFAULT.transforms()
-    paths = [make_picture(f"{i}.png", size=(160, 136)) for i in range(2)]
-    inputs = opened(*paths, family="optical_flow", transforms=preset)
-    batch = first_batch(inputs)
-    expected = preset(*[Image.open(path) for path in paths])
-    assert all(torch.equal(got, want[None]) for got, want in zip(batch.args, expected, strict=True))
-    assert torch.equal(batch.pictures[0], F.pil_to_tensor(Image.open(paths[0])))
-    assert inputs.info.shape == ((1, 3, 136, 160),) * 2
-
-
-@pytest.mark.parametrize(("size", "shape"), [
-    ((30, 30), (128, 128)),
-    ((2000, 1000), (496, 992)),
-    ((161, 139), (136, 160)),
-    ((20_000, 20), (128, 3896)),
-])  # fmt: skip
-def test_optical_flow_sides_are_multiples_of_8_and_bounded(opened, make_picture, size, shape):
-    paths = [make_picture(f"{i}.png", size=size) for i in range(2)]
-    height, width = first_batch(opened(*paths, family="optical_flow")).args[0].shape[-2:]
-    assert (height, width) == shape
-
-
 def test_size_mean_and_std_change_the_preset(opened, make_picture):
     path = make_picture(size=(90, 60))
     preset = ResNet34_Weights.DEFAULT.transforms(crop_size=32, resize_size=32, mean=[0.5] * 3, std=[1, 2, 3])
@@ -146,7 +89,7 @@ def test_size_mean_and_std_change_the_preset(opened, make_picture):
     assert "normalise mean (0.5, 0.5, 0.5) std (1, 2, 3)" in inputs.info.preprocessing
 
 
-@pytest.mark.parametrize("family", ["classification", "segmentation", "video", "custom"])
+@pytest.mark.parametrize("family", ["classification", "segmentation", "custom"])
 def test_two_sizes_are_height_and_width_exactly(opened, make_picture, family):
     path = make_picture(size=(90, 60))
     inputs = opened(path, family=family, size="32,48", mean="0", std="1")
@@ -170,8 +113,6 @@ def test_without_a_preset_the_imagenet_defaults_are_used_and_stated(opened, make
 @pytest.mark.parametrize(("family", "options", "quoted"), [
     ("detection", {"size": "320"}, "--size 320"),
     ("detection", {"mean": "0.5"}, "--mean 0.5"),
-    ("optical_flow", {"std": "0.5"}, "--std 0.5"),
-    ("optical_flow", {"size": "100"}, "--size 100"),
     ("classification", {"mean": "1,2"}, "--mean 1,2"),
     ("classification", {"size": "0"}, "--size 0"),
 ])  # fmt: skip

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 
-import modelscope_cli as ms
 from modelscope_cli.checkpoints.tensors import Checkpoint, read_checkpoint
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.shell.app import run as run_argv
@@ -155,32 +153,3 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_no_tensors_inside(tmp_path: Path, content: Any) -> None:
     assert "holds no named tensors" in rejected(saved(tmp_path / "a.pt", content)).message
-
-
-LIGHTNING = """
-import torch
-from torch import nn
-
-
-class Lit(nn.Module):
-    def __init__(self, hidden=8, classes=3, loss=None):
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(3, hidden, 3), nn.Linear(hidden, classes)
-
-    def forward(self, x):
-        return self.head(self.conv(x).mean((2, 3)))
-"""
-
-
-def test_hyper_parameters_in_the_checkpoint_build_the_class(tmp_path, monkeypatch):
-    """As Lightning writes them: those that the class takes, where no argument is typed."""
-    monkeypatch.chdir(tmp_path)
-    Path("lit.py").write_text(LIGHTNING)
-    state = ms.load("lit.py:Lit", weights="none", model_arg={"hidden": 12, "classes": 5}).module.state_dict()
-    written = {"hidden": 12, "classes": 5, "loss": nn.CrossEntropyLoss(), "lr": 0.1}
-    torch.save({"state_dict": state, "hyper_parameters": written}, "lit.ckpt")
-    loaded = ms.load("lit.py:Lit", checkpoint="lit.ckpt")
-    assert (loaded.module.conv.out_channels, loaded.module.head.out_features) == (12, 5)
-    assert "model arguments: hidden=12, classes=5, the hyper-parameters in the checkpoint" in loaded.notes
-    with pytest.raises(CannotRunError, match=r"head.weight 5.12 float32 for 4.12"):
-        ms.load("lit.py:Lit", checkpoint="lit.ckpt", model_arg={"classes": 4})

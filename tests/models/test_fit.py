@@ -154,7 +154,7 @@ def test_another_architecture_is_said_in_one_line(tmp_path: Path, state: State, 
 
 def test_a_sibling_of_the_architecture_does_not_fit_either(tmp_path: Path) -> None:
     path = saved(tmp_path, models.shufflenet_v2_x1_0().state_dict())
-    assert rejected(path, "shufflenet_v2_x0_5").hint == "--model shufflenet_v2_x1_0"
+    assert "leaves out what does not fit" in (rejected(path, "shufflenet_v2_x0_5").hint or "")
 
 
 def test_missing_batch_counters_are_not_a_difference(tmp_path: Path) -> None:

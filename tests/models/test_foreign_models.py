@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from listening import Told
-from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.architecture import model_inside
 
 X = torch.rand(1, 3, 8, 8)
@@ -94,91 +93,3 @@ def test_what_a_factory_imports_is_not_on_meta(
     held = sys.modules[name]
     assert not any(t.is_meta for t in (held.TABLE, held.SHARED.weight, held.Head.anchors))
     assert held.SHARED.weight.abs().max() < 1  # initialised, which is left out of what is on meta
-
-
-def hint_of(model: str, **keywords: Any) -> str:
-    with pytest.raises(ModelscopeError) as caught:
-        ms.load(model, **keywords)
-    return caught.value.hint or ""
-
-
-@pytest.mark.parametrize(("state", "hint"), [
-    (Small(hidden=9), "model_arg='hidden=9'"),
-    (Small(in_channels=1), "model_arg='in_channels=1'"),
-    (Small(hidden=5, in_channels=4), "model_arg='in_channels=4'"),
-])  # fmt: skip
-def test_a_checkpoint_of_other_shapes_says_what_it_was_built_with(
-    tmp_path: Path, state: nn.Module, hint: str
-) -> None:
-    torch.save(state.state_dict(), tmp_path / "c.pt")
-    said = hint_of(f"{__file__}:Small", checkpoint=tmp_path / "c.pt")
-    assert hint in said or hint.split("'")[1] in said
-    assert "strict" not in said
-
-
-def test_timm_built_for_other_channels_and_sizes_is_recognised(tmp_path: Path) -> None:
-    timm = pytest.importorskip("timm")
-    for n, (name, own) in enumerate(
-        [
-            ("resnet10t", {"in_chans": 1}),
-            ("vit_tiny_patch16_224", {"img_size": 64}),
-            ("resnet18", {"in_chans": 4}),
-        ]
-    ):
-        path = tmp_path / f"{n}.pth"
-        torch.save(timm.create_model(name, num_classes=3, **own).state_dict(), path)
-        loaded = ms.load(path)
-        assert loaded.info.name.startswith("timm:")
-        assert loaded.module.num_classes == 3
-
-
-@pytest.mark.parametrize(("typed", "said"), [
-    ("yolov8n", "yolov8n.yaml"),
-    ("yolov8n.pt", "yolov8n.yaml"),
-    ("ViT-B-32", "open_clip:ViT-B-32"),
-    ("torch.hub:facebookresearch/dinov2", "torch.hub:load"),
-    ("torchvision:resnet18", "resnet18"),
-    ("missing.json", "ls ."),
-    ("model.onnx", "ls ."),
-])  # fmt: skip
-def test_names_of_other_libraries_are_answered_with_a_line_for_them(typed: str, said: str) -> None:
-    assert said in hint_of(typed)
-
-
-@pytest.mark.parametrize("typed", ["smp:Unet", "open_clip:RN50", "yolo11n.yaml"])
-def test_a_library_that_is_not_installed_is_named(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("modelscope_cli.models.hubs.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="which is not installed") as caught:
-        ms.summary(typed)
-    assert (caught.value.hint or "").startswith("pip install ")
-
-
-def test_models_of_segmentation_models_pytorch_by_name() -> None:
-    smp = pytest.importorskip("segmentation_models_pytorch")
-    told = Told()
-    record = ms.summary("smp:Unet?encoder_name=mobilenet_v2", num_classes=4, progress=told)
-    net = smp.Unet("mobilenet_v2", encoder_weights=None, classes=4)
-    assert record.totals.params == sum(p.numel() for p in net.parameters())
-    assert any("encoder_weights=None" in note and "random" in note for note in told.notes)
-
-
-def test_models_of_open_clip_by_name() -> None:
-    open_clip = pytest.importorskip("open_clip")
-    record = ms.summary("open_clip:ViT-S-32-alt")
-    net = open_clip.create_model("ViT-S-32-alt")
-    assert record.totals.params == sum(p.numel() for p in net.parameters())
-
-
-def test_models_of_ultralytics_by_name() -> None:
-    pytest.importorskip("ultralytics")
-    opened = Image.open
-    record = ms.summary("yolo11n-seg.yaml", torch.rand(1, 3, 64, 64), num_classes=3)
-    assert record.totals.params == 2_843_193
-    assert Image.open is opened  # importing the library replaces it
-
-
-def test_arguments_behind_a_name() -> None:
-    """`?in_chans=1` is `--model-arg in_chans=1`, which wins."""
-    pytest.importorskip("timm")
-    assert ms.summary("timm:test_resnet?in_chans=1").run.input.shape[0][1] == 1
-    assert ms.summary("timm:test_resnet?in_chans=1", model_arg={"in_chans": 4}).run.input.shape[0][1] == 4

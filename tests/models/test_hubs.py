@@ -10,7 +10,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.models import hubs
 from modelscope_cli.models.catalogue import list_models
 from modelscope_cli.models.check_request import check_request
-from modelscope_cli.models.hubs import hubs_closed, split_hub
+from modelscope_cli.models.hubs import close_hubs, split_hub
 from modelscope_cli.models.request import ModelRequest
 
 
@@ -64,26 +64,14 @@ def test_a_name_that_only_timm_has_is_answered_with_the_prefix(typed: str) -> No
     assert caught.value.hint == f"--model timm:{typed}"
 
 
-@pytest.mark.parametrize("before", [None, "0"])
-def test_offline_closes_the_hubs_before_they_are_imported(
-    before: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "huggingface_hub.constants", raising=False)
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-        if before is not None:
-            monkeypatch.setenv(name, before)
-    with hubs_closed(True):
-        assert os.environ["HF_HUB_OFFLINE"] == os.environ["TRANSFORMERS_OFFLINE"] == "1"
-        # Imported while they are closed: what it remembers has to be opened again, too.
-        monkeypatch.setitem(sys.modules, "huggingface_hub.constants", SimpleNamespace(HF_HUB_OFFLINE=True))
-    assert os.environ.get("HF_HUB_OFFLINE") == os.environ.get("TRANSFORMERS_OFFLINE") == before
-    assert sys.modules["huggingface_hub.constants"].HF_HUB_OFFLINE is False
-
-
-def test_offline_closes_the_hubs_that_are_imported_already(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_imported", [True, False])
+def test_offline_closes_the_hubs(is_imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     constants = SimpleNamespace(HF_HUB_OFFLINE=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", constants)
-    with hubs_closed(True):
-        assert constants.HF_HUB_OFFLINE is True
-    assert constants.HF_HUB_OFFLINE is False
+    if not is_imported:
+        monkeypatch.delitem(sys.modules, "huggingface_hub.constants")
+    close_hubs(is_offline=False)
+    assert (os.environ["HF_HUB_OFFLINE"], constants.HF_HUB_OFFLINE) == ("0", False)
+    close_hubs(is_offline=True)
+    assert (os.environ["HF_HUB_OFFLINE"], constants.HF_HUB_OFFLINE) == ("1", is_imported)

@@ -1,5 +1,4 @@
 import random
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -218,19 +217,11 @@ def test_an_import_that_raises_says_where(tmp_path: Path, code: str, said: str) 
 
 
 @pytest.mark.parametrize(("attribute", "line"), [("broken", "return nn.Linear"), ("leaves", "sys.exit")])
-def test_a_constructor_that_raises_says_where(
-    file: Path, attribute: str, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_constructor_that_raises_says_where(file: Path, attribute: str, line: str) -> None:
     number = next(i for i, text in enumerate(CODE.splitlines(), 1) if line in text)
     error = rejected(CannotRunError, f"{file}:{attribute}")
     assert error.message.startswith(f"building '{file}:{attribute}' raised ")
     assert error.message.endswith(f" at {file}:{number}")
-    *before, code = shlex.split(error.hint or "")  # what the hint runs fails in the same line
-    assert before == ["cd", str(file.parent), "&&", "python", "-c"]
-    monkeypatch.syspath_prepend(str(file.parent))
-    with pytest.raises((Exception, SystemExit)) as caught:
-        exec(code, {})
-    assert caught.traceback[-1].lineno + 1 == number or line == "return nn.Linear"
 
 
 @pytest.fixture
@@ -250,25 +241,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 PACKAGED = """
-from dataclasses import dataclass
-from torch import nn
 from .parts import Block
-
-@dataclass
-class Config:
-    width: int = 3
-
-class Net(nn.Module):
-    def __init__(self, config: Config, depth: int = 2):
-        super().__init__()
-        self.fc = nn.Linear(config.width, depth)
-
-class Sized(nn.Module):
-    def __init__(self, width: int):
-        super().__init__()
-
-def make(width: int = 4):
-    return Net(Config(width))
 
 def build():
     return Block(2, 3)
@@ -286,11 +259,3 @@ def test_a_file_of_a_package_imports_its_neighbours(package: Path, has_init: boo
     assert type(module).__name__ == "Block"
     assert type(module).__module__ == f"{package.name}.parts"
     assert sys.path == path
-
-
-def test_what_cannot_be_typed_is_made_by_a_function(package: Path) -> None:
-    file = package / "model.py"
-    error = rejected(UsageError, f"{file}:Net")
-    assert "missing a required argument: 'config'" in error.message
-    assert (error.hint or "").startswith(f"--model {file}:make ")
-    assert rejected(UsageError, f"{file}:Sized").hint == "--model-arg width=WIDTH"

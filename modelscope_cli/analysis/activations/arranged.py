@@ -9,7 +9,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.spatial.cells import Cells, merged
 from modelscope_cli.inputs.batch import to_sheet
-from modelscope_cli.inputs.image import evenly_spaced
 from modelscope_cli.records.naming import counted
 
 MOST_FRAMES = 16  # of a clip or a volume, on a sheet
@@ -110,7 +109,8 @@ def with_frames(maps: Tensor, notes: list[str]) -> Arranged:
     if maps.ndim < 4:
         return Arranged(maps, ", ".join(notes))
     n = maps.shape[1]
-    numbers = evenly_spaced(n, min(n, MOST_FRAMES))
+    most = min(n, MOST_FRAMES)
+    numbers = [round(i * (n - 1) / max(most - 1, 1)) for i in range(most)]  # with the first and the last
     words = counted(n, "frame") if n <= MOST_FRAMES else f"{MOST_FRAMES} of {n} frames"
     return Arranged(to_sheet(maps[:, numbers], 1), ", ".join([*notes, f"{words}, in rows"]), maps)
 

@@ -23,7 +23,6 @@ from modelscope_cli.analysis.comparison.request import (
     refuse_given,
 )
 from modelscope_cli.analysis.subject import describe_module, open_for
-from modelscope_cli.analysis.supported import check_images
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, in_order
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file
@@ -272,7 +271,6 @@ def _loaded(side: Source) -> LoadedModel:
 
 def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
     """Open the input for A in float32 on the CPU; each side converts it."""
-    check_images("diff", python_inputs, a)
     return open_for(python_inputs, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
 
 

@@ -182,7 +182,6 @@ def boxes_of_queries(
     size: tuple[int, int],
     *,
     has_nothing: bool = False,
-    labels: Tensor | None = None,
 ) -> Boxes:
     """Read the output of DETR-like models.
 
@@ -191,14 +190,11 @@ def boxes_of_queries(
         size: height and width of the image.
         has_nothing: whether the last class stands for "no object", so that the scores are a softmax; else every
             class is a sigmoid of its own, and the best pairs of query and class are boxes, as many as queries.
-        labels: of the queries, `(N, queries)`, for one logit each.
     """
     scale = centres.new_tensor([size[1], size[0], size[1], size[0]])
     corners = box_convert(centres.flatten(0, 1), "cxcywh", "xyxy").reshape(centres.shape) * scale
     if has_nothing:
         scores, labels = logits.softmax(2)[..., :-1].max(2)
-    elif labels is not None:
-        scores = logits[..., 0].sigmoid()
     else:
         scores, pairs = logits.sigmoid().flatten(1).topk(logits.shape[1])
         labels = pairs % logits.shape[2]

@@ -27,7 +27,6 @@ from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
-from modelscope_cli.inputs.named_noise import is_finder, is_open_clip
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -89,8 +88,6 @@ class OutputReader:
                 return ModelOutput(path, boxes_found, leaves)
         if self.wanted == "detection":
             raise self._no(leaves, "boxes with scores and labels, as of torchvision, DETR or ultralytics")
-        if self.wanted in ("auto", "classes") and (scores := self._likeness_to_texts(leaves)) is not None:
-            return ModelOutput("logits_per_image", scores, leaves)
         if self.wanted in ("auto", "segmentation") and (pixels := _masks_of_queries(leaves)) is not None:
             return ModelOutput("masks_queries_logits", pixels, leaves)
         kind, why = self._kind(path, main, args)
@@ -143,7 +140,7 @@ class OutputReader:
             return self.wanted, ""
         stated, name = self._stated, last_name(path)
         is_row = tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path)
-        if is_row and not stated.has_no_classes and not is_open_clip(self.module):
+        if is_row and not stated.has_no_classes:
             values = "" if stated.n_classes else self._values_of(path, tensor)
             return (
                 ("embedding", "rows of length 1") if values == "unit" else ("classes", _WHY.get(values, ""))
@@ -206,18 +203,6 @@ class OutputReader:
         n_classes = len(yolo.names) if type(head).__name__ == "RTDETRDecoder" else head.nc
         return boxes_of_yolo(found, head, n_classes, (height, width))
 
-    def _likeness_to_texts(self, leaves: Leaves) -> ClassScores | None:
-        """Return the scaled similarities of images to texts of a model of open_clip; None without texts."""
-        module: Any = self.module
-        named = {last_name(path): tensor for path, tensor in leaves} if is_open_clip(module) else {}
-        images = named.get("image_features", named.get("0"))
-        texts = named.get("text_features", named.get("1"))
-        if images is None or texts is None or texts.ndim != 2:
-            return None
-        bias = getattr(module, "logit_bias", None)
-        scores = module.logit_scale.exp() * images @ texts.T
-        return ClassScores(scores if bias is None else scores + bias)
-
     def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
         """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""
         centres = next((t for other, t in leaves if last_name(other) == "pred_boxes"), None)
@@ -231,9 +216,6 @@ class OutputReader:
         ):
             return None
         n_classes, size = self._stated.n_classes, (image.shape[-2], image.shape[-1])
-        if is_finder(self.module):  # its classes are the texts, each with a sigmoid of its own
-            labels = logits.argmax(2)
-            return boxes_of_queries(logits.amax(2, keepdim=True), centres, size, labels=labels)
         return boxes_of_queries(logits, centres, size, has_nothing=n_classes != logits.shape[2])
 
     def _check_rows(self, n_rows: int, n_images: int | None, shape: str) -> None:

@@ -26,8 +26,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
-from modelscope_cli.inputs.files import find_images
-from modelscope_cli.inputs.named_noise import IMAGES, is_finder, is_open_clip, texts_of
+from modelscope_cli.inputs.named_noise import IMAGES, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
@@ -207,15 +206,14 @@ class Predicted:
 
 
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
-    """Give the names of the classes as texts to a model that compares images with them or finds what they say."""
+    """Give the names of the classes as texts to a model that compares images with them."""
     given, loaded = subject.given, subject.loaded
     images: list[Any] = [*given.images] or [*given.request.files]
     if names is None or not images:
         return
-    n_images = len(given.images) or len(find_images(given.request.files).files)
-    texts = texts_of(loaded.module, names, loaded.info.name, n_images)
+    texts = texts_of(loaded.module, names)
     if texts is not None:
-        named = {"image" if is_open_clip(loaded.module) else IMAGES: images, **texts}
+        named = {IMAGES: images, **texts}
         subject.given = replace(given, request=replace(given.request, files=()), images=(), named=named)
 
 
@@ -223,12 +221,7 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
     main = answer.main
     has_texts = subject.given.named is not None
-    module = subject.loaded.module
-    if answer.kind == "boxes" and not has_texts and is_finder(module):
-        message = f"{type(module).__name__} finds what texts describe, and none are given"
-        raise CannotRunError(message, "--labels 'a cat,a dog'   finds what these texts describe")
-    is_dual = is_open_clip(module) or last_name(answer.path) == "logits_per_image"
-    if is_dual and not has_texts:
+    if last_name(answer.path) == "logits_per_image" and not has_texts:
         message = "the model compares images with texts, and none are given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
     if isinstance(main, Vectors) and main.is_one_value and activation == "sigmoid":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.numpy_arrays import npy_start, read_npy_header
+from modelscope_cli.checkpoints.numpy_arrays import has_objects, npy_start
 from modelscope_cli.checkpoints.zip_directory import (
     ZipEntry,
     appended_archive,
@@ -144,7 +144,7 @@ def _unpacked(name: str, opened: "_Inflating") -> Part:
 def _is_plain_array(data: bytes) -> bool:
     """Tell whether data begins like an .npy file without objects, so without a pickle."""
     try:
-        return not read_npy_header(io.BytesIO(data))[0].has_objects
+        return not has_objects(io.BytesIO(data))
     except ValueError:
         return False
 
@@ -196,8 +196,7 @@ def _of_npy(file: IO[bytes]) -> Iterator[Part]:
     problem = None
     try:
         file.seek(0)
-        info, _ = read_npy_header(file)
-        if not info.has_objects:
+        if not has_objects(file):
             return
     except ValueError as error:
         problem = str(error)
