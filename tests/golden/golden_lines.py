@@ -85,12 +85,12 @@ LINES = {
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
     "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
-    "--require covering>0 --no-save --target star -l block3 #jt",
+    "--require passed --no-save --target star -l block3 #jt",
     "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",
     "explain_r18": f"explain {R18} {STAR} --method gradcam --receipt none --no-save #jt",
-    "explain_vit": f"explain {VIT} {STAR} --method rollout,input-x-gradient --out maps",
+    "explain_vit": f"explain {VIT} {STAR} --method gradcam,input-x-gradient --out maps",
     # watch
     "watch_tiny": "watch --steps 3 --out run demo/train.py",
     "watch_short": "watch --out run short.py",
@@ -107,7 +107,6 @@ LINES = {
     "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --freeze conv --clip-norm 1 --no-save",
     "grads_loss": f"grads {TINY} {STAR} --loss mse --no-save #jt",
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
-    "grads_target": f"grads {TINY} {STAR} --target logit:[0,3] --no-save #jt",
     "grads_r18": f"grads {R18} {STAR} --no-save",
     "grads_vit": f"grads {VIT} {STAR} --no-save",
     "grads_noise": f"grads {BARE} --input-shape 2,3,32,32 --seed 3 --exclude bn --no-save #jt",
