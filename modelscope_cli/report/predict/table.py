@@ -37,9 +37,8 @@ def _words(key: str, title: str, value: Callable[[Any], str]) -> Column:
     return Column(key, title, value, is_number=False, rank=0)
 
 
-def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
-    """Return the columns of all tables; those that an output does not have are hidden in the terminal."""
-    unit = "pixels" if kind == "pixels" else "images"
+def truth_columns() -> dict[str, tuple[Column, ...]]:
+    """Return the columns of all tables of `--truth`."""
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
@@ -50,17 +49,14 @@ def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
         "classes": (
             *field_columns(ClassQuality, "index"),
             _words("label", "label", lambda r: r.label or str(r.index)),
-            *field_columns(ClassQuality, "n", title=unit),
-            *field_columns(ClassQuality, "predicted correct precision recall"),
-            *field_columns(ClassQuality, "iou", is_shown=kind == "pixels"),
+            *field_columns(ClassQuality, "n predicted correct precision recall"),
         ),
         "confusions": (
             *field_columns(Confusion, "truth"),
             _words("truth_label", "truth", lambda r: r.truth_label or str(r.truth)),
             *field_columns(Confusion, "predicted"),
             _words("predicted_label", "mistaken for", lambda r: r.predicted_label or str(r.predicted)),
-            *field_columns(Confusion, "count", title=unit),
-            *field_columns(Confusion, "share"),
+            *field_columns(Confusion, "count share"),
         ),
         "calibration": (
             *field_columns(ConfidenceBin, "low", text=lambda r: f"{r.low:.3f}"),
@@ -83,11 +79,6 @@ def truth_words(mistake: Mistake) -> str:
     return ", ".join(label or str(index) for index, label in pairs) or "none"
 
 
-def truth_columns(table: str | None, kind: str = "classes") -> tuple[Column, ...]:
-    """Return all columns of a table; None is the table of metrics."""
-    return _columns(kind)[table or MEASURES]
-
-
 def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None = None) -> Sheet:
     """Return one of the tables. `facts`: further lines below it."""
     table = table or MEASURES
@@ -98,7 +89,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     rows = tables[table]
     return Sheet(
         title=headline(run, report.images),
-        columns=truth_columns(table, report.kind),
+        columns=truth_columns()[table],
         rows=rows,
         facts=(*_truth_facts(report, table, len(rows)), *facts),
         definitions=("score", "temperature"),
@@ -109,13 +100,9 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
 def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
     """Return the rows of every table for this kind of ground truth."""
     tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
-    if report.kind != "labels":
-        tables["confusions"] = report.confusions
     if report.kind == "classes":
-        tables["calibration"] = report.bins
-    if report.kind != "pixels":
-        tables["worst"] = report.worst
-    return tables
+        tables |= {"confusions": report.confusions, "calibration": report.bins}
+    return tables | {"worst": report.worst}
 
 
 def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
@@ -321,7 +308,7 @@ def _range_columns() -> tuple[Column, ...]:
 
 
 def every_column() -> tuple[Column, ...]:
-    truth = itertools.chain(*_columns("classes").values())
+    truth = itertools.chain(*truth_columns().values())
     return (*predict_columns(), *_range_columns(), *truth, *doctor_columns())
 
 
