@@ -270,17 +270,12 @@ class Variation(Row):
 
     Attributes:
         name: what it is called: `BGR`. The first of the record is `reference`: all others are compared with it.
-        kind: `meant`, `given`, `crop`, `resize`, `values`, `channels` or `turning`.
+        kind: `meant`, `crop`, `resize`, `values`, `channels` or `turning`.
         what: what it does, in words.
         affected: number of images whose preprocessed values differ from those of the reference.
         changed: number of images whose prediction differs from that of the reference, or is NaN.
         probability_change: mean of |p - p of the reference|, of the class that the reference predicts.
         kl_divergence: mean of KL(reference || varied), in nats.
-        top_probability: mean probability of the predicted class.
-        predicted_classes: number of different classes that are predicted.
-        misfit: distance of the values that enter the first batch norm from its running statistics, which are
-            those of the training: KL(images || training) of two normal distributions, averaged over channels,
-            in nats; None without such a layer.
         accuracy: share of images whose prediction is the class that their folder is named after; None if the
             folders are not named after classes.
     """
@@ -292,25 +287,7 @@ class Variation(Row):
     changed: Annotated[int, column(rank=0)]
     probability_change: Annotated[float, share("mean |change|")]
     kl_divergence: Annotated[float, figure("KL (nats)", rank=2)]
-    top_probability: Annotated[float, share("mean top", rank=2)]
-    predicted_classes: Annotated[int, column("classes", rank=3)]
-    misfit: Annotated[float | None, figure(rank=2)] = None
     accuracy: Annotated[float | None, share(rank=0)] = None
-
-
-@dataclass(frozen=True, slots=True)
-class PreparationEvidence:
-    """What speaks for another preparation than the one that is meant; how sure the model is does not.
-
-    Attributes:
-        kind: `accuracy`, by the classes of the images, or `batch norm`, by what was seen in training.
-        name: of the variation. `value`: of it; `as_meant`: of the preparation that is meant.
-    """
-
-    kind: str
-    name: str
-    value: float
-    as_meant: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,23 +297,14 @@ class DoctorRecord(Record):
     Attributes:
         images: how many.
         classes: how many the model knows.
-        stated_by: what specifies the preprocessing of these weights, in words; None if nothing does.
-        assumed: the origin of the preprocessing that is used if nothing specifies it.
-        meant: the preprocessing that all others are compared with, in words: the specified one, else the one in
-            use.
-        given: the options for a preprocessing other than the specified one, as typed; None without any.
-        variations: the most different first, by `changed`, then by `kl_divergence`; `as meant` is the last.
-        evidence: the strongest kind first.
+        meant: the preprocessing that all others are compared with, in words.
+        variations: the most different first, by `changed`, then by `kl_divergence`; `reference` is the last.
         left_out: why some variations are missing; None if none is.
     """
 
     document: ClassVar[str] = "predict-doctor"
     images: int
     classes: int
-    stated_by: str | None
-    assumed: str | None
     meant: str
-    given: str | None
     variations: tuple[Variation, ...]
-    evidence: tuple[PreparationEvidence, ...] = ()
     left_out: str | None = None
