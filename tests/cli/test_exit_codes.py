@@ -118,7 +118,6 @@ TABLE = [
     ("predict", "{dot} <fcn_resnet50> -w none --doctor", 4, "'segmentation' is not a", "leave out --doctor"),
     ("predict", "{dot} <tiny> -c {bad}/nan.safetensors --doctor", 4, "NaN", "modelscope stats"),
     ("prune", "<tiny> --sweep 0.1,1.5", 2, "'--sweep 0.1,1.5'", "--sweep 0.1,"),
-    ("prune", "{dot} <tiny> --method activation", 2, "'--method activation'", "--method activation --by-channel"),
     ("prune", "<tiny> -w none -l relu", 2, "'relu' matches no layer with weights", "--layer conv"),
     ("prune", "<tiny> -w none --exclude 're:.*'", 2, "'re:.*' leaves no", "leave out --exclude"),
     ("prune", "<tiny> --save-weights cut.pt", 2, "'--save-weights cut.pt'", "--save-weights cut.safetensors"),

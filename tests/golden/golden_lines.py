@@ -134,7 +134,7 @@ LINES = {
     # prune
     "prune_tiny": f"prune {TINY} {STAR} --size 48 --out run",
     "prune_layers": f"prune {TINY} {STAR} --size 48 --table layers --amount 0.5 --global --sweep 0.2,0.6 --save-weights p.safetensors",
-    "prune_channels": f"prune {TINY} {STAR} {HARB} --size 48 --by-channel --method activation -l 'block*' --exclude '*shortcut' --sweep 0.5 "
+    "prune_channels": f"prune {TINY} {STAR} {HARB} --size 48 --by-channel --method l2 -l 'block*' --exclude '*shortcut' --sweep 0.5 "
     "--hook scale=1@conv -b 2",
     "prune_random": f"prune {BARE} {STAR} --size 48 --method random --seed 7 --sweep 0.5 #jt",
     "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
