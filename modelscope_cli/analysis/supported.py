@@ -13,7 +13,7 @@ from modelscope_cli.models.loaded import LoadedModel
 # The kinds of output that a command compares or scores.
 OUTPUTS: Mapping[str, Sequence[str]] = {
     "predict": ("classes", "pixels", "boxes", "depth"),
-    "predict --truth": ("classes", "pixels"),
+    "predict --truth": ("classes",),
     "ablate": ("classes", "pixels"),
     "prune": ("classes", "pixels"),
     "attack": ("classes",),

@@ -41,8 +41,7 @@ def ablate(
             "--target",
             "-t",
             metavar="TARGET",
-            help="Which output value to follow: a class index or label, predicted, mask:CLASS, or "
-            "logit:PATH[I,J].",
+            help="Which output value to follow: a class index or label, predicted, or mask:CLASS.",
         ),
     ] = "predicted",
     hook: Hook = None,

@@ -47,14 +47,6 @@ def diff(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
     ] = None,
-    rank_layers: Annotated[
-        bool,
-        typer.Option(
-            "--rank-layers",
-            help="Also rank the layers by the error they cause: once with only that layer as in B, once with "
-            "only that layer as in A. Takes two forward passes for each layer and batch.",
-        ),
-    ] = False,
     mode: Mode = "auto",
     b_weights: Annotated[
         str | None,
@@ -98,22 +90,6 @@ def diff(
             max=LAST_SEED,
             rich_help_panel="B, where it differs from A",
             help="The seed of B's random weights and of its dropout.",
-        ),
-    ] = None,
-    b_compile: Annotated[
-        bool,
-        typer.Option(
-            "--b-compile",
-            rich_help_panel="B, where it differs from A",
-            help="Run B under torch.compile: its outputs are compared, and its layers not tested.",
-        ),
-    ] = False,
-    b_quantize: Annotated[
-        Literal["int8wo", "int8dq", "int4wo", "float8wo"] | None,
-        typer.Option(
-            metavar="SCHEME",
-            rich_help_panel="B, where it differs from A",
-            help="Quantise the linear layers of B by torchao.",
         ),
     ] = None,
     model: Annotated[
@@ -174,7 +150,6 @@ def diff(
         layer=layers.layer or (),
         exclude=layers.exclude or (),
         tolerance=tolerance,
-        rank_layers=rank_layers,
         mode=mode,
         model=model,
         b_weights=b_weights,
@@ -184,8 +159,6 @@ def diff(
         b_dtype=b_dtype,
         b_mode=b_mode,
         b_seed=b_seed,
-        b_compile=b_compile,
-        b_quantize=b_quantize,
         progress=PROGRESS,
     )
     if plot is not None:

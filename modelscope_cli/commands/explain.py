@@ -1,7 +1,7 @@
 """`modelscope explain`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,7 +10,7 @@ from modelscope_cli import interrupts
 from modelscope_cli.analysis.explaining.request import METHOD_NAMES
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.records.explain import MOST_SHOWN, NONE
+from modelscope_cli.records.explain import MOST_SHOWN
 from modelscope_cli.shell import console
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
@@ -48,8 +48,7 @@ def explain(
             "-t",
             metavar="TARGET",
             rich_help_panel="Explanation",
-            help="Which output value to explain: a class index or label, predicted, box:N, mask:CLASS, "
-            "logit:PATH[I,J], or similar:FILE.",
+            help="Which output value to explain: a class index or label, predicted, box:N, or mask:CLASS.",
         ),
     ] = "predicted",
     layer: Annotated[
@@ -73,12 +72,8 @@ def explain(
         ),
     ] = "quick",
     require: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEST",
-            rich_help_panel="Receipt",
-            help="Exit with 1 unless the best map meets this: passed, 'covering>chance'.",
-        ),
+        Literal["passed"] | None,
+        typer.Option(rich_help_panel="Receipt", help="Exit with 1 unless the best map is this: passed."),
     ] = None,
     hook: Hook = None,
     output_kind: OutputKind = "auto",
@@ -110,7 +105,7 @@ def explain(
         hirescam --receipt none
     """
 
-    from modelscope_cli.analysis.explaining.request import choose_methods, receipt_kind
+    from modelscope_cli.analysis.explaining.request import check_requirement, choose_methods, receipt_kind
     from modelscope_cli.report.explain.table import explain_columns, explain_sheet
 
     where = show.begin(is_shared=True)
@@ -118,8 +113,7 @@ def explain(
     where.layout.check(explain_columns())
     choose_methods(method)
     kind = receipt_kind(receipt)
-    if require and kind == NONE:
-        raise UsageError("--require is about the receipt", "leave out --receipt none")
+    check_requirement(require, kind)
     inputs = data.request(files, on.seed)
     if save_tensors is not None:
         _check_tensors(save_tensors, inputs)
@@ -131,7 +125,7 @@ def explain(
         target=target,
         layer=layer,
         receipt=kind,
-        require=require or (),
+        require=require,
         hook=hook or (),
         output_kind=output_kind,
         out=out,

@@ -47,7 +47,7 @@ def grads(
             metavar="TARGET",
             rich_help_panel="Loss",
             help="A class: its index, its label, or predicted. Or an output value instead of a loss: box:N, "
-            "mask:CLASS, logit:PATH[I,J], similar:FILE.",
+            "mask:CLASS.",
         ),
     ] = "predicted",
     label_smoothing: Annotated[

@@ -83,7 +83,7 @@ def predict(
             rich_help_panel="Against the truth",
             help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
             "label or an index. FILE: lines of image,class or JSON {image: class}; with several labels "
-            "image,class,class; for pixels image,mask.png.",
+            "image,class,class.",
         ),
     ] = None,
     table: Annotated[
@@ -148,7 +148,7 @@ def predict(
         )
         _doctor(model, inputs, labels, where)
         return
-    where.layout.check(truth_columns(table) if truth else predict_columns())
+    where.layout.check(truth_columns()[table or "measures"] if truth else predict_columns())
     check_scoring(scores, threshold, temperature, top)
     if table is not None and truth is None:
         refuse_without("table", table, "truth", "folders")

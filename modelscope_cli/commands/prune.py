@@ -33,12 +33,11 @@ def prune(
         ),
     ] = 0.3,
     method: Annotated[
-        Literal["l1", "l2", "random", "activation"],
+        Literal["l1", "l2", "random"],
         typer.Option(
             rich_help_panel="What is cut",
-            help="What to prune first: the smallest by L1 or L2 norm (the same for single weights), random "
-            "ones, or with --by-channel those with the smallest mean |activation| over the images "
-            "(Molchanov et al. 2017).",
+            help="What to prune first: the smallest by L1 or L2 norm (the same for single weights), or random "
+            "ones.",
         ),
     ] = "l1",
     by_channel: Annotated[
@@ -112,8 +111,7 @@ def prune(
         "by_channel": by_channel,
         "sweep": sweep or DEFAULT_SWEEP,
     }
-    # Refused before torch is imported.
-    make_request(**cut, is_global=global_, seed=model.seed, has_images=bool(inputs.files))
+    make_request(**cut, is_global=global_, seed=model.seed)  # refused before torch is imported
     folder = show.folder(out, model.model)
     record = ms.prune(
         model,

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
-from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES
 from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.paths import look_for, refuse_endless
+from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice
 
@@ -154,35 +151,6 @@ def _kind_of(error: Exception) -> str:
         return OF_32_BITS
     is_cut = isinstance(error, EOFError) or any(word in str(error).lower() for word in _CUT)
     return TRUNCATED if is_cut else UNREADABLE
-
-
-def decode_mask(path: Path) -> Tensor:
-    """Return the class of every pixel of a mask, `(H, W)` int64: stored values, or palette indices."""
-    mode, stored = _stored(path)
-    if stored.ndim != 2 or stored.is_floating_point():
-        raise CannotRunError(
-            f"mask '{path}' holds colours (mode {mode}), and a mask holds the index of a class in every pixel",
-            "store it as a PNG with one channel, or with a palette",
-        )
-    return stored.long()
-
-
-def _stored(path: Path) -> tuple[str, Tensor]:
-    """Return the mode and the stored values of an image."""
-    file = ListedImage(str(path))
-    if not path.exists():
-        raise CannotRunError(f"mask '{path}' does not exist", look_for(path))
-    refuse_endless(path)
-    try:
-        if path.suffix.lower() == ".npy":
-            return "array", torch.from_numpy(np.load(path, allow_pickle=False))
-        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
-            return image.mode, torch.from_numpy(np.array(image))
-    except Exception as error:  # see `decode`
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CannotRunError(
-            f"mask '{path}' cannot be decoded: {reason}", f"file {shlex.quote(str(path))}"
-        ) from error
 
 
 def count_frames(file: ListedImage) -> int:

@@ -99,12 +99,6 @@ def check_image_processor(module: nn.Module | None) -> None:
         check_processor(module)
 
 
-def is_published(module: nn.Module) -> bool:
-    """Tell whether the configured preprocessing belongs to published weights, by their location in it."""
-    cfg = _cfg(module) or {}
-    return any(cfg.get(key) for key in ("url", "hf_hub_id", "file"))
-
-
 def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
     """Return the class names in order; None if unknown.
 

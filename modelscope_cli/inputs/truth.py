@@ -60,7 +60,7 @@ FOLDERS = "folders"
 _HINT = "lines of 'image,class', or JSON {image: class}"
 _HEADER = {"image", "file", "filename", "path"}
 Word = str | int
-"""A class, by its label or index; of pixels the path of a mask."""
+"""A class, by its label or index."""
 Words = tuple[Word, ...]
 
 
@@ -125,7 +125,7 @@ def read_truth(truth: Any) -> GivenTruth:
 
     Args:
         truth: `folders`, a file, `{image: class}`, or a list of classes in the order of the images. A class is a
-            label or an index, a list of these for several labels, or the path of a mask for pixels.
+            label or an index, or a list of these for several labels.
     """
     if isinstance(truth, str | PathLike):
         return GivenTruth("the names of the folders") if truth == FOLDERS else _read_file(Path(truth))

@@ -40,7 +40,7 @@ class Ablation(Row):
         channel: None if all of them were ablated.
         mode: `zero`, `mean` or `shuffle`: the replacement.
         target_logit_change: change of the target's score, after minus before.
-        target_probability: of the target, after; None of an output value, `logit:PATH[I,J]`.
+        target_probability: of the target, after.
         prediction_changed: whether the prediction for any image (pixel) changed.
         changed_fraction: fraction of them whose prediction changed, 0..1.
         kl_divergence: KL(before || after) of the softmax, nats; a mean over pixels.

@@ -139,40 +139,6 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRank:
-    """What one layer in low precision costs, and what the output gains when it alone stays as in A.
-
-    Attributes:
-        alone_db: signal-to-noise ratio of the output if only this layer is as in B; None if nothing differs.
-        kept_db: the same if every layer except this one is as in B.
-        gain_db: `kept_db` minus the ratio of B.
-    """
-
-    name: str
-    alone_db: float | None
-    kept_db: float | None
-    gain_db: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LayerRanking:
-    """The layers of a low precision, those first whose return to A's gains most.
-
-    Attributes:
-        sqnr_db: of the output of B; None if it does not differ.
-        keep: the names of the first layers; `keep_db` is the ratio of the output if all of them are kept as in
-            A.
-        passes: number of forward passes of one model that this took.
-    """
-
-    sqnr_db: float | None
-    rows: tuple[LayerRank, ...]
-    keep: tuple[str, ...]
-    keep_db: float | None
-    passes: int
-
-
-@dataclass(frozen=True, slots=True)
 class DiffTotals:
     """How many rows there are of each status; `compared` have figures."""
 
@@ -215,7 +181,6 @@ class DiffRecord(Record):
         matched_by: for a B that is a program, by what layers were matched; else None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
-        ranking: the layers that lose the accuracy; None unless requested.
     """
 
     document: ClassVar[str] = "diff"
@@ -235,7 +200,6 @@ class DiffRecord(Record):
     matched_by: str | None = None
     causes: tuple[Cause, ...] = ()
     labels_changed: int | None = None
-    ranking: LayerRanking | None = None
 
     @property
     def rows(self) -> tuple[Difference, ...]:

@@ -76,25 +76,6 @@ FIGURES = tuple(name for name, kind in get_type_hints(Receipt).items() if kind =
 
 
 @dataclass(frozen=True, slots=True)
-class RequirementMet:
-    """The result of a requirement, `covering>chance`.
-
-    Attributes:
-        value: from the receipt of the method; None if it could not be measured, which does not meet the
-            requirement.
-        bound: the value to exceed, None likewise.
-        reason: why it could not be measured.
-    """
-
-    required: str
-    method: str
-    value: float | None
-    bound: float | None
-    passed: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation(Row):
     """One method: what its map is, and how far it can be trusted. Over several images figures are means.
 
@@ -132,8 +113,7 @@ class ExplainRecord(Record):
             followed, which has no probability. `score_name`: what that number is: `logit`, `mean value`.
         images: how many.
         unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
-        requirements: the result of each `require`, for the winner.
-        passed: whether all were met.
+        passed: with `require`, whether the winner passed its tests; otherwise True.
         tensors: the file of the maps; None where they were not saved.
         files: names inside `out_dir`; None and empty where nothing was saved.
         receipt_kind: `quick` or `none`.
@@ -149,7 +129,6 @@ class ExplainRecord(Record):
     images: int
     rows: tuple[Explanation, ...]
     unfit: tuple[str, ...] = ()
-    requirements: tuple[RequirementMet, ...] = ()
     passed: bool = True
     tensors: str | None = None
     out_dir: str | None = None

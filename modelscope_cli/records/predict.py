@@ -48,10 +48,9 @@ class ClassQuality:
     """One class.
 
     Attributes:
-        n: number of its images; for pixels, of its pixels. `predicted`: number of predictions of the class.
+        n: number of its images. `predicted`: number of predictions of the class.
         correct: number of right ones among them.
-        precision: correct / predicted. `recall`: correct / n. `iou`: correct / (n + predicted - correct), of
-            pixels only. None where there is nothing to divide by.
+        precision: correct / predicted. `recall`: correct / n. None where there is nothing to divide by.
     """
 
     index: Annotated[int, column("class", rank=3)]
@@ -61,12 +60,11 @@ class ClassQuality:
     correct: Annotated[int, count(rank=0)]
     precision: Annotated[float | None, share(rank=0)]
     recall: Annotated[float | None, share(rank=0)]
-    iou: Annotated[float | None, share("IoU", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Images (or pixels) of the class `truth` predicted as `predicted`; `share`: their share of that class."""
+    """Images of the class `truth` predicted as `predicted`; `share`: their share of that class."""
 
     truth: Annotated[int, column("class", rank=3)]
     truth_label: str | None
@@ -107,13 +105,12 @@ class TruthReport:
     """A model's predictions against the truth.
 
     Attributes:
-        kind: `classes`, one of each image; `labels`, several or none of each image; `pixels`.
+        kind: `classes`, one of each image, or `labels`, several or none of each image.
         images: number of images that could be judged. `not_judged`: those whose scores are NaN, their number
             and the first ten.
         accuracy: share of the images whose likeliest class is the true one. `top5_accuracy`: whose true class is
-            among the five likeliest, of more than five classes. None of labels and pixels.
-        pixel_accuracy: share of the pixels whose class is known.
-        mean_iou, macro_precision, macro_recall: means over the classes that are in the truth or in a prediction;
+            among the five likeliest, of more than five classes. None of labels.
+        macro_precision, macro_recall: means over the classes that are in the truth or in a prediction;
             of one that is never predicted the precision counts as 0, of one that is never true the recall. None
             where there are none.
         micro_precision, micro_recall: of all decisions together, of labels only. None where nothing was
@@ -123,15 +120,13 @@ class TruthReport:
             modern neural networks"). `bins`: these; both of classes only.
         classes: all of them, in their order.
         confusions: the most frequent first, up to 100 pairs; none of labels.
-        worst: the images with the highest score of a wrong class, up to 24; none of pixels.
+        worst: the images with the highest score of a wrong class, up to 24.
     """
 
     kind: str
     images: int
     accuracy: Share | None = None
     top5_accuracy: Share | None = None
-    pixel_accuracy: float | None = None
-    mean_iou: float | None = None
     macro_precision: float | None = None
     macro_recall: float | None = None
     micro_precision: float | None = None
@@ -147,8 +142,6 @@ class TruthReport:
         """Return the metrics over all images, one per row of the table."""
         shares = {"accuracy": "accuracy", "top5_accuracy": "top-5 accuracy"}
         figures = {
-            "pixel_accuracy": "pixel accuracy",
-            "mean_iou": "mean IoU",
             "macro_precision": "precision, mean over classes",
             "macro_recall": "recall, mean over classes",
             "micro_precision": "precision, all together",
@@ -277,17 +270,12 @@ class Variation(Row):
 
     Attributes:
         name: what it is called: `BGR`. The first of the record is `reference`: all others are compared with it.
-        kind: `meant`, `given`, `crop`, `resize`, `values`, `channels` or `turning`.
+        kind: `meant`, `crop`, `resize`, `values`, `channels` or `turning`.
         what: what it does, in words.
         affected: number of images whose preprocessed values differ from those of the reference.
         changed: number of images whose prediction differs from that of the reference, or is NaN.
         probability_change: mean of |p - p of the reference|, of the class that the reference predicts.
         kl_divergence: mean of KL(reference || varied), in nats.
-        top_probability: mean probability of the predicted class.
-        predicted_classes: number of different classes that are predicted.
-        misfit: distance of the values that enter the first batch norm from its running statistics, which are
-            those of the training: KL(images || training) of two normal distributions, averaged over channels,
-            in nats; None without such a layer.
         accuracy: share of images whose prediction is the class that their folder is named after; None if the
             folders are not named after classes.
     """
@@ -299,25 +287,7 @@ class Variation(Row):
     changed: Annotated[int, column(rank=0)]
     probability_change: Annotated[float, share("mean |change|")]
     kl_divergence: Annotated[float, figure("KL (nats)", rank=2)]
-    top_probability: Annotated[float, share("mean top", rank=2)]
-    predicted_classes: Annotated[int, column("classes", rank=3)]
-    misfit: Annotated[float | None, figure(rank=2)] = None
     accuracy: Annotated[float | None, share(rank=0)] = None
-
-
-@dataclass(frozen=True, slots=True)
-class PreparationEvidence:
-    """What speaks for another preparation than the one that is meant; how sure the model is does not.
-
-    Attributes:
-        kind: `accuracy`, by the classes of the images, or `batch norm`, by what was seen in training.
-        name: of the variation. `value`: of it; `as_meant`: of the preparation that is meant.
-    """
-
-    kind: str
-    name: str
-    value: float
-    as_meant: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,23 +297,14 @@ class DoctorRecord(Record):
     Attributes:
         images: how many.
         classes: how many the model knows.
-        stated_by: what specifies the preprocessing of these weights, in words; None if nothing does.
-        assumed: the origin of the preprocessing that is used if nothing specifies it.
-        meant: the preprocessing that all others are compared with, in words: the specified one, else the one in
-            use.
-        given: the options for a preprocessing other than the specified one, as typed; None without any.
-        variations: the most different first, by `changed`, then by `kl_divergence`; `as meant` is the last.
-        evidence: the strongest kind first.
+        meant: the preprocessing that all others are compared with, in words.
+        variations: the most different first, by `changed`, then by `kl_divergence`; `reference` is the last.
         left_out: why some variations are missing; None if none is.
     """
 
     document: ClassVar[str] = "predict-doctor"
     images: int
     classes: int
-    stated_by: str | None
-    assumed: str | None
     meant: str
-    given: str | None
     variations: tuple[Variation, ...]
-    evidence: tuple[PreparationEvidence, ...] = ()
     left_out: str | None = None

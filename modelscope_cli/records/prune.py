@@ -69,7 +69,7 @@ class PruneRecord(Record):
     Attributes:
         layers, totals, before, after: at `amount`; `before` and `after` are the guesses for each image.
         sweep: the drift at every amount, `amount` among them, in rising order.
-        method: `l1`, `l2`, `random`, `activation`.
+        method: `l1`, `l2`, `random`.
         structured: whole output channels instead of single weights.
         scope: `layer` or `global`: whether an amount is a share of each layer or of all layers.
         images: how many the drift was measured on.
@@ -104,7 +104,6 @@ class PruneRecord(Record):
             "l1": "smallest L1 norm" if self.structured else "smallest |w|",
             "l2": "smallest L2 norm" if self.structured else "smallest |w|",
             "random": "",
-            "activation": "smallest mean |activation|",
         }[self.method]
         where = "of all layers together" if self.scope == "global" else "in each layer"
         return f"{unit} of the {which} {where}" if which else f"{unit} at random {where}"

@@ -71,15 +71,6 @@ def epsilon(model):
     attribute(node(model, "LayerNormalization"), "epsilon").f = 1e-2
 
 
-def same_padding(model):
-    conv = next(one for one in model.graph.node if "conv2.weight" in one.input)
-    attribute(conv, "pads").ints[:] = [0, 0, 1, 1]  # as SAME_UPPER pads a stride of two
-
-
-def asymmetric(model):
-    attribute(node(model, "Resize"), "coordinate_transformation_mode").s = b"asymmetric"
-
-
 def turned(model):
     name = model.graph.input[0].name
     before_first(model, onnx.helper.make_node("Transpose", [name], ["new"], perm=[0, 1, 3, 2]))

@@ -127,23 +127,3 @@ def test_values_that_are_missing_are_not_rounding(tmp_path):
     record = ms.diff(model, tmp_path / "net.onnx", x)
     assert record.first_divergence == "head"
     assert not record.is_same
-
-
-class Resized(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.fc = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4, 5)
-
-    def forward(self, x):
-        height = int(x.shape[2])
-        x = nn.functional.interpolate(self.conv(x), size=(2 * height, 2 * height), mode="bilinear")
-        return self.fc(x.abs().mean((2, 3)))
-
-
-def test_the_image_size_of_the_export_that_became_a_constant_is_named(tmp_path):
-    model = Resized().eval()
-    sizes = {"input_names": ["x"], "dynamic_axes": {"x": {2: "height", 3: "width"}}}
-    faults.export(model, torch.randn(1, 3, 32, 32), tmp_path / "net.onnx", dynamo=False, **sizes)
-    assert ms.diff(model, tmp_path / "net.onnx", torch.randn(1, 3, 32, 32)).is_same
-    (cause,) = ms.diff(model, tmp_path / "net.onnx", torch.randn(1, 3, 48, 48)).causes
-    assert (cause.kind, "images of 32x32, but not for 48x48" in cause.message) == ("dynamic_shapes", True)

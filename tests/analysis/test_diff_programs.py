@@ -130,9 +130,7 @@ def test_an_older_exporter_is_matched_by_the_names_of_nodes_and_without_these_by
     (faults.half_weights, "cast", "conv3"),
     (faults.half, "cast", "conv3"),
     (faults.epsilon, "epsilon", "norm"),
-    (faults.same_padding, "padding", "bn2"),
     (faults.turned, "axis_order", None),
-    (faults.asymmetric, "resize_mode", "conv3"),
     (faults.no_activation, "missing_node", "act#1"),
     (faults.swapped_classes, "class_order", "fc"),
     (faults.swapped_channels, "channel_order", None),
@@ -178,7 +176,6 @@ def test_objects_of_python(file, tmp_path):
     ("nowhere.onnx", {}, "no ONNX file"),
     ("net.onnx", {"b_dtype": "bfloat16"}, "taken as it is"),
     ("net.onnx", {"b_mode": "train"}, "run as a whole"),
-    ("net.onnx", {"rank_layers": True}, "lower precision"),
     ("cut.onnx", {}, "damaged or cut short"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_said(file, b, keywords, words):
@@ -200,9 +197,6 @@ def test_an_output_that_was_not_compared_is_neither_the_same_nor_different():
     from modelscope_cli.report.diff.table import answer
 
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
-    record = ms.diff(model, torch.compile(model, backend="eager"), torch.randn(2, 4), layer="0")
-    assert (record.totals.not_tested, record.outcome, record.is_same) == (1, "not tested", False)
-    assert answer(record).startswith("Not tested: B has no value for any layer of A")
     whole = ms.diff(model, copy.deepcopy(model), torch.randn(2, 4))
     rows = tuple(
         dataclasses.replace(row, status="same" if row.name else "not tested") for row in whole.layers

@@ -1,4 +1,4 @@
-"""`diff` of two documents of `stats`, and of a model with the tensors of another runtime: faults are named."""
+"""`diff` of two documents of `stats`: faults are named."""
 
 import os
 import subprocess
@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -15,8 +14,7 @@ from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.results import rounding_at, unit_of
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.diff import DiffRecord
+from modelscope_cli.errors import UsageError
 
 
 class Net(nn.Module):
@@ -140,57 +138,3 @@ def test_a_result_and_a_model_are_refused_with_a_line_that_works(net: Net, file:
         ms.diff(file)
     with pytest.raises(UsageError, match="these are saved results"):
         ms.diff(file, ms.stats(net, X), b_dtype="float16")
-
-
-def arrays(net: Net) -> dict[str, np.ndarray]:
-    with torch.no_grad():
-        relu = net.relu(net.conv(X))
-        down = net.down(relu)
-        values = {"conv": net.conv(X), "relu": relu, "down": down, "output": net(X)}
-    return {name: value.numpy() for name, value in values.items()}
-
-
-def compared(record: DiffRecord) -> list[str]:
-    return [row.label for row in record.layers or () if row.status != "not tested"]
-
-
-def test_tensors_of_another_runtime_by_name(net: Net, tmp_path: Path) -> None:
-    np.savez(tmp_path / "b.npz", **{f"/{name}:0": array for name, array in arrays(net).items()})
-    record = ms.diff(net, tmp_path / "b.npz", X)
-    assert record.is_same
-    assert compared(record) == ["conv", "relu", "down", "Net"]
-    assert record.matched_by == "4 tensors by name, 0 by size and value"
-    wrong = arrays(net)
-    wrong["down"] = wrong["down"] * 1.01
-    np.savez(tmp_path / "c.npz", **wrong)
-    record = ms.diff(net, tmp_path / "c.npz", X)
-    assert record.first_divergence == "down"
-    assert record["down"].rel_l2 == close(0.01)
-
-
-def test_tensors_of_another_runtime_by_size_and_value_with_channels_last(net: Net, tmp_path: Path) -> None:
-    other = {
-        f"Partitioned/{n}": array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
-        for n, array in enumerate(arrays(net).values())
-    }
-    np.savez(tmp_path / "b.npz", **other, unknown=np.zeros(3))
-    record = ms.diff(net, tmp_path / "b.npz", X)
-    assert record.is_same
-    assert compared(record) == ["conv", "relu", "down", "fc", "Net"]
-    assert record.matched_by == "0 tensors by name, 4 by size and value; 1 of no layer: unknown"
-    np.savez(tmp_path / "c.npz", unknown=np.zeros(3))
-    with pytest.raises(CannotRunError, match="belongs to a layer"):
-        ms.diff(net, tmp_path / "c.npz", X)
-
-
-def test_a_layer_that_is_not_in_the_file_is_not_tested(net: Net, tmp_path: Path) -> None:
-    np.savez(tmp_path / "b.npz", conv=arrays(net)["conv"])
-    record = ms.diff(net, tmp_path / "b.npz", X)
-    assert record.outcome == "not tested"
-    assert ms.diff(net, tmp_path / "b.npz", X, layer="conv").is_same
-
-
-def test_tensors_of_all_images_need_them_at_once(net: Net, tmp_path: Path) -> None:
-    np.savez(tmp_path / "b.npz", **arrays(net))
-    with pytest.raises(UsageError, match="all images at once, and the input has 2 images"):
-        ms.diff(net, tmp_path / "b.npz", [X[0], X[1]], batch=1)

@@ -10,9 +10,7 @@ import torch
 from PIL import Image
 from tolerance import A_NETWORK, close
 from torch import Tensor, nn
-from torch.distributions import Normal, kl_divergence
 from torchvision.models import SqueezeNet1_1_Weights
-from torchvision.transforms import v2
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -72,10 +70,7 @@ def test_its_numbers_are_those_of_predictions_made_by_hand(
     assert row.changed == int((before.argmax(1) != after.argmax(1)).sum()) > 0
     assert row.probability_change == close((p - q).gather(1, at).abs().mean().item(), A_NETWORK, scale=1)
     assert row.kl_divergence == close((p * (p / q).log()).sum(1).mean().item(), A_NETWORK, scale=10)
-    assert row.top_probability == close(q.amax(1).mean().item(), A_NETWORK)
-    assert row.predicted_classes == len(set(after.argmax(1).tolist()))
     assert row.accuracy == (after.argmax(1) == truth).double().mean().item()
-    assert row.misfit is None
 
 
 def test_the_worst_comes_first_and_what_is_meant_last(record: DoctorRecord) -> None:
@@ -112,76 +107,22 @@ def hues(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_network_for_blue_green_red_is_known_by_its_accuracy(hues: Path) -> None:
-    for order, expected in [((2, 1, 0), ("BGR",)), ((0, 1, 2), ())]:
+    for order, best in [((2, 1, 0), "BGR"), ((0, 1, 2), "reference")]:
         record = ms.doctor(
             Hues(order), str(hues / "*/*.png"), labels=("red", "green", "blue"), mean=0, std=1, size=32
         )
-        assert tuple(one.name for one in record.evidence if one.kind == "accuracy") == expected
+        assert record[best].accuracy == 1
     assert record["BGR"].accuracy == pytest.approx(1 / 3)
     assert record["BGR"].changed == 6
 
 
-class WithBatchNorm(nn.Module):
+class Averaged(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3)
-        self.norm = nn.BatchNorm2d(8, momentum=None)
-        self.head = nn.Linear(8, 4)
+        self.stem, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(self.stem(x)).relu().mean((2, 3)))
-
-
-@pytest.mark.parametrize("name", ["not normalised", "0..255", "reference"])
-def test_batch_norm_remembers_how_its_images_were_prepared(name: str, shapes: Path) -> None:
-    from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing, variations
-    from modelscope_cli.inputs.request import InputRequest
-
-    torch.manual_seed(1)
-    module = WithBatchNorm()
-    plan = plan_preprocessing(InputRequest(size="64"), "custom", None, module)
-    plans = {one.name: one.plan for one in variations(plan)} | {"reference": plan}
-    module.train()
-    for image, _ in Shapes(30, seed=77, size=224):  # others than those it is asked about
-        module(plans[name].apply(image, "x")[None])
-    record = diagnosed(module, shapes, size=64)
-    found = [(one.kind, one.name) for one in record.evidence]
-    assert found == ([] if name == "reference" else [("batch norm", name)])
-
-
-def test_the_misfit_is_the_divergence_of_torch(shapes: Path) -> None:
-    torch.manual_seed(2)
-    module = WithBatchNorm().eval()
-    module.norm.running_mean.uniform_(-1, 1)
-    module.norm.running_var.uniform_(0.5, 2)
-    record = diagnosed(module, shapes, batch=4, mean=0, std=1, size=64)
-    files = sorted(shapes.glob("*/*.png"))
-    prepare = v2.Compose(
-        [v2.Resize(64), v2.CenterCrop(64), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
-    )
-    with torch.no_grad():
-        seen = module.stem(torch.stack([prepare(Image.open(file)) for file in files])).double()
-    variance, mean = torch.var_mean(seen, (0, 2, 3), correction=0)
-    eps, norm = module.norm.eps, module.norm
-    theirs = kl_divergence(
-        Normal(mean, (variance + eps).sqrt()),
-        Normal(norm.running_mean.double(), (norm.running_var.double() + eps).sqrt()),
-    )
-    assert record["reference"].misfit == close(theirs.mean().item(), A_NETWORK, scale=1)
-
-
-def test_options_that_ask_for_something_else_than_is_stated_are_a_variation(shapes: Path) -> None:
-    module = WithBatchNorm().eval()
-    module.pretrained_cfg = {"input_size": (3, 64, 64), "mean": (0.5,) * 3, "std": (0.5,) * 3}
-    record = diagnosed(module, shapes, mean=0.0, std=1.0)
-    assert record.stated_by == "the model's pretrained_cfg"
-    assert record.given == "--mean 0.0 --std 1.0"
-    assert "mean (0.5, 0.5, 0.5)" in record.meant
-    given, bare = record["as given"], record["not normalised"]
-    assert given.kind == "given"
-    assert (given.changed, given.kl_divergence) == (bare.changed, bare.kl_divergence)
-    assert "not the preprocessing of the weights" in str(record)
-    assert diagnosed(module, shapes).given is None
+        return self.head(self.stem(x).relu().mean((2, 3)))
 
 
 class Brittle(nn.Module):
@@ -191,27 +132,26 @@ class Brittle(nn.Module):
         return torch.where(x.mean((2, 3)) > 100, math.nan, x.mean((2, 3)))
 
 
-def test_what_gives_nan_in_a_variation_is_the_worst_and_never_most_sure(hues: Path) -> None:
+def test_what_gives_nan_in_a_variation_is_the_worst(hues: Path) -> None:
     record = ms.doctor(Brittle(), str(hues / "*/*.png"), size=32)
     worst = [row for row in record if math.isnan(row.kl_divergence)]
     assert {row.name for row in worst} == {"0..255", "0..255, then normalised"}
     assert record.variations[: len(worst)] == tuple(worst)
     assert all(row.changed == 9 for row in worst)
-    assert "'0..255" not in str(record).partition("most confident")[2]
     with pytest.raises(CannotRunError, match="logits are NaN or infinite"):
         ms.doctor(Brittle(), str(hues / "*/*.png"), size=32, mean=-200.0)
 
 
 def test_what_is_not_a_classifier_of_images_is_refused(shapes: Path) -> None:
     with pytest.raises(UsageError, match="noise is not preprocessed"):
-        ms.doctor(WithBatchNorm())
+        ms.doctor(Averaged())
     with pytest.raises(UsageError, match="'x' is a named input"):
-        ms.doctor(WithBatchNorm(), {"x": torch.rand(1, 3, 8, 8)})
+        ms.doctor(Averaged(), {"x": torch.rand(1, 3, 8, 8)})
     with pytest.raises(UsageError, match="not preprocessed"):
-        ms.doctor(WithBatchNorm(), torch.rand(1, 3, 8, 8))
+        ms.doctor(Averaged(), torch.rand(1, 3, 8, 8))
     with pytest.raises(CannotRunError, match="it is not a classifier"):
         diagnosed(nn.Conv2d(3, 2, 3), shapes)
     with pytest.raises(CannotRunError, match="'detection' is not a classifier"):
         diagnosed(ms.load("ssdlite320_mobilenet_v3_large", weights="none"), shapes)
     with pytest.raises(CannotRunError, match="3 labels, the model 4 classes"):
-        diagnosed(WithBatchNorm().eval(), shapes, labels=("a", "b", "c"))
+        diagnosed(Averaged().eval(), shapes, labels=("a", "b", "c"))

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.pruning.masks import channel_importance, find_prunable, make_masks, unranked
+from modelscope_cli.analysis.pruning.masks import find_prunable, make_masks
 from modelscope_cli.analysis.pruning.prune import measure_pruning, pruned_state
 from modelscope_cli.analysis.pruning.request import PruneRequest
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -184,28 +184,6 @@ def test_more_cuts_the_same_and_more(amount, more, kind, seed):
         assert abs(sum(int((~mask).sum()) for mask in few.values()) - amount * total) <= 0.5 + 1e-9
     assert all(torch.equal(mask, again) for mask, again in
                zip(few.values(), make_masks(prunables, amount, request).values(), strict=True))  # fmt: skip
-
-
-def test_channel_importance_is_the_mean_activation(net, unchanged):
-    check = unchanged(net)
-    parts = batches(3, 2)
-    prunables = find_prunable(net, (), ())
-    importance = channel_importance(net, parts, prunables)
-    check()
-    with torch.no_grad():
-        output = net.conv(torch.cat([part.args[0] for part in parts]))
-    strength = output.abs().mean((0, 2, 3))
-    ratio = importance[net.conv.weight] / strength
-    assert_close(ratio, ratio[0].expand_as(ratio), A_NETWORK)
-
-    masks = make_masks(prunables, 0.5, PruneRequest(method="activation", structured=True), importance)
-    cut = ~masks[net.conv.weight].flatten(1).any(1)
-    assert cut.nonzero().flatten().tolist() == strength.argsort()[:6].sort().values.tolist()
-    assert masks.keys() == importance.keys()
-    (notice,) = unranked(prunables, importance)
-    assert "3 (attention.in_proj_weight, attention.out_proj.weight, unused.weight)" in notice.message
-    with pytest.raises(CannotRunError, match="no output"):
-        unranked(find_prunable(net, ("unused",), ()), importance)
 
 
 def test_pruned_state_holds_the_masked_weights_and_all_else(net):

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from tolerance import close
 from torch import Tensor, nn
 
@@ -219,76 +218,3 @@ def test_scores_that_are_not_numbers_are_neither_right_nor_wrong(logits: Tensor)
     assert judged(broken, [0, 1, 2], batch=1) == record.truth
     with pytest.raises(CannotRunError, match="scores are NaN for '0': nothing can be judged"):
         ms.predict(Says(), broken[1:2], truth=[0])
-
-
-class Brightness(nn.Module):
-    """Three classes of pixels: dark, gray, bright; and one that never is."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        level = x.mean(1, keepdim=True)
-        return torch.cat([-(level + 1).abs(), -level.abs(), -(level - 1).abs(), level - 9], 1)
-
-
-Masked = tuple[Path, np.ndarray, np.ndarray]
-
-
-@pytest.fixture
-def masked(tmp_path: Path) -> Masked:
-    """Images of three stripes; masks that are mostly right and partly unknown, and the file that names them."""
-    stripes = np.repeat(np.arange(3), 16)[None].repeat(32, 0)
-    rng, masks = np.random.default_rng(3), []
-    (tmp_path / "masks").mkdir()
-    for n in range(2):
-        Image.fromarray((stripes * 127.5).astype(np.uint8)).save(tmp_path / f"{n}.png")
-        mask = np.where(rng.random((32, 48)) < 0.2, rng.integers(0, 3, (32, 48)), stripes)
-        mask[:4] = 255
-        image = Image.fromarray(mask.astype(np.uint8))
-        if n:
-            image.putpalette([255 - n // 3 for n in range(768)])  # colours say nothing
-        image.save(tmp_path / f"masks/{n}.png")
-        masks.append(mask)
-    (tmp_path / "truth.csv").write_text("0.png,masks/0.png\n1.png,masks/1.png\n")
-    return tmp_path, stripes, np.stack(masks)
-
-
-def judged_masks(folder: Path, **keywords: Any) -> TruthReport:
-    keywords = {"truth": folder / "truth.csv", "size": "32,48", "mean": 0.5, "std": 0.5, **keywords}
-    report = ms.predict(Brightness(), folder, **keywords).truth
-    assert report is not None
-    return report
-
-
-def test_pixels_are_held_against_masks(masked: Masked) -> None:
-    folder, stripes, masks = masked
-    report = judged_masks(folder, out=folder / "out")
-    known = masks != 255
-    truth, said = masks[known], np.stack([stripes, stripes])[known]
-    assert report.pixel_accuracy == close((truth == said).mean())
-    ious = [((truth == c) & (said == c)).sum() / ((truth == c) | (said == c)).sum() for c in range(3)]
-    assert [row.iou for row in report.classes] == [*map(close, ious), None]
-    assert report.mean_iou == close(np.mean(ious))
-    assert [row.n for row in report.classes] == np.bincount(truth, minlength=4).tolist()
-    # A model that sees them at half their size says the same but along the edges of the stripes.
-    assert judged_masks(folder, size="16,24").pixel_accuracy == pytest.approx(report.pixel_accuracy, abs=0.08)
-
-
-def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
-    folder, _, _ = masked
-    with pytest.raises(CannotRunError, match="there is no mask for folders"):
-        judged_masks(folder, truth="folders")
-    for crop in ("32", "24"):  # a square of the middle
-        with pytest.raises(CannotRunError, match="receives only a part of"):
-            judged_masks(folder, size=crop)
-    with pytest.raises(CannotRunError, match="one class per pixel"):
-        judged_masks(folder, scores="sigmoid")
-    for mask, message in (
-        (np.full((32, 48), 7), "holds the value 7, and the model has 4 classes"),
-        (np.zeros((32, 47)), "is 47 x 32, its image"),
-        (np.zeros((32, 48, 3)), "holds colours"),
-    ):
-        Image.fromarray(mask.astype(np.uint8)).save(folder / "masks/1.png")
-        with pytest.raises(CannotRunError, match=message):
-            judged_masks(folder)
-    (folder / "masks/1.png").unlink()
-    with pytest.raises(CannotRunError, match="does not exist"):
-        judged_masks(folder)

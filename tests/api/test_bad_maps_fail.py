@@ -1,4 +1,4 @@
-"""The quick receipt over good maps of a trained model, and over eight kinds of bad ones in the place of methods."""
+"""The quick receipt over good maps of a trained model, and over seven kinds of bad ones in the place of methods."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +22,6 @@ def verdicts(model, methods, size=64, n=5, **keywords):
     """Return the verdict on each method over so many images."""
     found = ms.explain(model, IMAGES[:n], method=",".join(methods), size=size, **keywords)
     return {row.method: row.receipt.verdict for row in found.rows}
-
-
-def noise(scored, image):
-    return torch.randn(image.shape[-2:])
 
 
 def smooth_noise(scored, image):
@@ -78,8 +74,8 @@ def guided_backprop(scored, image):
 
 
 BAD = {
-    "gradcam": noise, "gradcam++": smooth_noise, "layercam": seeded_noise, "input-x-gradient": edges_of_the_image,
-    "saliency": centre_prior, "lrp": other_image, "occlusion": wrong_class, "rollout": guided_backprop,
+    "gradcam": smooth_noise, "hirescam": seeded_noise, "input-x-gradient": edges_of_the_image,
+    "saliency": centre_prior, "lrp": other_image, "occlusion": wrong_class, "integrated-gradients": guided_backprop,
 }  # fmt: skip
 
 

@@ -28,8 +28,8 @@ CASES = {
         {"layer": "type:Conv2d", "method": "mean", "target": 1},
     ),
     "prune": (
-        "--amount 0.25 --sweep 0.5 --method activation --by-channel -l type:Conv2d",
-        {"amount": 0.25, "sweep": [0.5], "method": "activation", "by_channel": True, "layer": "type:Conv2d"},
+        "--amount 0.25 --sweep 0.5 --method l2 --by-channel -l type:Conv2d",
+        {"amount": 0.25, "sweep": [0.5], "method": "l2", "by_channel": True, "layer": "type:Conv2d"},
     ),
     "attack": (
         "--method pgd --norm l2 --epsilon 2 --steps 2 --target 1",

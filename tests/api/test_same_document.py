@@ -94,7 +94,7 @@ def test_a_module_gives_what_its_file_gives(both, line, function, arguments, key
     (lambda model, x: ms.grads(model, x, target=99), True),
     (lambda model, x: ms.summary(model, freeze="block1"), False),
     (lambda model, x: ms.summary(model, x[:, :1]), True),
-    (lambda model, x: ms.explain(model, x[:1], method="rollout"), True),
+    (lambda model, x: ms.explain(model, x[:1], target=99), True),
 ])  # fmt: skip
 def test_a_module_is_left_as_it_was(unchanged, use, fails):
     model = tiny_resnet(SICK).train()

@@ -49,8 +49,6 @@ TABLE = [
     ("stats|check|weights", "-dot.png <tiny>", 2, "'-dot.png' is a file", "./-dot.png --model"),
     ("summary", "https://x.y/z.pth", 2, "'https://x.y/z.pth' is a URL", "curl -LO https://x.y/z.pth"),
     ("check", "broken.py:Net", 4, "raised SyntaxError", "hint: python "),
-    ("ablate", "<tiny> -w none -q --target logit:[10]", 2, "outside the output", "'logit:[9]'"),
-    ("explain", "<tiny> -w none -q --target similar:no.jpg", 4, "'no.jpg' does not exist", "ls"),
     # two sides
     ("diff", "resnet18", 2, "nothing to compare 'resnet18' with", "--b-dtype bfloat16"),
     ("diff", "resnet18 vit_b_16 -w none", 4, "no tensor in common", "give two versions"),
@@ -120,7 +118,6 @@ TABLE = [
     ("predict", "{dot} <fcn_resnet50> -w none --doctor", 4, "'segmentation' is not a", "leave out --doctor"),
     ("predict", "{dot} <tiny> -c {bad}/nan.safetensors --doctor", 4, "NaN", "modelscope stats"),
     ("prune", "<tiny> --sweep 0.1,1.5", 2, "'--sweep 0.1,1.5'", "--sweep 0.1,"),
-    ("prune", "{dot} <tiny> --method activation", 2, "'--method activation'", "--method activation --by-channel"),
     ("prune", "<tiny> -w none -l relu", 2, "'relu' matches no layer with weights", "--layer conv"),
     ("prune", "<tiny> -w none --exclude 're:.*'", 2, "'re:.*' leaves no", "leave out --exclude"),
     ("prune", "<tiny> --save-weights cut.pt", 2, "'--save-weights cut.pt'", "--save-weights cut.safetensors"),
@@ -134,7 +131,7 @@ TABLE = [
     ("attack", "{star} {squeezenet} -t cicle", 2, "unknown target 'cicle'", "--target circle"),
     ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
     ("attack", "{dot} <raft_small> -w none", 4, "needs more than an image: image2", "modelscope grads"),
-    ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "but an attack needs a class", "--target CLASS"),
+    ("attack", "{dot} <tiny> -w none --target mask:0", 2, "but an attack needs a class", "--target CLASS"),
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "did you mean sgd"),
     (LEARN, "<tiny> {bad}/missing", 4, "'{bad}/missing' does not exist", "ls {bad}"),

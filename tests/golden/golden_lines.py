@@ -85,12 +85,12 @@ LINES = {
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
     "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
-    "--require covering>0 --no-save --target star -l block3 #jt",
+    "--require passed --no-save --target star -l block3 #jt",
     "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",
     "explain_r18": f"explain {R18} {STAR} --method gradcam --receipt none --no-save #jt",
-    "explain_vit": f"explain {VIT} {STAR} --method rollout,input-x-gradient --out maps",
+    "explain_vit": f"explain {VIT} {STAR} --method gradcam,input-x-gradient --out maps",
     # watch
     "watch_tiny": "watch --steps 3 --out run demo/train.py",
     "watch_short": "watch --out run short.py",
@@ -107,7 +107,6 @@ LINES = {
     "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --freeze conv --clip-norm 1 --no-save",
     "grads_loss": f"grads {TINY} {STAR} --loss mse --no-save #jt",
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
-    "grads_target": f"grads {TINY} {STAR} --target logit:[0,3] --no-save #jt",
     "grads_r18": f"grads {R18} {STAR} --no-save",
     "grads_vit": f"grads {VIT} {STAR} --no-save",
     "grads_noise": f"grads {BARE} --input-shape 2,3,32,32 --seed 3 --exclude bn --no-save #jt",
@@ -135,7 +134,7 @@ LINES = {
     # prune
     "prune_tiny": f"prune {TINY} {STAR} --size 48 --out run",
     "prune_layers": f"prune {TINY} {STAR} --size 48 --table layers --amount 0.5 --global --sweep 0.2,0.6 --save-weights p.safetensors",
-    "prune_channels": f"prune {TINY} {STAR} {HARB} --size 48 --by-channel --method activation -l 'block*' --exclude '*shortcut' --sweep 0.5 "
+    "prune_channels": f"prune {TINY} {STAR} {HARB} --size 48 --by-channel --method l2 -l 'block*' --exclude '*shortcut' --sweep 0.5 "
     "--hook scale=1@conv -b 2",
     "prune_random": f"prune {BARE} {STAR} --size 48 --method random --seed 7 --sweep 0.5 #jt",
     "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
@@ -170,7 +169,6 @@ LINES = {
     "diff_seed": "diff resnet18 -w none --b-weights none --b-seed 1 --input-shape 1,3,64,64 --b-device cpu",
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
     "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b --html page.html",
-    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-mode train && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
     # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
     "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report a --force #jt",

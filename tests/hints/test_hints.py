@@ -74,7 +74,6 @@ predict {TINY} dot.png --threshold 0.3
 grads {TINY} --target 10 --no-save
 ablate {TINY} --by-channel --no-save
 prune {TINY} --amount 30%
-prune {TINY} dot.png --method activation
 train {LEARN} --vary norm-layr=batch
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames

@@ -39,7 +39,7 @@ def ablate(
         by_channel: ablate the channels of each `layer` one by one.
         method: what replaces the output: zeros; the mean of each channel over its positions; or the same values at
             shuffled positions (seeded). If a channel has a single value, channels are averaged or shuffled instead.
-        target: which output value to follow: a class index or label, predicted, mask:CLASS, or logit:PATH[I,J].
+        target: which output value to follow: a class index or label, predicted, or mask:CLASS.
         hook: changes to values during the pass, in the syntax of `--hook`.
 
     Raises:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
-from modelscope_cli.analysis.outputs.model_output import FollowedOutput, ModelOutput
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import (
     PREDICTED,
@@ -84,17 +85,17 @@ class Effect:
     _answers: Counter[int] = field(default_factory=Counter)
     _has_changed: bool = False
 
-    def add(self, before: ModelOutput, after: ModelOutput, followed: FollowedOutput) -> None:
+    def add(self, before: ModelOutput, after: ModelOutput, followed: FollowedScore) -> None:
         """Add the difference between the outputs for some images before and after the ablation, on the CPU."""
         changed = before.scores.changed(after.scores)
         figures = {
-            "change": followed.score(after).double() - followed.score(before).double(),
+            "change": followed.score(after.main).double() - followed.score(before.main).double(),
             "divergence": before.scores.divergence(after.scores),
             "distance": before.scores.distance(after.scores),
             "changed": changed,
         }
         if followed.probability is not None:
-            figures["probability"] = followed.probability(after)
+            figures["probability"] = followed.probability(after.main)
         for name, figure in figures.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
         self._has_changed |= bool(changed.any())
@@ -310,11 +311,11 @@ class _Ablating:
     def _n_images(self) -> int:
         return sum(map(len, self._scores))
 
-    def _remember(self, batch: Batch, answer: ModelOutput, followed: FollowedOutput) -> None:
+    def _remember(self, batch: Batch, answer: ModelOutput, followed: FollowedScore) -> None:
         self._predictions += predictions_of(answer, _TOP, self._categories, batch, self._n_images())
-        self._scores.append(followed.score(answer).cpu())
+        self._scores.append(followed.score(answer.main).cpu())
         if followed.probability is not None:
-            self._probabilities.append(followed.probability(answer).cpu())
+            self._probabilities.append(followed.probability(answer.main).cpu())
         self._classes.update(followed.classes or ())
 
     def result(self) -> Ablations:

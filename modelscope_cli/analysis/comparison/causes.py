@@ -39,7 +39,6 @@ from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause, LayerDifference
 from modelscope_cli.records.run import Arguments
 
-_SIDES = (224, 256, 128, 64, 32, 96, 160, 192, 288, 299, 320, 384, 448, 512, 640)  # of images in exports
 _ROUNDING, _JUMP = 1e-5, 30  # relative L2 that float32 stays below, and how much more than the layers before
 
 
@@ -76,12 +75,11 @@ def find_causes(
     checks: tuple[Callable[[], Iterator[Cause]], ...] = (
         lambda: _training(a, b),
         lambda: _batch(a, b, args, tolerance),
-        lambda: _entering(given_a, b, evidence, tolerance, preprocessing),
+        lambda: _entering(given_a, evidence, tolerance, preprocessing),
         lambda: _order(evidence, tolerance),
         lambda: _cast(evidence, tolerance),
-        lambda: _variants(b, evidence, tolerance),
+        lambda: _variants(evidence, tolerance),
         lambda: _weights(a, b, evidence),
-        lambda: _image_size(a, b, args, tolerance),
         lambda: itertools.islice(_stored_weights(a, b, matching), None if first.status == "same" else 1),
     )
     is_other_model = has_values and layers > 0 and found == 0  # whose first difference explains nothing
@@ -177,35 +175,11 @@ def _images(args: Arguments, which: slice) -> Arguments:
     return tuple(one[which] for one in args)
 
 
-# The size of the images
-
-
-def _image_size(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Cause]:
-    """A program that gives A's values for images of another size: that of its export is a constant in it."""
-    given = list(args.values()) if isinstance(args, dict) else list(args)
-    image = given[0] if given and isinstance(given[0], Tensor) else None
-    if b.program is None or len(given) != 1 or image is None or image.ndim != 4:
-        return
-    for side in _SIDES:
-        if tuple(image.shape[2:]) == (side, side):
-            continue
-        resized = torch.nn.functional.interpolate(image.float(), size=(side, side)).to(image.dtype)
-        pair = outputs_of(a, b, dict.fromkeys(args, resized) if isinstance(args, dict) else (resized,))
-        if pair is None:
-            continue
-        if apart(*pair) <= tolerance:
-            here = "x".join(map(str, image.shape[2:]))
-            message = f"B matches A for images of {side}x{side}, but not for {here}"
-            hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[2])"
-            yield Cause("dynamic_shapes", None, message, hint)
-            return
-
-
 # What enters
 
 
 def _entering(
-    a: Side, b: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
+    a: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
 ) -> Iterator[Cause]:
     """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
     ours = evidence.a_in if evidence.name else evidence.a_out
@@ -235,7 +209,7 @@ def _entering(
             return
     for start in (*(label for label, *_ in reversed(evidence.before)), ""):
         if change := find_change(partial(under, a, evidence, start=start), ours, theirs, tolerance):
-            yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
+            yield _argument(*change, evidence.name, f"between {start or 'the input'} and {where}")
             return
 
 
@@ -293,7 +267,7 @@ def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         )
 
 
-def _variants(b: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause]:
+def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Compute the layer again with one argument changed; what gives B's values is the cause."""
     if evidence.a_in is None or not evidence.modules:
         return
@@ -315,14 +289,10 @@ def _variants(b: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause
 
     entering, ours = evidence.a_in, evidence.a_out
     if ours is not None and (change := find_change(computed, ours, evidence.b_outs, tolerance)):
-        yield _argument(b, *change, evidence.name, evidence.name)
+        yield _argument(*change, evidence.name, evidence.name)
 
 
-def _argument(b: Side, changed: Changed, kind: str, layer: str, where: str) -> Cause:
-    opset = b.program.net.model.opsets.get("", 0) if isinstance(b.program, OnnxProgram) else changed.opset
-    if opset < changed.opset:
-        message = f"{where}, {changed}; only opset {changed.opset} has A's, but B has opset {opset}"
-        return Cause("opset", layer or None, message, f"export with opset_version={changed.opset} or newer")
+def _argument(changed: Changed, kind: str, layer: str, where: str) -> Cause:
     hint = f"export {changed.function} with A's {changed.argument}"
     return Cause(kind, layer or None, f"{where}, {changed}", hint)
 

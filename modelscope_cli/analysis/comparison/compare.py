@@ -4,20 +4,19 @@ import dataclasses
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations, rank_layers
+from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
 from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.matching import Key
-from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, TensorFile, program_of
+from modelscope_cli.analysis.comparison.programs import Program, program_of
 from modelscope_cli.analysis.comparison.request import (
-    BSettings,
     Patterns,
     Source,
     choose_tolerance,
@@ -29,11 +28,10 @@ from modelscope_cli.analysis.comparison.sides import (
     load_both,
     open_shared,
     open_weights,
-    quantised,
 )
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.analysis.weights.weights import select_names
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
@@ -48,7 +46,6 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
-from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
@@ -129,9 +126,6 @@ class ModelComparison:
     tolerance: float | None
     progress: Progress
     invoked: Invocation
-    own: BSettings = field(default_factory=BSettings)
-    compiled: Any | None = None
-    ranks_layers: bool = False
 
     def of_weights(self, layer: Patterns = (), exclude: Patterns = ()) -> DiffRecord:
         """Compare two state dicts, each of a checkpoint or a model.
@@ -180,12 +174,11 @@ class ModelComparison:
         """Run both sides on the same input and compare the outputs of their layers."""
         modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
         loaded = load_both(*self.sources, self.progress)
-        program = self._program(loaded[1], modes[1])
+        program = program_of(loaded[1].module)
+        if program is not None:
+            options = {"--b-mode": modes[1] if modes[1] == "train" else None}
+            refuse_given(options, f"needs layers, and B ('{loaded[1].info.name}') is run as a whole", "")
         inputs = open_shared(_as_b_takes(python_inputs, loaded[1]), loaded[0], self.progress)
-        if isinstance(program, TensorFile) and inputs.n_batches != 1:
-            n = counted(inputs.n_images, "image")
-            message = f"the tensors of '{program.path}' are of all images at once, and the input has {n}"
-            raise UsageError(message, f"--batch {inputs.n_images}")
         side_a, side_b = (
             Side(label, model, is_training=mode == "train", seed=seed, program=program)
             for label, model, mode, seed, program in zip(
@@ -214,11 +207,9 @@ class ModelComparison:
         values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
             diff, values = _with_rounding(diff, side_a, side_b, first, tolerance)
-        ranking = rank_layers(side_a, side_b, inputs, self.progress) if self.ranks_layers else None
         is_meant = program is None and (  # differences from a requested precision or mode need no cause
             (a.dtype, a.mode) != (b.dtype, b.mode) or is_quantised(loaded[1].module)
         )
-        is_meant |= isinstance(program, TensorFile)  # which cannot be run with something changed
         causes: tuple[Cause, ...] = ()
         if not is_meant:
             evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values
@@ -238,24 +229,9 @@ class ModelComparison:
             images=inputs.n_images,
             layers=diff.rows,
             causes=causes,
-            ranking=ranking,
             matched_by=None if program is None else _matched_by(diff, program),
             labels_changed=diff.labels_changed if inputs.info.source == "image" else None,
         )
-
-    def _program(self, b: LoadedModel, mode: str) -> Program | None:
-        """Return what runs B instead of layers; refuse what cannot be asked of it."""
-        if self.own.quantize is not None:
-            quantised(b, self.own.quantize)
-        is_compiled = self.own.compile or self.compiled is not None
-        program = program_of(b.module)
-        if is_compiled or program is not None:
-            options = {"--b-mode": mode if mode == "train" else None}
-            refuse_given(options, f"needs layers, and B ('{b.info.name}') is run as a whole", "")
-        if is_compiled:
-            compiled = torch.compile(b.module) if self.own.compile else self.compiled
-            return CompiledRun(compiled, b.module)  # type: ignore[arg-type]
-        return program
 
     def _header(self, a: DiffSide, input_info: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
         """Return the header, which describes A."""

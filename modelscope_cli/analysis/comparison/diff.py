@@ -13,7 +13,7 @@ from modelscope_cli.analysis.comparison.request import (
     holds_weights,
     is_input,
     read_names,
-    refuse_run_options,
+    refuse_given,
     requests_of,
 )
 from modelscope_cli.errors import UsageError
@@ -47,9 +47,6 @@ def diff(
     b_dtype: str | None = None,
     b_mode: str | None = None,
     b_seed: int | None = None,
-    b_compile: bool = False,
-    b_quantize: str | None = None,
-    rank_layers: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> DiffRecord:
@@ -57,11 +54,10 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
-            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns; with an input also a .npz of
-            tensors that another runtime computed. Two results of one command (in Python records, else documents,
-            pages or folders) are compared number by number. Without b, B is a under the settings of b_... . If both
-            are the same module, B is a copy. Two modules may not share layers in a run. A checkpoint is loaded into
-            a copy of the module it is compared with.
+            `ExportedProgram` or an `InferenceSession`. Two results of one command (in Python records, else
+            documents, pages or folders) are compared number by number. Without b, B is a under the settings of
+            b_... . If both are the same module, B is a copy. Two modules may not share layers in a run. A
+            checkpoint is loaded into a copy of the module it is compared with.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that counts as equal, or relative difference of results.
         layer, exclude: layer patterns.
@@ -74,10 +70,6 @@ def diff(
         b_dtype: the dtype of B.
         b_mode: the mode of B.
         b_seed: the seed of B's random weights and of its dropout.
-        b_compile: run B under torch.compile: its outputs are compared, and its layers not tested.
-        b_quantize: quantise the linear layers of B by torchao.
-        rank_layers: also rank the layers by the error they cause: once with only that layer as in B, once with only
-            that layer as in A. Takes two forward passes for each layer and batch.
 
     Raises:
         UsageError: nothing to compare, or a keyword that is not valid here (exit 2 on the command line).
@@ -87,10 +79,9 @@ def diff(
     check_word("mode", mode, MODES)
     check_word("b_mode", b_mode, MODES)
     check_range("b_seed", b_seed, least=0, most=LAST_SEED)
-    check_word("b_quantize", b_quantize, ("int8wo", "int8dq", "int4wo", "float8wo"))
     invoked = invocation()
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    of_b = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, b_compile, b_quantize)
+    of_b = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed)
     request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
     settings = request or as_request("", keywords)
     a, b = _text(a), _text(b)
@@ -120,9 +111,10 @@ def diff(
     if files is not None:
         inputs = replace(inputs, files=files) if isinstance(inputs, InputRequest) else list(files) or None
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
-    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, of_b)
+    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b)
     if not is_run:
-        refuse_run_options(of_b)
+        reason = "needs a run, and there is no input to run on"
+        refuse_given({"--b-mode": b_mode}, reason, "--input-shape 1,3,224,224")
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
@@ -130,9 +122,6 @@ def diff(
     from modelscope_cli.inputs.python_inputs import to_inputs
 
     comparison = ModelComparison(
-        own=of_b,
-        compiled=_compiled(b),
-        ranks_layers=rank_layers,
         sources=sources,
         seeds=(settings.seed, settings.seed if b_seed is None else b_seed),
         tolerance=tolerance,
@@ -152,22 +141,13 @@ def diff(
     return comparison.of_weights(layer, exclude)
 
 
-def _runs_by_itself(a: Any, b: Any, of_b: BSettings) -> bool:
+def _runs_by_itself(a: Any, b: Any) -> bool:
     """Tell whether B can only be compared by running it: on noise, where no input is given."""
-    is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession") or _compiled(b) is not None
+    is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession")
     files = [side for side in (a, b) if isinstance(side, str)]
     is_onnx = any(side.lower().endswith(".onnx") for side in files)
     is_model = not all(holds_weights(side) for side in files) or len(files) < 1 + (b is not None)
-    return is_model and (is_object or is_onnx or of_b.compile or of_b.quantize is not None)
-
-
-def _compiled(b: Any) -> Any | None:
-    """Return B if it is a module under torch.compile."""
-    if not hasattr(b, "named_children"):
-        return None
-    from modelscope_cli.hooks.torch_private import is_compiled
-
-    return b if is_compiled(b) else None
+    return is_model and (is_object or is_onnx)
 
 
 def _text(side: Any) -> Any:

@@ -8,18 +8,17 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.programs import Program, TensorFile, Value
+from modelscope_cli.analysis.comparison.programs import Program, Value
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
 from modelscope_cli.hooks.session import Call
-from modelscope_cli.records.naming import label, parents_of, some
-from modelscope_cli.records.run import Arguments, Shape
+from modelscope_cli.records.naming import parents_of
+from modelscope_cli.records.run import Arguments
 
 Key = tuple[str, int, str]  # of an output of A: layer, call, path
 
 _N_SAMPLES = 512  # values by which two tensors are recognised as the same
 _ALIKE = 1e-3  # relative distance of samples below which values count as the same
-_NEAR = 0.1  # the same for a tensor of another runtime, whose name is that of no layer
 MOVING = {"Cast", "Slice", "Split", "Gather", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -119,9 +118,7 @@ def match(
     has_scopes = any(
         value.modules and value.modules[-1] == key[0] for key in layers for value in program.values
     )
-    if not program.values:
-        matching.remarks.update(dict.fromkeys(layers, "not seen in B"))
-    elif has_scopes:
+    if has_scopes:
         _match_scopes(matching, layers, program, values, calls)
     else:
         _match_in_order(matching, layers, program, values)
@@ -304,65 +301,3 @@ def _note_inner_folding(
     matching.values.pop(key, None)
     matching.remarks[key] = f"folded into {norm[0]}"
     matching.remarks[norm] = f"with {key[0]} folded in"
-
-
-def match_tensors(outputs: Iterable[StreamedOutput], file: TensorFile) -> Matching:
-    """Find the layer of every tensor of a file, and give the tensor its shape.
-
-    By name: that of the layer, `relu#1` for its second call, `output` for that of the model, `/` for `.`, a `:0`
-    at the end left out. A tensor of another name belongs to the nearest layer of its size, if that is within a
-    relative distance of 0.1. One of four dimensions may have its channels last.
-    """
-    seen: dict[Key, Seen] = {}
-    matching = Matching({})
-    for output in outputs:
-        matching.calls[output.key], seen[output.key] = output.call, Seen.of(output.tensor)
-        del output
-    keys = {_plain_name(_label(key)): key for key in seen}
-    unnamed, unknown = [], []
-    for name, tensor in file.tensors.items():
-        key = keys.get(_plain_name(name))
-        if key is None:
-            unnamed.append(name)
-        else:
-            matching.values[key] = name
-            file.tensors[name] = next(_in_shape(tensor, seen[key].shape), tensor)
-    for name in unnamed:
-        near = [
-            (one.distance(Seen.of(shaped)), n, key, shaped)
-            for n, (key, one) in enumerate(seen.items())
-            if key not in matching.values
-            for shaped in _in_shape(file.tensors[name], one.shape)
-        ]
-        distance, _, _, shaped = min(near, key=lambda one: one[:2], default=(_NEAR, 0, None, None))
-        if distance >= _NEAR or shaped is None:
-            unknown.append(name)
-            continue
-        file.tensors[name] = shaped
-        for other, _, key, _ in near:
-            if other == distance and seen[key].shape == tuple(shaped.shape):  # the last layer and the model
-                matching.values[key], matching.remarks[key] = name, f"by shape and value: '{name}'"
-    if not matching.values:
-        message = f"no tensor of '{file.path}' belongs to a layer of A, by name or by value"
-        raise CannotRunError(message, f"use the names of its layers: {some([*map(_label, seen)])}")
-    n_named, n_by_value = len(file.tensors) - len(unnamed), len(unnamed) - len(unknown)
-    file.rule = f"{n_named} tensors by name, {n_by_value} by size and value"
-    file.rule += f"; {len(unknown)} of no layer: {some(unknown)}" if unknown else ""
-    return matching
-
-
-def _in_shape(tensor: Tensor, shape: Shape) -> Iterator[Tensor]:
-    """Yield a tensor in the shape of an output of its size, its channels moved from the end where that fits."""
-    if tensor.ndim == 4 and tensor.shape != shape and tensor.permute(0, 3, 1, 2).shape == shape:
-        yield tensor.permute(0, 3, 1, 2)
-    if tensor.numel() == torch.Size(shape).numel():
-        yield tensor.reshape(shape)
-
-
-def _label(key: Key) -> str:
-    name, call, output = key
-    return label(name, call) + (f" [{output}]" if output else "") if name else output or "output"
-
-
-def _plain_name(name: str) -> str:
-    return name.strip("/").removesuffix(":0").replace("/", ".").lower()

@@ -1,17 +1,13 @@
-"""What B may be instead of a model with layers: an ONNX file, a program of torch.export, a compiled model, or the
-tensors that another runtime computed."""
+"""What B may be instead of a model with layers: an ONNX file, or a program of torch.export."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
 
-from modelscope_cli.checkpoints.reading import read_contents
-from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.models.onnx_net import RESIZE, OnnxNet
@@ -126,60 +122,14 @@ class ExportedProgramRun:
                 del runner.env[dead]
 
 
-class CompiledRun:
-    """A model under torch.compile: its outputs are seen, and no layers."""
-
-    rule = "its outputs"
-    values: tuple[Value, ...] = ()
-
-    def __init__(self, module: Callable[..., Any], inside: nn.Module) -> None:
-        self._module, self._inside = module, inside
-        self.outputs: tuple[str, ...] = ()
-
-    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        was_training = self._inside.training
-        self._inside.eval()
-        try:
-            with torch.no_grad(), torch.compiler.set_stance("default"):
-                made = self._module(**args) if isinstance(args, dict) else self._module(*args)
-        except Exception as error:  # of the compiler or of the model
-            reason = in_one_line(error, 300)
-            message = f"B: torch.compile failed: {type(error).__name__}: {reason}"
-            raise CannotRunError(message, "leave out --b-compile") from error
-        finally:
-            self._inside.train(was_training)
-        tensors = tensors_in(made)
-        self.outputs = tuple(str(n) for n, _ in enumerate(tensors))
-        yield from ((str(n), tensor) for n, (_, tensor) in enumerate(tensors))
-
-
-class TensorFile(nn.Module):
-    """What another runtime computed for the layers of a model, all images at once: the tensors of a .npz file."""
-
-    values: tuple[Value, ...] = ()
-    outputs: tuple[str, ...] = ()
-    rule = "the names in the file"
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        entries = [entry for entry in read_contents(path).tensors if entry.special is None]
-        self.tensors = {entry.name: read_values(entry, file) for entry, file in each_with_file(entries)}
-
-    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        yield from ((name, self.tensors[name]) for name in names)
-
-
 # What runs instead of layers.
-Program: TypeAlias = OnnxProgram | ExportedProgramRun | CompiledRun | TensorFile
+Program: TypeAlias = OnnxProgram | ExportedProgramRun
 
 
 def program_of(module: nn.Module) -> Program | None:
     """Return a module as a graph of values; None for one with layers."""
     if isinstance(module, OnnxNet):
         return OnnxProgram(module)
-    if isinstance(module, TensorFile):
-        return module
     is_exported = isinstance(module, fx.GraphModule) and any(
         "nn_module_stack" in node.meta for node in module.graph.nodes
     )

@@ -22,14 +22,7 @@ ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6
 # What other kernels may do to a whole model; 20 dB of signal to noise for integers.
 OTHER_KERNELS = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 QUANTISED = 0.1
-# torchao's configurations by the short names it gave them.
-SCHEMES = {
-    "int8wo": "Int8WeightOnlyConfig",
-    "int8dq": "Int8DynamicActivationInt8WeightConfig",
-    "int4wo": "IntxWeightOnlyConfig",
-    "float8wo": "Float8WeightOnlyConfig",
-}
-PROGRAMS = (".onnx", ".pt2", ".npz")
+PROGRAMS = (".onnx", ".pt2")
 _INPUT_SUFFIXES = IMAGE_SUFFIXES | {".npy"}
 
 
@@ -52,16 +45,9 @@ class BSettings:
     dtype: str | None = None
     mode: str | None = None
     seed: int | None = None
-    compile: bool = False
-    quantize: str | None = None
 
     def typed(self) -> dict[str, object]:
         return {f"--b-{field.name}": getattr(self, field.name) for field in fields(self)}
-
-    @property
-    def of_run(self) -> dict[str, object]:
-        """The settings that need a run, by option."""
-        return {"--b-compile": self.compile, "--b-quantize": self.quantize}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +91,7 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
 
 
 def is_program(text: str) -> bool:
-    """Check that a text names a file that replaces a model: ONNX, torch.export, or tensors of a runtime."""
+    """Check that a text names a file that replaces a model: ONNX or torch.export."""
     return not is_import(text) and Path(text).suffix.lower() in PROGRAMS
 
 
@@ -165,7 +151,7 @@ def requests_of(
     if names.b.model is None:
         return a, _file(names.b, of_b.key or settings.key)
     b = _with_key(_request_b(a, names, settings.checkpoint, of_b), of_b.key or settings.key)
-    b = b if Path(b.model).suffix.lower() in (".pt2", ".npz") else check_request(b)
+    b = b if Path(b.model).suffix.lower() == ".pt2" else check_request(b)
     return (a if names.a.model is not None else _file(names.a, settings.key)), b
 
 
@@ -194,9 +180,8 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: B
     # `--b-weights` replaces a checkpoint that B only inherits from A.
     inherited = None if of_b.weights else option
     if is_program(names.b.model or ""):
-        options = {**replace(of_b, mode=None, seed=None).typed(), **of_b.of_run}
         reason = f"does not apply to '{names.b.model}', which is taken as it is"
-        refuse_given(options, reason, "")
+        refuse_given(replace(of_b, mode=None, seed=None).typed(), reason, "")
         return ModelRequest(names.b.model or "", seed=a.seed)
     checkpoint = of_b.checkpoint or (checkpoint_of_b if not (of_b.weights and names.is_left_out) else None)
     assert names.b.model is not None
@@ -211,12 +196,6 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: B
     )
 
 
-def refuse_run_options(own: BSettings) -> None:
-    """Refuse settings of B that only affect a run, where there is no input."""
-    running = {"--b-mode": own.mode, **own.of_run}
-    refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")
-
-
 def choose_tolerance(
     tolerance: float | None,
     dtypes: Sequence[str] | None,
@@ -228,7 +207,7 @@ def choose_tolerance(
 
     Args:
         dtypes: the dtypes in which the models run; None to compare stored tensors, which are exact.
-        has_other_kernels: whether B is run by another runtime or compiled.
+        has_other_kernels: whether B is run by another runtime.
         is_quantised: whether B computes with integers.
     """
     if tolerance is not None:

@@ -1,10 +1,8 @@
 """The two sides of `diff`: loaded, passed from Python or copied."""
 
 import copy
-import logging
 import shlex
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from os import fspath
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.programs import TensorFile, program_of
+from modelscope_cli.analysis.comparison.programs import program_of
 from modelscope_cli.analysis.comparison.request import (
-    SCHEMES,
     BSettings,
     Source,
     WeightsFile,
@@ -60,10 +57,9 @@ def sources_handed_over(
     for side in (a, b):
         if side is not None and not isinstance(side, str) and not _is_handed(side):
             as_request(side, {})  # raises for anything but a model
-    if _is_handed(a) and isinstance(b, nn.Module) and is_compiled(b):
-        parts = {id(part) for part in b.modules()}
-        if any(id(part) in parts for part in _described(a).module.modules()):
-            a = copy.deepcopy(_described(a).module)  # hooks on it must not reach what was compiled
+    if isinstance(b, nn.Module) and is_compiled(b):
+        message = "B is under torch.compile, so its layers cannot be seen"
+        raise UsageError(message, "torch.testing.assert_close(b(x), a(x))   compares the outputs")
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
         refuse_given({"--b-seed": of_b.seed}, "needs a run, and there is no input to run on", "give inputs")
@@ -77,7 +73,7 @@ def sources_handed_over(
             reason = f"does not apply to '{side}', which is taken as it is"
             refuse_given(loading, reason, "")
             named_file = ModelRequest(side, seed=settings.seed)
-            return named_file if side.lower().endswith((".pt2", ".npz")) else check_request(named_file)
+            return named_file if side.lower().endswith(".pt2") else check_request(named_file)
         if _is_handed(side):
             reason = "needs a model that is named; B was passed as a module"
             refuse_given(loading, reason, "change the module yourself")
@@ -136,13 +132,6 @@ def _program(program: Any, info: ModelInfo) -> LoadedModel:
     return LoadedModel(module, info, tensor.device, dtype, "custom", transforms=None, categories=None)
 
 
-def _load_tensors(path: Path) -> LoadedModel:
-    file = TensorFile(path)
-    dtype = next((one.dtype for one in file.tensors.values() if one.is_floating_point()), torch.float32)
-    info = ModelInfo("file", str(path), "", WeightsInfo(str(path), path.name, "file"))
-    return LoadedModel(file, info, torch.device("cpu"), dtype, "custom", transforms=None, categories=None)
-
-
 def load_program(path: Path) -> LoadedModel:
     """Load a program of torch.export whose file holds nothing that runs when it is loaded."""
     contents = read_contents(path)
@@ -165,32 +154,6 @@ def load_program(path: Path) -> LoadedModel:
         raise CannotRunError(message, "export it again with this version of torch") from error
     weights = WeightsInfo(str(path), path.name, "file", file_sha256(path))
     return _program(program, ModelInfo("pt2", str(path), "ExportedProgram", weights))
-
-
-def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
-    """Quantise a model in its place by torchao's `quantize_`."""
-    if find_spec("torchao") is None:
-        message = f"quantising with '{scheme}' needs torchao, which is not installed"
-        raise UsageError(message, 'pip install "modelscope-cli[ao]"')
-    pytree_log = logging.getLogger("torch.utils._pytree")
-    level = pytree_log.level
-    pytree_log.setLevel(logging.ERROR)  # torchao registers an enum in a way that torch warns of
-    from torchao import quantization
-
-    pytree_log.setLevel(level)
-    config = getattr(quantization, SCHEMES[scheme])
-    options = {"weight_dtype": getattr(torch, "int4", None)} if scheme == "int4wo" else {}
-    before = [id(parameter) for parameter in loaded.module.parameters()]
-    try:
-        quantization.quantize_(loaded.module, config(**options))
-    except Exception as error:  # a kernel that this machine lacks, a shape that the scheme does not take
-        reason = f"{type(error).__name__}: {in_one_line(error, 200)}"
-        message = f"torchao cannot quantise '{loaded.info.name}' by '{scheme}' here: {reason}"
-        raise CannotRunError(message, "--b-quantize int8wo") from error
-    if before == [id(parameter) for parameter in loaded.module.parameters()]:
-        message = f"'{scheme}' changes nothing in '{loaded.info.name}': torchao quantises only linear layers"
-        raise CannotRunError(message, "--b-dtype bfloat16")
-    return loaded
 
 
 def is_quantised(module: nn.Module) -> bool:
@@ -262,8 +225,6 @@ def _loaded(side: Source) -> LoadedModel:
     assert not isinstance(side, WeightsFile)
     if isinstance(side, ModelRequest) and side.model.lower().endswith(".pt2"):
         return load_program(Path(side.model))
-    if isinstance(side, ModelRequest) and side.model.lower().endswith(".npz"):
-        return _load_tensors(Path(side.model))
     if isinstance(side, LoadedModel):
         return side
     return load_skeleton(side) if is_onnx(side.model) else load_model(side)  # the runtime reads the values

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -18,64 +18,24 @@ _SUMS = ("add", "__add__")  # of a variance and the epsilon of a norm that is no
 _LARGEST_EPSILON = 0.1
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 _STEPS = 8  # of the search for the number that B has
-_POOLING = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-_OPSETS = {"coordinates": 11, "dim": 13}  # from which an operator has what torch computes
 _FEWEST = 16  # values of a channel, below which a scale and a shift fit anything
 _ALIKE = 1e-3  # residual, relative to B, below which a change explains what is there
 
 
-def _same_padding(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Pad as the `SAME_UPPER` of ONNX and TensorFlow: the odd row and column at the end."""
-    is_conv = func.__name__ == "conv2d"
-    names = ("weight", "bias", "stride", "padding", "dilation", "groups") if is_conv else _POOLING
-    given = dict(zip(names, args, strict=False)) | kwargs | {"padding": 0}
-    kernel = given["weight"].shape[2:] if is_conv else _pair(given["kernel_size"])
-    strides, dilations = _pair(given.get("stride") or kernel), _pair(given.get("dilation", 1))
-    pads: list[int] = []
-    for size, n, stride, step in reversed(list(zip(x.shape[2:], kernel, strides, dilations, strict=True))):
-        total = max((math.ceil(size / stride) - 1) * stride + (n - 1) * step + 1 - size, 0)
-        pads += [total // 2, total - total // 2]
-    return func(nn.functional.pad(x, pads, value=0.0 if is_conv else -math.inf), **given)
-
-
-def _asymmetric(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Resize with the corners of the first pixels at one place, as before opset 11."""
-    out = func(x, *args, **kwargs)
-    if x.ndim != 4 or (mode := kwargs.get("mode")) not in ("bilinear", "bicubic"):
-        return out
-    sizes = zip(out.shape[2:], x.shape[2:], strict=True)
-    places = (torch.arange(n, device=x.device) * (2 * one / n / max(one - 1, 1)) - 1 for n, one in sizes)
-    grid = torch.stack(torch.meshgrid(*places, indexing="ij")[::-1], -1).to(x.dtype)
-    grid = grid.expand(len(x), -1, -1, -1)
-    return nn.functional.grid_sample(x, grid, mode, "border", align_corners=True)
-
-
-def _flat_softmax(func: Any, x: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
-    return func(x.flatten(dim % x.ndim), dim, *args, **kwargs).reshape(x.shape)
-
-
-def _pair(value: Any) -> tuple[int, ...]:
-    return (value, value) if isinstance(value, int) else tuple(value)
-
-
 # What a function may be told otherwise: its name, the argument and its place, and the values to try, or None for a
-# number, which is searched for. A value may be a name with a function that computes what B would.
+# number, which is searched for.
 _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
     *((name, "eps", place, None, "epsilon") for name, place in zip(_NORMS, (7, 4, 4, 7, 3), strict=True)),
     *((name, "eps", 1, None, "epsilon") for name in _SUMS),
     ("interpolate", "mode", 3, ("nearest", "nearest-exact", "bilinear", "bicubic"), "resize_mode"),
     ("interpolate", "align_corners", 4, (True, False), "resize_mode"),
-    ("interpolate", "coordinates", -1, (("asymmetric", _asymmetric),), "resize_mode"),
     ("interpolate", "antialias", 6, (True, False), "resize_mode"),
     ("pad", "mode", 2, ("constant", "reflect", "replicate", "circular"), "padding"),
-    ("conv2d", "padding", 4, (("SAME_UPPER", _same_padding),), "padding"),
-    ("max_pool2d", "padding", 2, (("SAME_UPPER", _same_padding),), "padding"),
     ("gelu", "approximate", -1, ("none", "tanh"), "attribute"),
     ("leaky_relu", "negative_slope", 1, None, "attribute"),
     ("hardtanh", "max_val", 2, None, "attribute"),
     ("hardtanh", "min_val", 1, None, "attribute"),
     ("softmax", "dim", 1, (1, -1, -2, 0), "attribute"),
-    ("softmax", "dim", 1, (("all that follow", _flat_softmax),), "attribute"),
     ("avg_pool2d", "count_include_pad", 5, (True, False), "padding"),
     ("avg_pool2d", "ceil_mode", 4, (True, False), "attribute"),
     ("max_pool2d", "ceil_mode", 5, (True, False), "attribute"),
@@ -108,8 +68,6 @@ class Changed(TorchFunctionMode):
         if self.function in _SUMS and not (isinstance(ours, float) and 0 < ours < _LARGEST_EPSILON):
             return func(*args, **kwargs)
         self.seen.append(ours)
-        if isinstance(self.value, tuple):
-            return self.value[1](func, *args, **kwargs)
         if is_placed:
             args = (*args[: self.place], self.value, *args[self.place + 1 :])
         else:
@@ -119,17 +77,11 @@ class Changed(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def __str__(self) -> str:
-        value = self.value[0] if isinstance(self.value, tuple) else self.value
         theirs, ours = (
-            f"{one:.4g}" if isinstance(one, float) else repr(one) for one in (value, self.seen[0])
+            f"{one:.4g}" if isinstance(one, float) else repr(one) for one in (self.value, self.seen[0])
         )
         values = f"{theirs} in B and {'the default' if self.seen[0] is None else ours} in A"
         return f"{self.argument} of {self.function} is {values}: with the value of B, A computes B's output"
-
-    @property
-    def opset(self) -> int:
-        """The opset from which ONNX can say what A computes; 0 where each of them can."""
-        return _OPSETS.get(self.argument, 0) if isinstance(self.value, tuple) else 0
 
 
 def apart(a: Tensor, b: Tensor) -> float:

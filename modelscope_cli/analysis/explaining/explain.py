@@ -18,20 +18,20 @@ from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.randomisation import find_head
-from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
+from modelscope_cli.analysis.explaining.receipt.verdict import together, winner_first
 from modelscope_cli.analysis.explaining.request import (
     ALL,
     AUTO,
     METHOD_NAMES,  # noqa: F401, of the docstring
+    check_requirement,
     choose_methods,
     receipt_kind,
 )
 from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.outputs.resolve import resolve_aim
-from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec
-from modelscope_cli.analysis.subject import Subject, as_patterns
+from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, parse_aim
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
@@ -42,6 +42,7 @@ from modelscope_cli.models.request import Model
 from modelscope_cli.records.explain import (
     FIGURES,
     MOST_SHOWN,
+    PASSED,
     QUICK,
     ExplainedImage,
     ExplainRecord,
@@ -158,7 +159,7 @@ def explain(
     target: str | int = PREDICTED,
     layer: str | None = None,
     receipt: str | bool = QUICK,
-    require: str | Sequence[str] = (),
+    require: str | None = None,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -173,12 +174,11 @@ def explain(
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's input size.
         method: the methods: auto (a few that complement each other), all (all that apply), or {METHOD_NAMES}.
-        target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
-            logit:PATH[I,J], or similar:FILE.
+        target: which output value to explain: a class index or label, predicted, box:N, or mask:CLASS.
         layer: the layer to explain.
         receipt: whether to test the maps: quick (do they repeat, do they depend on the image and on the head, do
             they mark what the score depends on) or none. In Python, True is quick and False none.
-        require: exit with 1 unless the best map meets this: passed, 'covering>chance'.
+        require: exit with 1 unless the best map is this: passed.
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for every finished block, over several image files; `force` allows one that is not empty.
 
@@ -189,13 +189,13 @@ def explain(
     """
     names = choose_methods(method)
     kind = receipt_kind(receipt)
-    requirements = read_requirements(as_patterns(require), kind)
+    check_requirement(require, kind)
     given = to_inputs(inputs, keywords)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     subject = Subject("explain", model, given, keywords, hook=hook, progress=progress)
     subject.open(batch=1)  # an image is asked many times over before the next
     totals = Totals()
-    aim, calls, most = resolve_aim(str(target), subject), _calls(subject, layer), given.request.batch or BATCH
+    aim, calls, most = parse_aim(str(target)), _calls(subject, layer), given.request.batch or BATCH
     options = {
         **{"method": method, "target": str(target), "layer": layer, "receipt": kind},
     }
@@ -232,7 +232,7 @@ def explain(
     hooks = subject.conclude()
     subject.warn(blocks.warnings())
     rows = totals.rows()
-    met = tuple(one.check(rows[0].method, rows[0].receipt) for one in requirements)
+    verdict = rows[0].receipt.verdict
     record = ExplainRecord(
         run=subject.run(),
         target=totals.words if totals.words is not None else PREDICTED,
@@ -242,8 +242,7 @@ def explain(
         images=totals.images,
         rows=rows,
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
-        requirements=met,
-        passed=all(one.passed for one in met),
+        passed=require is None or (verdict is not None and verdict.answer == PASSED),
         hooks=hooks,
         receipt_kind=kind,
         passes=totals.passes,

@@ -229,7 +229,7 @@ def find_layer(
     blind_layers: list[str] = []
     for value, layout in _candidates(recorded):
         name, why = recorded.name(value), _why(recorded, value, layout, blind_layers)
-        layer = ExplainedLayer(name, recorded.followed.places[value], layout, why, bool(blind_layers))
+        layer = ExplainedLayer(name, recorded.followed.places[value], layout, why)
         gradient = scored.at(layer, image).gradient if layout.prefix else None
         if gradient is None or layout.maps(gradient).any():
             return layer

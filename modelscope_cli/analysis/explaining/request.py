@@ -2,7 +2,8 @@
 
 import re
 
-from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.explain import NONE, PASSED, QUICK, RECEIPTS
 from modelscope_cli.records.refusals import check_choice
 
 AUTO, ALL = "auto", "all"
@@ -10,18 +11,15 @@ AUTO, ALL = "auto", "all"
 METHOD_NAMES = (
     "hirescam",
     "gradcam",
-    "gradcam++",
-    "layercam",
     "saliency",
     "input-x-gradient",
     "integrated-gradients",
     "occlusion",
-    "rollout",
     "lrp",
 )
 # Cheap and complementary: contributions of a layer's cells, of the pixels, and where a network allows it relevance
-# propagation or attention flow. Methods that do not fit are omitted.
-_OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
+# propagation. Methods that do not fit are omitted.
+_OF_AUTO = ("hirescam", "integrated-gradients", "lrp")
 
 
 def choose_methods(method: str) -> tuple[str, ...]:
@@ -42,6 +40,15 @@ def receipt_kind(receipt: str | bool) -> str:
         return QUICK if receipt else NONE
     check_choice("receipt", receipt, RECEIPTS)
     return receipt
+
+
+def check_requirement(require: str | None, kind: str) -> None:
+    """Refuse a requirement other than `passed`, and one without a receipt."""
+    if require is None:
+        return
+    check_choice("require", require, (PASSED,))
+    if kind == NONE:
+        raise UsageError("--require is about the receipt", "leave out --receipt none")
 
 
 def _letters(name: str) -> str:

@@ -50,7 +50,6 @@ class ExplainedLayer:
     place: ValuePosition
     layout: ImageLayout
     why: str
-    is_behind_token: bool = False  # whether after it the score reads only a class token, and no patch
 
 
 class Target(Protocol):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from modelscope_cli.analysis.outputs.classes import ClassScores
-from modelscope_cli.analysis.outputs.model_output import FollowedOutput
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, class_index, label_of_class
 from modelscope_cli.analysis.predictions.scores import probabilities
@@ -51,7 +51,7 @@ class OtherTarget:
 
     reader: OutputReader
     image: Tensor
-    followed: FollowedOutput
+    followed: FollowedScore
 
     @property
     def words(self) -> str:
@@ -70,11 +70,11 @@ class OtherTarget:
         return self.followed.name
 
     def score(self, output: Any) -> Tensor:
-        return self.followed.score(self.reader.read(output, (self.image,), 1)).float()
+        return self.followed.score(self.reader.read(output, (self.image,), 1).main).float()
 
     def probability(self, output: Any) -> Tensor:
         probability = self.followed.probability or self.followed.score
-        return probability(self.reader.read(output, (self.image,), 1)).float()
+        return probability(self.reader.read(output, (self.image,), 1).main).float()
 
 
 def choose_target(

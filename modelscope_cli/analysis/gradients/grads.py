@@ -51,7 +51,7 @@ def grads(
             bce is for several labels or none; your function is called as fn(output) or fn(output, target). In
             Python also a function, called in the same way.
         target: A class: its index, its label, or predicted. Or an output value instead of a loss: box:N,
-            mask:CLASS, logit:PATH[I,J], similar:FILE.
+            mask:CLASS.
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: add L/2 |w|^2 to the loss. Its share of every gradient is shown.
         clip: clamp the gradients of the parameters to [-V, V].
@@ -72,12 +72,12 @@ def grads(
     if clip is not None and clip_norm is not None:
         refuse_both("clip", clip, "clip_norm", clip_norm)
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
-    is_class = parse_aim(loss_request.target).is_class
+    aim = parse_aim(loss_request.target)
+    is_class = aim.is_class
     limit = choose_clip(clip, clip_norm)
     check_loss(loss_request)
 
     from modelscope_cli.analysis.gradients.measure import measure_gradients
-    from modelscope_cli.analysis.outputs.resolve import resolve_aim
     from modelscope_cli.analysis.subject import Subject, as_patterns
 
     subject = Subject("grads", model, inputs, keywords, hook=hook, has_backward=True, progress=progress)
@@ -99,7 +99,7 @@ def grads(
             train_only=as_patterns(train_only),
             is_training=is_training,
         ),
-        aim=None if is_class else resolve_aim(loss_request.target, subject),
+        aim=None if is_class else aim,
         interventions=bound.interventions,
         track=subject.track,
     )

@@ -50,7 +50,7 @@ class Criterion:
 
     Args:
         reader: of the model's output.
-        aim: `--target`, if it is a box, a mask, a number or another image.
+        aim: `--target`, if it is a box or a mask.
     """
 
     def __init__(self, request: LossRequest, reader: OutputReader, aim: TargetSpec | None = None) -> None:
@@ -96,7 +96,7 @@ class Criterion:
             )
         answer = self._reader.read(output, args)
         followed = answer.follow(aim, self._categories)
-        value = followed.score(answer).mean()
+        value = followed.score(answer.main).mean()
         if not value.requires_grad:
             raise CannotRunError(
                 f"'--target {aim.typed}' does not depend on anything trainable",

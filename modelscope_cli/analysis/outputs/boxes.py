@@ -97,7 +97,7 @@ class Boxes(OutputPart):
             return FollowedScore(words, best, best, (index,) * len(self))
         if aim.kind not in (PREDICTED, "box"):
             raise means_nothing(aim, "boxes", "--target box:0   or a class index, or a label")
-        number = aim.index[0] if aim.kind == "box" else 0
+        number = aim.number
         most = max((len(one.scores) for one in self.images), default=0)
         if number >= most:
             raise _no_such_box(number, most)

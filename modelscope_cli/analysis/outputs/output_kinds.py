@@ -85,6 +85,7 @@ class FollowedScore:
     probability: "Callable[[OutputPart], Tensor] | None" = None
     classes: tuple[int, ...] | None = None  # the class of each image; None if it has none
     is_at_peak: bool = False  # whether no other output has a higher score, so that its gradient is zero
+    name: str = ""  # what the number is, if it is not the `score_name` of the output
 
 
 class OutputPart(ABC):

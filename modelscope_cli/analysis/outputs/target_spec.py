@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.library_types import Tensor
 
 PREDICTED = "predicted"
 _IMAGENET = 1000  # classes: their labels come with torchvision, also for random weights
@@ -18,11 +17,9 @@ class TargetSpec:
     """A parsed target."""
 
     typed: str  # the whole text
-    kind: str  # `predicted`, `class`, `box`, `mask`, `logit` or `similar`
-    name: str = ""  # the class, the path inside the output, or the file; empty for the others
-    index: tuple[int, ...] = ()  # the number of the box, or the indices in a tensor
-    # The output for the file of `similar`, one flat row; None until resolved
-    reference: Tensor | None = None
+    kind: str  # `predicted`, `class`, `box` or `mask`
+    name: str = ""  # the class; empty for the others
+    number: int = 0  # of the box
 
     @property
     def is_class(self) -> bool:
@@ -38,25 +35,16 @@ def parse_aim(typed: str) -> TargetSpec:
     if typed == PREDICTED:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")
-    if not colon or kind not in ("box", "mask", "logit", "similar"):
+    if not colon or kind not in ("box", "mask"):
         return TargetSpec(typed, "class", typed)
     if kind == "box":
         if not re.fullmatch(r"\d{1,9}", rest):
             raise UsageError(
                 f"'--target {typed}': the number of a box is 0 or more, the best box is 0", "--target box:0"
             )
-        return TargetSpec(typed, kind, index=(int(rest),))
-    if kind == "logit":
-        match = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
-        if match is None:
-            raise UsageError(
-                f"'--target {typed}' needs a path and indices in brackets",
-                "--target 'logit:[3]'   or, of one of several outputs, 'logit:logits[3]'",
-            )
-        return TargetSpec(typed, kind, match[1], tuple(int(index) for index in match[2].split(",")))
+        return TargetSpec(typed, kind, number=int(rest))
     if not rest:
-        example = "similar:IMAGE" if kind == "similar" else "mask:0"
-        raise UsageError(f"'--target {typed}' needs a value after the colon", f"--target {example}")
+        raise UsageError(f"'--target {typed}' needs a class after the colon", "--target mask:0")
     return TargetSpec(typed, kind, rest)
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, settle
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, means_nothing
-from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records.predict import ValueRange
 
 
@@ -48,15 +47,14 @@ class Vectors(OutputPart):
         return self.values
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
-        if aim.kind not in (PREDICTED, "similar"):
-            raise means_nothing(aim, self.words, "--target similar:IMAGE, or --target 'logit:[0]'")
+        if aim.kind != PREDICTED:
+            raise means_nothing(aim, self.words, "--output-kind classes   reads each value as a class")
+        if self.is_one_value:  # one number has no angle to another
+            return FollowedScore("the value", lambda answer: answer.tensor().reshape(len(self)), name="value")
         reference = self.values.detach()
-        if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
-            return FollowedScore("the value", lambda answer: answer.tensor().reshape(len(self)))
-        words, is_own = "its own output", aim.kind == PREDICTED
-        if not is_own:
-            reference, words = reference_like(aim, reference), f"the output for {aim.name}"
-        return FollowedScore(words, lambda answer: similarity(answer.tensor(), reference), is_at_peak=is_own)
+        return FollowedScore(
+            "its own output", lambda answer: similarity(answer.tensor(), reference), is_at_peak=True
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +93,3 @@ def resized(maps: Tensor, size: Sequence[int]) -> Tensor:
 def similarity(values: Tensor, others: Tensor) -> Tensor:
     """Return the cosine similarity of each image's numbers to those of another, `(N,)`."""
     return F.cosine_similarity(values.flatten(1), others.to(values).flatten(1), dim=1)
-
-
-def reference_like(aim: TargetSpec, values: Tensor) -> Tensor:
-    """Return the output for the file of `similar`, repeated for every image."""
-    assert aim.reference is not None  # set by `resolve_aim`
-    if aim.reference.numel() != values[0].numel():
-        raise CannotRunError(
-            f"the output for '{aim.name}' has {aim.reference.numel()} values, that for the image "
-            f"{values[0].numel()}",
-            "--size 224,224   gives both images one size",
-        )
-    return aim.reference.reshape(1, *values.shape[1:]).expand_as(values)

@@ -3,17 +3,12 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
-from torch.nn import functional as F
 
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
@@ -31,91 +26,11 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.image import decode_mask, in_words, upright_size
-from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.inputs.preprocess import Preprocessing
+from modelscope_cli.inputs.image import in_words
 from modelscope_cli.inputs.truth import GivenTruth, Words
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.predict import Share, TruthReport
 from modelscope_cli.records.run import BrokenKind, Notice
-
-UNKNOWN = 255  # of an unlabelled pixel, as in Pascal VOC; with more classes it is one of them
-
-
-class Masks:
-    """Reads the mask of an image and fits the prediction to it."""
-
-    def __init__(self, truth: GivenTruth, plan: Preprocessing | None, n_classes: int) -> None:
-        """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
-        if truth.is_folders or plan is None:
-            what = "tensors" if plan is None else "folders"
-            message = f"the model predicts a value for every pixel, but there is no mask for {what}"
-            raise CannotRunError(message, "--truth FILE   with lines of 'image,mask.png'")
-        self._root, self._plan, self._n_classes = truth.root, plan, n_classes
-        self._is_whole = lru_cache(maxsize=64)(self._sees_all)
-
-    def pixels(self, logits: Tensor, words: Words, image: str) -> tuple[Tensor, Tensor]:
-        """Return the true and the predicted classes of the labelled pixels, `(n,)` int64 each.
-
-        The scores are resized to the mask, bilinearly, as is usual for segmentation benchmarks.
-
-        Args:
-            logits: of one image, `(classes, H, W)`.
-        """
-        path = self._path(words, image)
-        mask = decode_mask(path)
-        self._check_frame(mask, path, image)
-        invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
-        if invalid:
-            message = (
-                f"mask '{path}' holds the value {invalid[0]}, and the model has {self._n_classes} classes"
-            )
-            raise CannotRunError(
-                message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
-            )
-        best = _resized(logits, mask).argmax(0)
-        is_known = mask < self._n_classes
-        return mask[is_known], best[is_known]
-
-    def _path(self, words: Words, image: str) -> Path:
-        if len(words) != 1 or not isinstance(words[0], str):
-            raise CannotRunError(
-                f"the truth of '{image}' is not the path of one mask", "write lines of 'image,mask.png'"
-            )
-        return self._root / words[0]
-
-    def _check_frame(self, mask: Tensor, path: Path, image: str) -> None:
-        height, width = mask.shape
-        size = upright_size(ListedImage(image)) if Path(image).is_file() else (width, height)
-        if size != (width, height):
-            message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
-            raise CannotRunError(message, "give a mask of the size of its image")
-        if not self._is_whole(height, width):
-            message = f"the model receives only a part of '{image}', so its prediction does not fit the mask"
-            raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
-
-    def _sees_all(self, height: int, width: int) -> bool:
-        """Whether the borders of an image of this size are the borders of the model's input.
-
-        Two images are prepared for it: one grows brighter from left to right, the other from top to bottom.
-        """
-        across = torch.linspace(0, 255, width).expand(height, width)
-        down = torch.linspace(0, 255, height)[:, None].expand(height, width)
-        return self._has_both_ends(across, 1) and self._has_both_ends(down, 0)
-
-    def _has_both_ends(self, ramp: Tensor, dim: int) -> bool:
-        image = Image.fromarray(ramp.round().to(torch.uint8).contiguous().numpy()).convert(self._plan.mode)
-        prepared = self._plan.picture(self._plan.apply(image, "a ramp"))[0].float()
-        # A step of the coarser of both, and a tolerance for rounding and resizing.
-        room = 255 / min(ramp.shape[dim], prepared.shape[dim]) + 3
-        first, last = prepared.select(dim, 0), prepared.select(dim, -1)
-        return bool((first < room).all()) and bool((last > 255 - room).all())
-
-
-def _resized(values: Tensor, truth: Tensor) -> Tensor:
-    """Return values of one image, `(C, H, W)`, in the size of its truth."""
-    return F.interpolate(values[None], tuple(truth.shape), mode="bilinear", align_corners=False)[0]
-
 
 _MOST_NAMED = 10  # images in the record
 
@@ -143,7 +58,6 @@ class Evaluator:
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
         self._names = names
-        self._inputs = inputs
         self._categories, self._scoring, self._threshold = categories, scoring, threshold
         self._sums: MetricSums | None = None
         self._n_images = self._n_not_numbers = 0
@@ -153,7 +67,7 @@ class Evaluator:
         """Compare the predictions for a batch with the truth. `first`: number of its first image."""
         check_output("predict --truth", answer)
         main, here = answer.main, batch.numbers or range(first, first + len(answer))
-        sums, logits = self._sums_of(main.n_classes or 0, answer.kind), main.tensor()
+        sums, logits = self._sums_of(main.n_classes or 0), main.tensor()
         scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
         is_number = ~scores.flatten(1).isnan().any(1)
         kept = [n for n, is_kept in zip(here, is_number.tolist(), strict=True) if is_kept]
@@ -163,8 +77,7 @@ class Evaluator:
         return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
     def add(self, judged: EvaluatedBatch) -> None:
-        kind = "classes" if judged.pixels is None else "pixels"
-        sums = self._sums_of(judged.n_classes, kind)
+        sums = self._sums_of(judged.n_classes)
         if judged.n_images:
             sums.add(judged)
         self._n_images += judged.n_images
@@ -195,21 +108,16 @@ class Evaluator:
         """Return the hash of the truth of all images, in their order."""
         return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
 
-    def _sums_of(self, n_classes: int, kind: str) -> "MetricSums":
+    def _sums_of(self, n_classes: int) -> "MetricSums":
         if self._sums is None:
-            self._sums = self._begin(n_classes, kind)
+            self._sums = self._begin(n_classes)
         return self._sums
 
-    def _begin(self, n_classes: int, kind: str) -> "MetricSums":
+    def _begin(self, n_classes: int) -> "MetricSums":
         if n_classes < 2:
             message = "the model outputs one value per image, and '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
-        if kind == "pixels":
-            if self._scoring.activation == "sigmoid":
-                message = "'--truth' is for one class per pixel, and sigmoid predicts several or none"
-                raise CannotRunError(message, "--scores softmax")
-            return OfPixels(names, Masks(self._truth, self._inputs.preprocessing, n_classes))
         indices = names.find((word for words in self._words for word in words), self._truth.name)
         if self._scoring.activation == "sigmoid":
             return OfLabels(names, indices, self._scoring, self._threshold)
@@ -346,47 +254,6 @@ class OfLabels(MetricSums):
             classes=counts.classes(self._names),
             worst=worst,
         ), numbers
-
-
-class OfPixels(MetricSums):
-    """Metrics of pixels, whose true classes are given by masks."""
-
-    def __init__(self, names: ClassNames, masks: Masks) -> None:
-        self._names, self._masks, self._counts = names, masks, ClassCounts(names.n_classes)
-
-    def look(
-        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
-    ) -> EvaluatedBatch:
-        met: Counter[tuple[int, int]] = Counter()
-        n_classes = logits.shape[1]
-        for image, own, name in zip(logits, words, images, strict=True):
-            truth, predicted = self._masks.pixels(image, own, name)
-            pairs, times = (truth * n_classes + predicted).unique(return_counts=True)
-            for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
-                met[divmod(pair, n_classes)] += count
-        return EvaluatedBatch(
-            n_classes, len(images), pixels=tuple((*pair, met[pair]) for pair in sorted(met))
-        )
-
-    def add(self, judged: EvaluatedBatch) -> None:
-        for truth, predicted, count in judged.pixels or ():
-            self._counts.add_counted(truth, predicted, count)
-
-    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
-        counts = self._counts
-        if not counts.n.any():
-            message = "no pixel of the masks has a class: all are 255, which means unknown"
-            raise CannotRunError(message, "give masks that contain class indices")
-        return TruthReport(
-            kind="pixels",
-            images=n_images,
-            pixel_accuracy=int(counts.correct.sum()) / int(counts.n.sum()),
-            mean_iou=counts.iou(),
-            macro_precision=counts.precision(),
-            macro_recall=counts.recall(),
-            classes=counts.classes(self._names, has_iou=True),
-            confusions=counts.confusions(self._names),
-        ), []
 
 
 def _flags(classes: Sequence[Sequence[int]], shape: torch.Size) -> Tensor:

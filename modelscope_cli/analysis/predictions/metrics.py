@@ -35,8 +35,6 @@ class EvaluatedBatch:
     n_classes: int
     n_images: int  # those that could be judged
     images: tuple[EvaluatedImage, ...] = ()
-    # Number of pixels by classes: (truth, predicted, count)
-    pixels: tuple[tuple[int, int, int], ...] | None = None
     not_numbers: tuple[str, ...] = ()  # the images whose scores are NaN, and so neither right nor wrong
 
 
@@ -111,15 +109,6 @@ class ClassCounts:
         for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
             self.pairs[divmod(pair, n_classes)] += count
 
-    def add_counted(self, truth: int, predicted: int, count: int) -> None:
-        """Add `count` equal decisions."""
-        self.n[truth] += count
-        self.predicted[predicted] += count
-        if truth == predicted:
-            self.correct[truth] += count
-        else:
-            self.pairs[truth, predicted] += count
-
     def add_labels(self, truth: Tensor, predicted: Tensor) -> None:
         """Add decisions for each class, `(N, classes)` bool each."""
         self.n += truth.sum(0)
@@ -135,17 +124,12 @@ class ClassCounts:
         """Return the mean over the classes; 0 for one that is never true."""
         return float((self.correct / self.n.clamp_min(1).double())[self.occurs].mean())
 
-    def iou(self) -> float:
-        """Return the mean of intersection over union."""
-        union = self.n + self.predicted - self.correct
-        return float((self.correct.double() / union)[self.occurs].mean())
-
     @property
     def occurs(self) -> Tensor:
         """Which classes are true or predicted at least once, `(classes,)` bool."""
         return (self.n + self.predicted) > 0
 
-    def classes(self, names: ClassNames, *, has_iou: bool = False) -> tuple[ClassQuality, ...]:
+    def classes(self, names: ClassNames) -> tuple[ClassQuality, ...]:
         """Return one row per class, in their order."""
         counts = zip(self.n.tolist(), self.predicted.tolist(), self.correct.tolist(), strict=True)
         return tuple(
@@ -157,7 +141,6 @@ class ClassCounts:
                 correct=correct,
                 precision=ratio(correct, predicted),
                 recall=ratio(correct, n),
-                iou=ratio(correct, n + predicted - correct) if has_iou else None,
             )
             for index, (n, predicted, correct) in enumerate(counts)
         )

@@ -71,10 +71,9 @@ def predict(
         threshold: with sigmoid, the lowest score of a class that is on; 0.5 by default.
         temperature: divide the logits by this; above 1 makes the model less confident.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
-            index. FILE: lines of image,class or JSON {image: class}; with several labels image,class,class; for
-            pixels image,mask.png. In Python also such a mapping, or a list of classes in the order of the images: a
-            label, in any case, or an index; for several labels a list of them, for pixels the path of a mask. The
-            record then has no predictions.
+            index. FILE: lines of image,class or JSON {image: class}; with several labels image,class,class. In
+            Python also such a mapping, or a list of classes in the order of the images: a label, in any case, or an
+            index; for several labels a list of them. The record then has no predictions.
         hook: changes to values during the pass, in the syntax of `--hook`.
         each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
             predictions, so that memory does not grow with the number of images.

@@ -1,6 +1,6 @@
 """Masks of the pruned weights, as made by `torch.nn.utils.prune`, without changing the weights."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,10 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import prune
 
 from modelscope_cli.analysis.pruning.request import PruneRequest
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import ChannelFinder, list_layers, tensors_in
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
-from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
-from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.architecture import seeded
-from modelscope_cli.models.fit import listed
-from modelscope_cli.records.run import Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +64,17 @@ def _is_weight(name: str, value: nn.Parameter) -> bool:
 
 
 def make_masks(
-    prunables: Sequence[Prunable],
-    amount: float,
-    request: PruneRequest,
-    importance: Mapping[nn.Parameter, Tensor] | None = None,
+    prunables: Sequence[Prunable], amount: float, request: PruneRequest
 ) -> dict[nn.Parameter, Tensor]:
     """Return a mask for each weight, False where it is cut: bool, of the weight's shape and on its device.
 
     Cut are round(amount * n) of a layer's n weights or channels, or of all weights together. `l1` and `l2` cut
     those of the smallest norm, which for single weights is the same; `random` any, with a larger amount the same
-    ones and more; `activation` the channels of the smallest importance.
+    ones and more.
 
     Args:
         amount: 0..1, instead of the request's own.
-        importance: `(channels,)` for each weight, for `activation`; weights without one are left whole.
     """
-    if importance is not None:
-        prunables = [prunable for prunable in prunables if prunable.weight in importance]
     copies = [prunable.weight.detach().cpu() for prunable in prunables]
     if request.is_global:
         flat = torch.cat([copy.flatten() for copy in copies])
@@ -92,23 +82,15 @@ def make_masks(
         parts = whole.split([copy.numel() for copy in copies])
         masks = [part.view(copy.shape) for part, copy in zip(parts, copies, strict=True)]
     else:
-        scores = copies if importance is None else [_spread(p, importance[p.weight]) for p in prunables]
         # Each layer is seeded on its own: what is drawn for one does not depend on how many are cut in another.
         masks = [
-            _compute(score, amount, request, prunable.channel_dim, seed)
-            for seed, (prunable, score) in enumerate(zip(prunables, scores, strict=True), request.seed)
+            _compute(copy, amount, request, prunable.channel_dim, seed)
+            for seed, (prunable, copy) in enumerate(zip(prunables, copies, strict=True), request.seed)
         ]
     return {
         prunable.weight: mask.bool().to(prunable.weight.device)
         for prunable, mask in zip(prunables, masks, strict=True)
     }
-
-
-def _spread(prunable: Prunable, importance: Tensor) -> Tensor:
-    """Give every weight of a channel the channel's importance, as torch ranks channels by their norm."""
-    shape = [1] * prunable.weight.ndim
-    shape[prunable.channel_dim] = -1
-    return importance.view(shape).expand(prunable.weight.shape)
 
 
 def _compute(scores: Tensor, amount: float, request: PruneRequest, channel_dim: int, seed: int) -> Tensor:
@@ -125,61 +107,3 @@ def _torch_method(request: PruneRequest, amount: float, channel_dim: int) -> Any
     if request.structured:
         return prune.LnStructured(amount, n=2 if request.method == "l2" else 1, dim=channel_dim)
     return prune.L1Unstructured(amount)
-
-
-class _MeanActivation(Observer):
-    def __init__(self, prunables: Sequence[Prunable]) -> None:
-        self.sums: dict[nn.Parameter, Tensor] = {}
-        self._prunables = {prunable.layer: prunable for prunable in prunables if prunable.name == "weight"}
-        self._channels = ChannelFinder()
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        prunable = self._prunables.get(call.name)
-        if prunable is None:
-            return
-        for _, tensor in tensors_in(output)[:1]:
-            dim = self._channels.find(module, tensor)
-            n_channels = prunable.weight.shape[prunable.channel_dim]
-            if dim is not None and tensor.shape[dim] == n_channels:
-                strength = tensor.float().abs().movedim(dim, 0).flatten(1).sum(1)
-                self.sums[prunable.weight] = self.sums.get(prunable.weight, 0) + strength
-
-
-def channel_importance(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    prunables: Sequence[Prunable],
-    *,
-    interventions: Sequence[Intervention] = (),
-    track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
-) -> dict[nn.Parameter, Tensor]:
-    """Return the sum of |activation| of every output channel over all images, `(C,)` on the CPU, for each weight.
-
-    Within a layer it orders the channels as their mean does: the criterion of Molchanov et al. 2017, "Pruning
-    Convolutional Neural Networks for Resource Efficient Inference", section 2.2, with the layer's own output as
-    the activation. Weights whose layer was not seen to run are left out.
-
-    Args:
-        interventions: change every pass; what they do here is not counted.
-    """
-    observer = _MeanActivation(prunables)
-    names = frozenset(prunable.layer for prunable in prunables)
-    for intervention in interventions:
-        intervention.repeat()
-    with HookSession(model, [observer], names=names, interventions=interventions) as session:
-        for batch in track(batches, "activations"):
-            session.run(batch.args)
-    return {weight: total.cpu() for weight, total in observer.sums.items()}
-
-
-def unranked(prunables: Sequence[Prunable], importance: Mapping[nn.Parameter, Tensor]) -> tuple[Notice, ...]:
-    """Warn of the weights whose channels were not seen."""
-    unseen = [
-        f"{prunable.layer}.{prunable.name}" for prunable in prunables if prunable.weight not in importance
-    ]
-    if len(unseen) == len(prunables):
-        raise CannotRunError(
-            f"no output of the selected layers was observed: {listed(unseen)}", "--method l1"
-        )
-    message = f"not pruned, because the output of their layers was not observed: {listed(unseen)}"
-    return (Notice("unranked_weights", message),) if unseen else ()

@@ -14,13 +14,7 @@ from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
-from modelscope_cli.analysis.pruning.masks import (
-    Prunable,
-    channel_importance,
-    find_prunable,
-    make_masks,
-    unranked,
-)
+from modelscope_cli.analysis.pruning.masks import Prunable, find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
 from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
 from modelscope_cli.analysis.supported import check_output
@@ -90,7 +84,6 @@ def measure_pruning(
     prunables: Sequence[Prunable],
     request: PruneRequest,
     *,
-    importance: Mapping[nn.Parameter, Tensor] | None = None,
     interventions: Sequence[Intervention] = (),
     track: Track = lambda batches, what: iter(batches),
 ) -> Pruning:
@@ -100,7 +93,6 @@ def measure_pruning(
 
     Args:
         reader: of the output; it holds the model.
-        importance: of the channels of each weight, for the method `activation`.
         interventions: change every pass, the unpruned one too.
     """
     model, categories = reader.module, reader.categories
@@ -127,7 +119,7 @@ def measure_pruning(
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False).checked()
             # Ranking takes a while; a model that cannot run has failed by now.
-            plans = plans or {share: make_masks(prunables, share, request, importance) for share in sums}
+            plans = plans or {share: make_masks(prunables, share, request) for share in sums}
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)
             for amount, masks in plans.items():
                 pruned = answer(batch, masks, is_again=True)
@@ -219,8 +211,7 @@ def prune(
             the model's input size.
         layer, exclude: layer patterns; a layer includes its sublayers.
         amount: the share to prune, from 0 to below 1.
-        method: what to prune first: the smallest by L1 or L2 norm (the same for single weights), random ones, or
-            with `by_channel` those with the smallest mean |activation| over the images (Molchanov et al. 2017).
+        method: what to prune first: the smallest by L1 or L2 norm (the same for single weights), or random ones.
         by_channel: prune whole output channels, not single weights.
         global_: rank the weights of all layers together, not layer by layer.
         sweep: measure the drift at these shares, too.
@@ -241,7 +232,6 @@ def prune(
         is_global=global_,
         sweep=sweep,
         seed=seed_of(model, keywords),
-        has_images=not python_inputs.is_noise,
     )
     if save_weights is not None:
         check_weights_file(Path(save_weights), _files(model, keywords), force)
@@ -249,12 +239,6 @@ def prune(
     subject.open()
     loaded, interventions = subject.loaded, subject.bind().interventions
     prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
-    importance = None
-    if method == "activation":
-        importance = channel_importance(
-            loaded.module, subject.inputs, prunables, interventions=interventions, track=subject.track
-        )
-        subject.warn(unranked(prunables, importance))
     if python_inputs.is_noise:
         message = "the drift is measured on noise, which is unlike any real image"
         subject.warn([Notice("drift_on_noise", message)])
@@ -263,7 +247,6 @@ def prune(
         subject.inputs,
         prunables,
         request,
-        importance=importance,
         interventions=interventions,
         track=subject.track,
     )

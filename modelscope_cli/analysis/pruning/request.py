@@ -17,7 +17,7 @@ class PruneRequest:
 
     amount: float = 0.3  # share that is cut, 0..1
     sweep: tuple[float, ...] = ()  # further shares at which the drift is measured
-    method: str = "l1"  # `l1`, `l2`, `random`, or `activation`, which ranks channels by their activations
+    method: str = "l1"  # `l1`, `l2` or `random`
     structured: bool = False  # whole output channels instead of single weights
     is_global: bool = False  # the share is of all weights together instead of each layer's own
     seed: int = 0  # the seed of `random`
@@ -36,9 +36,8 @@ def make_request(
     is_global: bool,
     sweep: str | Sequence[float],
     seed: int,
-    has_images: bool,
 ) -> PruneRequest:
-    check_word("method", method, ("l1", "l2", "random", "activation"))
+    check_word("method", method, ("l1", "l2", "random"))
     if by_channel and is_global:
         why = "channel norms of different layers are not comparable"
         refuse_both("by_channel", True, "global_", True, why)
@@ -53,14 +52,6 @@ def make_request(
         _check_amount(shares[-1], f"--sweep {text}", _SWEEP)
     request = PruneRequest(amount, tuple(shares), method, by_channel, is_global, seed)
     _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
-    if method == "activation" and not by_channel:
-        raise UsageError(
-            "'--method activation' ranks channels, not single weights", "--method activation --by-channel"
-        )
-    if method == "activation" and not has_images:
-        raise UsageError(
-            "'--method activation' needs images to see what the channels do", "modelscope prune ... IMAGE"
-        )
     return request
 
 

@@ -1,6 +1,6 @@
 """How the result of `attack` is shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from modelscope_cli.records.attack import AttackRecord, KeptImages
@@ -8,11 +8,11 @@ from modelscope_cli.report.attack.table import COLUMNS, COMPARISON, answer, atta
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Column, Sheet
-from modelscope_cli.report.view import Draw, View
+from modelscope_cli.report.view import View
 
 
 class AttackView(View[AttackRecord]):
-    """The table, figures and page of `attack`."""
+    """The table, images and page of `attack`."""
 
     def sheet(self, record: AttackRecord) -> Sheet:
         return attack_sheet(record)
@@ -22,11 +22,6 @@ class AttackView(View[AttackRecord]):
 
     def answer(self, record: AttackRecord) -> str:
         return answer(record)
-
-    def figures(self) -> Mapping[str, Draw[AttackRecord]]:
-        from modelscope_cli.report.attack.figures import draw_losses
-
-        return {"losses": draw_losses}
 
     def sections(self, record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
         from modelscope_cli.report.attack.page import sections

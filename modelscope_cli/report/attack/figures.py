@@ -11,8 +11,8 @@ from modelscope_cli.output_files import write_bytes, write_with
 from modelscope_cli.records.attack import Answer, AttackRecord, KeptImages
 from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report import numbers
-from modelscope_cli.report.attack.table import COMPARISON, attack_words, in_levels, loss_words, name
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
+from modelscope_cli.report.attack.table import COMPARISON, attack_words, in_levels, name
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure, save_figure
 from modelscope_cli.report.numbers import shortened
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
@@ -121,44 +121,17 @@ def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
     )
 
 
-def draw_losses(record: AttackRecord) -> Any:
-    """Draw the loss over the steps, one line per run; the result is marked."""
-    from matplotlib.ticker import MaxNLocator
-
-    title = f"{record.run.model.heading}, on {Path(record.image).name}"
-    figure = new_figure(7.0, 4.2, f"{title}: the loss of {attack_words(record)}")
-    axes = figure.subplots()
-    axes.axhline(record.loss_before, color=_FAINT, lw=0.9, ls=":", label="the image itself")
-    for run, losses in enumerate(record.losses):
-        is_best = run == record.best_run
-        label = f"run {run + 1} of {len(record.losses)}" if is_best else None
-        colour = _OLD if is_best else _OTHERS
-        axes.plot(losses, "o-", ms=3, lw=1.4, color=colour, zorder=2 + is_best, label=label)
-    final = record.losses[record.best_run][record.iterations]
-    verdict = "fooled" if record.success else "best, but not fooled"
-    axes.plot(record.iterations, final, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
-    axes.set_ylabel(f"{loss_words(record)} (has to {'fall' if record.targeted else 'rise'})")
-    axes.set_xlabel(f"gradient steps made, of at most {record.steps}")
-    n_steps = max(len(losses) for losses in record.losses) - 1
-    axes.set_xlim(-0.02 * n_steps - 0.1, n_steps * 1.02 + 0.1)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    tidy(axes)
-    axes.legend(**ABOVE, ncols=3, borderaxespad=0.2)
-    return figure
-
-
-BEFORE, ADVERSARIAL, PERTURBATION, LOSS = "before.png", "adversarial.png", "perturbation.png", "loss.png"
+BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
 
 
 def save_images(record: AttackRecord, kept: KeptImages | None, folder: Path) -> AttackRecord:
-    """Write the images and figures; of a record that was read back, only the figure that needs no image."""
-    save_figure(draw_losses(record), folder / LOSS, DPI)
+    """Write the images and the comparison; a record that was read back has none."""
     if kept is None:
-        return record.with_changes(files=(LOSS, *RESULT_FILES))
+        return record.with_changes(files=RESULT_FILES)
     before, after = kept.before, kept.after
     _save_levels(before, folder / BEFORE)
     write_bytes(folder / ADVERSARIAL, kept.png)
     comment = f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)"
     _save_levels(magnified(record, before, after), folder / PERTURBATION, comment)
     save_figure(draw_comparison(record, before, after), folder / COMPARISON, DPI)
-    return record.with_changes(files=(BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES))
+    return record.with_changes(files=(BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, *RESULT_FILES))

@@ -2,9 +2,9 @@
 
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.attack.figures import ADVERSARIAL, BEFORE, LOSS, draw_losses
+from modelscope_cli.report.attack.figures import ADVERSARIAL, BEFORE
 from modelscope_cli.report.attack.table import COMPARISON, attack_sheet, name
-from modelscope_cli.report.page.common import anchors, figure_of, table_section
+from modelscope_cli.report.page.common import anchors, table_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
 from modelscope_cli.report.page.images import EmbeddedImages, slider
 
@@ -12,7 +12,7 @@ _LEAST_SIDE = 448  # pixels; a smaller image is enlarged by an integer factor
 
 
 def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the outcome, the image before and after, the perturbation, the loss, and the table."""
+    """Return the outcome, the image before and after, the perturbation, and the table."""
     sheet = attack_sheet(record)
     lines = (
         f"{_words(record.before)} plus the change, magnified {record.magnification} times, is "
@@ -21,7 +21,6 @@ def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
     items = [
         Section("images", "Before and after", _before_and_after(record, embedded)),
         Section("change", "The change", joined([embedded.figure(COMPARISON, lines)])),
-        Section("loss", "Loss over steps", figure_of(record, embedded, LOSS, draw_losses)),
         table_section(sheet, anchors(sheet, "class")),
     ]
     return [section for section in items if section.body]

@@ -11,7 +11,6 @@ from modelscope_cli.records.diff import (
     DiffSide,
     FigureDifference,
     LayerDifference,
-    LayerRanking,
 )
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
@@ -206,28 +205,10 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("own rounding", f"{text}; {count} count as the same"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
-    facts += _ranking(record.ranking)
     for renaming in record.renamings:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))
     return (*facts, *comparison(record.compared))
-
-
-def _ranking(ranking: LayerRanking | None) -> list[tuple[str, str]]:
-    """Return what the output gains where one layer of a low precision stays as in A, the most first."""
-    if ranking is None:
-        return []
-    whole, kept = (_in_db(value) for value in (ranking.sqnr_db, ranking.keep_db))
-    gains = [
-        f"{row.name} ({_in_db(row.kept_db)}; alone in B's precision {_in_db(row.alone_db)})"
-        for row in ranking.rows[:10]
-    ]
-    best = f"{', '.join(ranking.keep)}: {whole} -> {kept}" if ranking.keep else ("no single layer helps")
-    return [("keep as in A", best), ("one kept", f"{whole} -> {'; '.join(gains)}")]
-
-
-def _in_db(value: float | None) -> str:
-    return "no difference" if value is None else f"{value:.1f} dB"
 
 
 def _totals(record: DiffRecord) -> str:

@@ -12,7 +12,6 @@ from modelscope_cli.records.explain import (
     ExplainRecord,
     Explanation,
     Receipt,
-    RequirementMet,
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, report_facts
@@ -93,7 +92,6 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
         facts += [("receipt", _counted(record)), ("columns", _MEANINGS), ("order", RULE)]
-    facts += [(f"require {one.required}", _met(one)) for one in record.requirements]
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
     return facts + list(report_facts(record.out_dir, record.files))
@@ -131,7 +129,7 @@ def answer(record: ExplainRecord) -> str:
         words += [f"{row.method} fails {', '.join(_failed_tests(row))}" for row in given[FAILED]]
         rest = [row.method for row in rows if _answered(row) not in given]
         words += [f"not tested: {', '.join(rest)}"] if rest else []
-    words += [f"{one.required} is not met" for one in record.requirements if not one.passed]
+    words += [] if record.passed else ["the requirement is not met"]
     return "; ".join(words)
 
 
@@ -146,13 +144,6 @@ def _failed_tests(row: Explanation) -> list[str]:
 def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:
     """Return the first method of each layer; the reason for a layer is the same for all its methods."""
     return list({row.layer or row.method: row for row in reversed(rows)}.values())[::-1]
-
-
-def _met(one: RequirementMet) -> str:
-    if one.value is None or one.bound is None:
-        return "met" if one.passed else f"not met: {one.reason}"
-    figures = f"{numbers.number(one.value)}, required {numbers.number(one.bound)}"
-    return f"{'met' if one.passed else 'not met'}: {figures}"
 
 
 def _answers(receipt: Receipt) -> str:

@@ -18,7 +18,6 @@ from modelscope_cli.records.predict import (
     Guess,
     Mistake,
     PredictRecord,
-    PreparationEvidence,
     TruthReport,
     ValueRange,
     Variation,
@@ -37,9 +36,8 @@ def _words(key: str, title: str, value: Callable[[Any], str]) -> Column:
     return Column(key, title, value, is_number=False, rank=0)
 
 
-def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
-    """Return the columns of all tables; those that an output does not have are hidden in the terminal."""
-    unit = "pixels" if kind == "pixels" else "images"
+def truth_columns() -> dict[str, tuple[Column, ...]]:
+    """Return the columns of all tables of `--truth`."""
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
@@ -50,17 +48,14 @@ def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
         "classes": (
             *field_columns(ClassQuality, "index"),
             _words("label", "label", lambda r: r.label or str(r.index)),
-            *field_columns(ClassQuality, "n", title=unit),
-            *field_columns(ClassQuality, "predicted correct precision recall"),
-            *field_columns(ClassQuality, "iou", is_shown=kind == "pixels"),
+            *field_columns(ClassQuality, "n predicted correct precision recall"),
         ),
         "confusions": (
             *field_columns(Confusion, "truth"),
             _words("truth_label", "truth", lambda r: r.truth_label or str(r.truth)),
             *field_columns(Confusion, "predicted"),
             _words("predicted_label", "mistaken for", lambda r: r.predicted_label or str(r.predicted)),
-            *field_columns(Confusion, "count", title=unit),
-            *field_columns(Confusion, "share"),
+            *field_columns(Confusion, "count share"),
         ),
         "calibration": (
             *field_columns(ConfidenceBin, "low", text=lambda r: f"{r.low:.3f}"),
@@ -83,11 +78,6 @@ def truth_words(mistake: Mistake) -> str:
     return ", ".join(label or str(index) for index, label in pairs) or "none"
 
 
-def truth_columns(table: str | None, kind: str = "classes") -> tuple[Column, ...]:
-    """Return all columns of a table; None is the table of metrics."""
-    return _columns(kind)[table or MEASURES]
-
-
 def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None = None) -> Sheet:
     """Return one of the tables. `facts`: further lines below it."""
     table = table or MEASURES
@@ -98,7 +88,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     rows = tables[table]
     return Sheet(
         title=headline(run, report.images),
-        columns=truth_columns(table, report.kind),
+        columns=truth_columns()[table],
         rows=rows,
         facts=(*_truth_facts(report, table, len(rows)), *facts),
         definitions=("score", "temperature"),
@@ -109,13 +99,9 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
 def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
     """Return the rows of every table for this kind of ground truth."""
     tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
-    if report.kind != "labels":
-        tables["confusions"] = report.confusions
     if report.kind == "classes":
-        tables["calibration"] = report.bins
-    if report.kind != "pixels":
-        tables["worst"] = report.worst
-    return tables
+        tables |= {"confusions": report.confusions, "calibration": report.bins}
+    return tables | {"worst": report.worst}
 
 
 def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
@@ -202,19 +188,18 @@ def _doctor_answer(record: DoctorRecord) -> str:
         return f"None of {len(others)} other ways of preprocessing changes any of {predictions}"
     worst = harmful[0]
     words = f"{len(harmful)} of {len(others)} other ways of preprocessing change a prediction"
-    better = "".join(f"; by {one.kind}, '{one.name}' fits better" for one in record.evidence[:1])
-    return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}{better}"
+    return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}"
 
 
 def doctor_columns(images: int = 0, rows: Sequence[Variation] | None = None) -> tuple[Column, ...]:
-    """Return all columns; with rows, the last two are shown if they have values."""
+    """Return all columns; with rows, the last is shown if it has values."""
     return (
         *field_columns(Variation, "variation kind"),
         Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
         *field_columns(Variation, "affected"),
         *field_columns(Variation, "changed", text=lambda r: f"{r.changed} of {images}"),
-        *field_columns(Variation, "probability_change kl_divergence top_probability predicted_classes"),
-        *with_values(field_columns(Variation, "misfit accuracy"), rows),
+        *field_columns(Variation, "probability_change kl_divergence"),
+        *with_values(field_columns(Variation, "accuracy"), rows),
     )
 
 
@@ -224,7 +209,7 @@ def doctor_sheet(record: DoctorRecord) -> Sheet:
         title=headline(record.run, record.images),
         columns=doctor_columns(record.images, record.variations),
         rows=record.variations,
-        facts=tuple(_doctor_facts(record)),
+        facts=(("reference", record.meant), *((("left out", record.left_out),) if record.left_out else ())),
         is_dim=lambda row: not row.affected,
         is_bad=lambda row: row.changed > 0,
     )
@@ -234,51 +219,6 @@ def _what(row: Variation) -> str:
     if row.kind == "meant":
         return "the preprocessing that the others are compared with"
     return row.what if row.affected else f"{row.what}: no effect on these images"
-
-
-def _doctor_facts(record: DoctorRecord) -> list[tuple[str, str]]:
-    baseline = record.variations[-1]
-    facts = [("reference", record.meant)]
-    if record.stated_by is not None:
-        facts.append(("source", record.stated_by))
-    else:
-        facts.append(("source", f"a guess, as the weights do not specify it: {record.assumed}"))
-    if record.given is not None:
-        requested = next(row for row in record.variations if row.kind == "given")
-        text = f"{record.given}: not the preprocessing of the weights; {_damage(requested, record.images)}"
-        facts.append(("as given", text))
-    facts += [_told(one) for one in record.evidence]
-    if record.stated_by is None:
-        facts.append(("most confident", _most_sure(record, baseline)))
-    if record.left_out is not None:
-        facts.append(("left out", record.left_out))
-    return facts
-
-
-def _told(one: PreparationEvidence) -> tuple[str, str]:
-    if one.kind == "accuracy":
-        share, as_meant = numbers.percent(one.value), numbers.percent(one.as_meant)
-        return (
-            one.kind,
-            f"'{one.name}' reaches an accuracy of {share} (truth: folder names); the reference {as_meant}",
-        )
-    gap = f"misfit {numbers.number(one.value)} nats, reference {numbers.number(one.as_meant)}"
-    return one.kind, f"the running statistics of batch norm fit '{one.name}' best: {gap}"
-
-
-def _damage(row: Variation, images: int) -> str:
-    return f"{row.changed} of {counted(images, 'prediction')} change" + ("s" if row.changed == 1 else "")
-
-
-def _most_sure(record: DoctorRecord, meant: Variation) -> str:
-    best = max(record.variations, key=lambda row: (row.top_probability > 0, row.top_probability))  # or is NaN
-    text = f"'{best.name}', {numbers.percent(best.top_probability)} on average"
-    if best is not meant:
-        text += f"; the reference {numbers.percent(meant.top_probability)}"
-    return (
-        f"{text}. This does not prove that it is right: a wrong scale makes large logits, and large logits make "
-        "any model confident. To compare accuracies instead, put the images into folders named after their classes"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +261,7 @@ def _range_columns() -> tuple[Column, ...]:
 
 
 def every_column() -> tuple[Column, ...]:
-    truth = itertools.chain(*_columns("classes").values())
+    truth = itertools.chain(*truth_columns().values())
     return (*predict_columns(), *_range_columns(), *truth, *doctor_columns())
 
 

@@ -46,7 +46,6 @@ def test_of_a_class_token_it_is_the_last_norm_that_a_gradient_comes_to(vit):
         assert layer.name == "encoder.layers.encoder_layer_11.ln_1"
         assert layer.layout.grid == (3, 3)
         assert layer.layout.prefix == 1
-        assert layer.is_behind_token
         assert "exactly zero at all 9" in layer.why
         assert METHODS["hirescam"].explain(question, given).cells.any()
 

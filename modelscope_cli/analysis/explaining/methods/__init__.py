@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.layer import Map
-from modelscope_cli.analysis.explaining.methods.of_layer import gradcam, gradcam_plus_plus, hirescam, layercam
-from modelscope_cli.analysis.explaining.methods.of_pass import lrp, rollout
+from modelscope_cli.analysis.explaining.methods.of_layer import gradcam, hirescam
+from modelscope_cli.analysis.explaining.methods.of_pass import lrp
 from modelscope_cli.analysis.explaining.methods.of_pixels import (
     input_x_gradient,
     integrate_briefly,
@@ -40,12 +40,9 @@ class Method:
 METHODS = {
     "hirescam": Method(hirescam, LAYER, "logits"),
     "gradcam": Method(gradcam, LAYER, "logits"),
-    "gradcam++": Method(gradcam_plus_plus, LAYER),
-    "layercam": Method(layercam, LAYER),
     "saliency": Method(saliency, PIXELS),
     "input-x-gradient": Method(input_x_gradient, PIXELS, "logits"),
     "integrated-gradients": Method(integrated_gradients, PIXELS, "logits", integrate_briefly, is_local=False),
     "occlusion": Method(occlusion, PIXELS, is_local=False),
-    "rollout": Method(rollout, PASS, is_local=False),
     "lrp": Method(lrp, PASS, "logits"),
 }

@@ -1,33 +1,24 @@
-"""The tests of a receipt, the ranking of explanations, and requirements."""
+"""The tests of a receipt, and the ranking of explanations."""
 
 import math
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.explain import (
     FAILED,
-    FIGURES,
     LEAST_REPEATED,
     MOST_HEAD,
     MOST_INCOMPLETE,
     MOST_OTHER_IMAGE,
-    NONE,
     NOT_MADE,
     NOT_TESTED,
     PASSED,
     Receipt,
-    RequirementMet,
     TestJudgement,
 )
-from modelscope_cli.records.naming import absurdity
 
-_CHANCE = "chance"
-_COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
-_REQUIREMENT = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
-_EXAMPLE = "--require 'covering>chance'"
+_COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt}
 _VERDICT, _COMPLETENESS = "verdict", "completeness"
 _ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, PASSED)  # ties are decided in this order
 
@@ -127,64 +118,3 @@ def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
         return len(receipts[name].failed), n_not_made, math.inf if covering is None else -covering
 
     return sorted(receipts, key=place)
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """A requirement of a receipt: `FIELD > VALUE`, or `passed`."""
-
-    typed: str  # the text of the option
-    figure: str  # a field of `Receipt`
-    comparison: str  # one of > < >= <=
-    bound: float | None  # None: what the figure is by chance
-
-    def check(self, method: str, receipt: Receipt) -> RequirementMet:
-        """Check a receipt; a figure that was not measured does not meet the requirement."""
-        verdict = receipt.verdict
-        if self.figure == _VERDICT:
-            passed = verdict is not None and verdict.answer == PASSED
-            reason = f"{verdict.answer}: {verdict.reason}" if verdict is not None and not passed else ""
-            return RequirementMet(self.typed, method, None, None, passed, reason)
-        value: float | None = getattr(receipt, self.figure)
-        bound = getattr(receipt, f"{self.figure}_chance") if self.bound is None else self.bound
-        if value is None or bound is None:
-            reasons = dict.fromkeys(test.reason for test in receipt.tests if test.answer == NOT_MADE)
-            reason = "it could not be measured" + "".join(f"; {why}" for why in reasons if why)
-            return RequirementMet(self.typed, method, value, bound, False, reason)
-        is_met = _COMPARISONS[self.comparison](value, bound)
-        return RequirementMet(self.typed, method, value, bound, is_met)
-
-
-def read_requirements(texts: Sequence[str], kind: str) -> tuple[Requirement, ...]:
-    """Parse requirements, each `FIELD>VALUE` or `passed`."""
-    if texts and kind == NONE:
-        raise UsageError("--require is about the receipt", "leave out --receipt none")
-    return tuple(map(_read, texts))
-
-
-def _read(text: str) -> Requirement:
-    if text.strip() == PASSED:
-        return Requirement(text, _VERDICT, "", None)
-    match = _REQUIREMENT.fullmatch(text)
-    if match is None:
-        raise UsageError(
-            f"'--require {text}' is neither 'passed' nor FIELD>VALUE with >, <, >= or <=", _EXAMPLE
-        )
-    figure, comparison, value = match.groups()
-    if figure not in FIGURES:
-        near = nearest(figure, FIGURES) or "fields are " + ", ".join(FIGURES)
-        raise UsageError(f"'--require {text}': a receipt has no '{figure}': {near}", _EXAMPLE)
-    has_chance = f"{figure}_{_CHANCE}" in FIGURES
-    if value == _CHANCE and has_chance:
-        return Requirement(text, figure, comparison, None)
-    hint = f"--require '{figure}{comparison}0.5'"
-    try:
-        bound = float(value)
-    except ValueError as error:
-        choices = f"a number or {_CHANCE}" if has_chance else "a number"
-        raise UsageError(
-            f"'--require {text}': {figure} is compared with {choices}, not '{value}'", hint
-        ) from error
-    if problem := absurdity(bound):
-        raise UsageError(f"'--require {text}': {value} is {problem}", hint)
-    return Requirement(text, figure, comparison, bound)
