@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 from modelscope_cli.records.display import Row, column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import ModelInfo, Record, Shape
-from modelscope_cli.records.training_facts import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +175,6 @@ class DiffRecord(Record):
         layers: in execution order; None if no model was run.
         tensors: in A's order; None if a model was run.
         figures: for two saved results, in A's order; else None.
-        compared: for two results of `watch`, how the training B differs from A, causes first; else None.
         settings: for two saved results, what differs in how they were made: model, weights, seed, versions, ...
         matched_by: for a B that is a program, by what layers were matched; else None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
@@ -195,7 +193,6 @@ class DiffRecord(Record):
     layers: tuple[LayerDifference, ...] | None = None
     tensors: tuple[TensorDifference, ...] | None = None
     figures: tuple[FigureDifference, ...] | None = None
-    compared: Comparison | None = None
     settings: tuple[SettingDifference, ...] = ()
     matched_by: str | None = None
     causes: tuple[Cause, ...] = ()
@@ -221,9 +218,9 @@ class DiffRecord(Record):
         return self.outcome == "the same"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document, with `layers`, `tensors` or `figures`, `compared` and `settings`."""
+        """Return the JSON document, with `layers`, `tensors` or `figures` and `settings`."""
         document = Record.to_dict(self)
-        for key in ("layers", "tensors", "figures", "compared"):
+        for key in ("layers", "tensors", "figures"):
             if document[key] is None:
                 del document[key]
         if not self.settings:

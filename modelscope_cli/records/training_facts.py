@@ -1,4 +1,4 @@
-"""Facts about a training: the first non-finite values, optimizers, ranks, and a comparison with another run."""
+"""Facts about a training: the first non-finite values, optimizers and ranks."""
 
 from dataclasses import dataclass
 
@@ -118,40 +118,6 @@ class TimeFacts:
 
     def share(self, part: str) -> float:
         return self.seconds.get(part, 0.0) / self.total if self.total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """One way in which a run differs from the run that it is compared with.
-
-    Attributes:
-        kind: the link of the causal chain: `arguments`, `model`, `mode`, `optimizer`, `criterion`, `input`,
-            `parameter`, `loss`, `update` or `layer`.
-        where: the layer, parameter, optimizer or criterion; empty for the run as a whole.
-        step: the first recorded step that differs; None for what holds over the whole run.
-        here, reference: the two values, as printed.
-    """
-
-    kind: str
-    where: str
-    step: int | None
-    here: str
-    reference: str
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A comparison of a run with a healthy one.
-
-    Attributes:
-        reference: the result that it is compared with, as typed.
-        equal_steps: steps, from the first, whose losses are equal to six digits; 0 where the runs began otherwise.
-        deviations: in the order of the causal chain, within a link by step.
-    """
-
-    reference: str
-    equal_steps: int
-    deviations: tuple[Deviation, ...]
 
 
 @dataclass(frozen=True, slots=True)

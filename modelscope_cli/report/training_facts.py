@@ -1,9 +1,8 @@
-"""What is said below a table about a training: the verdict, its causes, and what differs from a healthy run."""
+"""What is said below a table about a training: the verdict and its causes."""
 
 from collections.abc import Sequence
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.training_facts import Comparison
 from modelscope_cli.records.watch import SOUND, TrainingFinding
 
 
@@ -50,32 +49,6 @@ def training_answer(
     since = f" since step {first.since_step}" if is_dated else ""
     more = f"; {counted(n, 'more finding')}" if n else ""
     return f"{where}{message} ({first.code}{since}){more}"
-
-
-_EFFECTS = ("loss", "update", "layer")  # kinds of differences that follow from others
-
-
-def comparison(compared: Comparison | None) -> list[tuple[str, str]]:
-    """Return the differences from a healthy run, one line each; empty without one."""
-    if compared is None:
-        return []
-    n = len(compared.deviations)
-    begin = f"the losses are equal for the first {counted(compared.equal_steps, 'step')}"
-    words = [begin if compared.equal_steps else "the losses differ from the first step on"]
-    words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference above the noise")
-    lines = [(f"like {compared.reference}", "; ".join(words))]
-    effects = [one for one in compared.deviations if one.kind in _EFFECTS]
-    firsts = {one.kind: one for one in reversed(effects)}.values()
-    for one in compared.deviations:
-        if one.kind in _EFFECTS and one not in firsts:
-            continue
-        label = f"{one.kind}, {one.where}" if one.where else one.kind
-        values = f"{one.here}; there {one.reference}" if one.reference else one.here
-        since = "" if one.step is None else f" (from step {one.step} on)"
-        lines.append(("", f"{label}: {values}{since}"))
-    if n_more := len(effects) - len(firsts):
-        lines.append(("", f"{counted(n_more, 'more effect')} on updates, layers and loss (--json lists all)"))
-    return lines
 
 
 def _briefly(finding: TrainingFinding) -> str:

@@ -26,8 +26,6 @@ from modelscope_cli.records.naming import some
 from modelscope_cli.records.reading import read
 from modelscope_cli.records.run import Invocation, Record
 from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecord
-from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.rules.training.reference import compare_with
 
 # The relative L2 by which other kernels may change the output of the first layer: 48 roundoffs, measured between
 # the widest and the plainest kernels of a CPU on 22 architectures with random weights, where the worst was at 19;
@@ -71,7 +69,6 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         first_divergence=first_divergence(rows),
         totals=count_up(rows),
         figures=rows,
-        compared=compare_with(theirs, ours, _name(a)) if isinstance(ours, WatchRecord) else None,
         settings=tuple(_differing_settings(ours, theirs)),
     )
 

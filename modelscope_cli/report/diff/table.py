@@ -15,7 +15,6 @@ from modelscope_cli.records.diff import (
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
-from modelscope_cli.report.training_facts import comparison
 
 WHOLE = {"show_all": True}  # also equal rows
 
@@ -208,7 +207,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     for renaming in record.renamings:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))
-    return (*facts, *comparison(record.compared))
+    return tuple(facts)
 
 
 def _totals(record: DiffRecord) -> str:
