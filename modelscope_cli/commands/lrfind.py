@@ -38,9 +38,7 @@ def lrfind(
     on: LearnerOptions,
     show: OutputOptions,
 ) -> None:
-    """Sweep the learning rate while training, suggest one, and restore everything.
-
-    Weights, buffers, optimizer and random state are hashed before and after, to verify that they are restored.
+    """Sweep the learning rate while training a copy of the model, and suggest one.
 
     Examples:
 

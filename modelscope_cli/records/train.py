@@ -145,16 +145,6 @@ class Suggestion:
         return self.valley
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """Whether each was restored exactly, by the hash of its bytes."""
-
-    weights: bool
-    buffers: bool
-    optimizer: bool
-    rng: bool
-
-
 @dataclass(frozen=True)
 class RangeTest:
     """A sweep of the learning rate.
@@ -162,7 +152,6 @@ class RangeTest:
     Attributes:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
         stopped: why the sweep ended, in words.
-        hashes: of the weights, buffers, optimizer and random state, before and after: 16 digits of SHA-256.
     """
 
     lr: tuple[float, ...]
@@ -170,8 +159,6 @@ class RangeTest:
     smoothed: tuple[float | None, ...]
     suggestion: Suggestion
     stopped: str
-    restored: Restored
-    hashes: dict[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)

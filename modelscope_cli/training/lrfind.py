@@ -1,4 +1,4 @@
-"""`lrfind`: suggest a learning rate by a range test; the model is restored."""
+"""`lrfind`: suggest a learning rate by a range test of a copy of the model."""
 
 import math
 import sys
@@ -16,10 +16,9 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.refusals import check_range
 from modelscope_cli.records.run import invocation
-from modelscope_cli.records.train import LrfindRecord, RangeTest, Restored, Suggestion
+from modelscope_cli.records.train import LrfindRecord, RangeTest, Suggestion
 from modelscope_cli.training.request import check_data, check_init, name_model, request_of, seed_of
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
-from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 
 _SMOOTHING = 0.9  # weight of the past in the smoothed loss
 _DIVERGED = 4.0  # times the lowest smoothed loss
@@ -96,19 +95,10 @@ def find_lr(
     callbacks: Iterable[Any] = (),
     forward: Callable[[Any], Any] | None = None,
 ) -> RangeTest:
-    """Run the range test (L. N. Smith, "Cyclical Learning Rates", 2017, section 3.3) and restore everything.
-
-    Weights, buffers, gradients, training flags, optimizer and random states are what they were, also after an
-    error; `hashes` of both moments show it.
-    """
-    before = TrainingState(model, optimizer)
+    """Run the range test (L. N. Smith, "Cyclical Learning Rates", 2017, section 3.3), which changes the model."""
     callback = LrSweep(sweep)
-    try:
-        runner = Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward)
-        runner.fit(sys.maxsize)
-    finally:
-        before.restore()
-    after = hashes_of(model, optimizer)
+    runner = Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward)
+    runner.fit(sys.maxsize)
     n = len(callback.smoothed)
     non_finite = (None,) * (len(callback.losses) - n)
     return RangeTest(
@@ -117,8 +107,6 @@ def find_lr(
         smoothed=(*callback.smoothed, *non_finite),
         suggestion=suggest(*callback.judged()),
         stopped=callback.stopped or f"Ctrl-C after {counted(runner.step, 'step')}",
-        restored=Restored(*(before.hashes[part] == after[part] for part in PARTS)),
-        hashes={part: (before.hashes[part], after[part]) for part in PARTS},
     )
 
 
@@ -169,7 +157,7 @@ def lrfind(
     progress: Progress | None = None,
     **keywords: Unpack[ClassifierKeywords],
 ) -> LrfindRecord:
-    """Sweep the learning rate while training, and return a suggestion; your module is restored.
+    """Sweep the learning rate while training, and return a suggestion; your module does not change.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -202,7 +190,7 @@ def lrfind(
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import classification_loss, forward_of, make_optimizer
     from modelscope_cli.training.model import trainable
-    from modelscope_cli.training.save_restore import kept_random_states
+    from modelscope_cli.training.random_states import kept_random_states
 
     with kept_random_states():
         source = open_data(data, loaders, pictures, size, request.seed)

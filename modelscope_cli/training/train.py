@@ -103,8 +103,8 @@ def train(
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import check_source, open_data
     from modelscope_cli.training.fit import train_once
+    from modelscope_cli.training.random_states import kept_random_states
     from modelscope_cli.training.runner import INTERRUPTED
-    from modelscope_cli.training.save_restore import kept_random_states
 
     trainings: list[Training] = []
     warnings: tuple[Notice, ...] = ()

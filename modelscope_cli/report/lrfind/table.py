@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def lrfind_sheet(record: LrfindRecord) -> Sheet:
-    """Return the suggestions; the facts below are the sweep and the proof that everything was restored."""
+    """Return the suggestions; the facts below are about the sweep."""
     rows = []
     for name, meaning in WAYS.items():
         lr = getattr(record.suggestion, name)
@@ -85,11 +85,5 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
                 "--steps, lower rates (--from 1e-8), or look at the data",
             )
         )
-    changed = {part: hashes for part, hashes in record.hashes.items() if hashes[0] != hashes[1]}
-    if not changed:
-        facts.append(
-            ("restored", f"{', '.join(record.hashes)} (verified by their hashes, which --json shows)")
-        )
-    facts += [(part, f"CHANGED: {before} before, {after} after") for part, (before, after) in changed.items()]
     facts += report_facts(record.out_dir, record.files)
     return facts
