@@ -47,13 +47,13 @@ def summary(
     ] = None,
     graph: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also save the graph of the model (.svg, .png, .pdf, .dot, .mmd)."),
+        typer.Option(metavar="FILE", help="Also save the graph of the model (.svg, .png, .pdf)."),
     ] = None,
     color: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column that colours the graph: macs, flops, params, memory, time, backward, zero, gradient.",
+            help="Column that colours the graph: macs, flops, params, memory, time.",
             autocompletion=completion.one_of(*COLORS),
         ),
     ] = None,
@@ -99,9 +99,9 @@ def summary(
 
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
-    torchvision model is cached, for the same versions and options. The columns time, backward, zero, gradient and
-    field, the receptive field, are measured on request: the model then runs on real values, by default with random
-    weights (--weights).
+    torchvision model is cached, for the same versions and options. The columns time
+    and field, the receptive field, are measured on request: the model then runs on real values, by default with
+    random weights (--weights).
 
     With --train one training step runs as well, also without data. The column saved is what autograd keeps for a
     layer; the facts below the table are how much memory the step needs, and when. --fit finds the largest batch.
@@ -114,7 +114,7 @@ def summary(
 
       modelscope summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
 
-      modelscope summary resnet18 --columns name,time,backward --sort time
+      modelscope summary resnet18 --columns name,time,field --sort time
 
       modelscope summary resnet18 --graph resnet18.svg --color params
 

@@ -53,11 +53,6 @@ def backward_sequence() -> int | None:
     """Return the number of the node that a backward pass is computing; None outside one, and for a gradient that is
     only added up."""
     node = torch._C._current_autograd_node()
-    return None if node is None else sequence_of(node)
-
-
-def sequence_of(node: Any) -> int | None:
-    """Return the number of a node of the graph; None for one that only adds up a gradient, and if unknown."""
     read = getattr(node, "_sequence_nr", None)
     number = read() if read is not None else _OF_LEAVES
     return None if number >= _OF_LEAVES else int(number)

@@ -14,7 +14,6 @@ from modelscope_cli.records.display import (
     hidden,
     report,
     shape,
-    share,
     size,
     words,
 )
@@ -24,7 +23,7 @@ from modelscope_cli.records.run import Record, Shape
 USED = "used without a call, through its parameters or buffers"
 INSIDE = "only its sublayers are called"
 # The columns that need a run with values.
-MEASURED = ("time", "backward", "zero", "gradient", "field")
+MEASURED = ("time", "field")
 # What `--optimizer` of a step can be: the class in `torch.optim`, and its arguments.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("SGD", {}),
@@ -37,7 +36,7 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 AMP = ("bfloat16", "float16")
 # The columns that can colour a graph.
-COLORS = ("macs", "flops", "params", "memory", "time", "backward", "zero", "gradient")
+COLORS = ("macs", "flops", "params", "memory", "time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,7 @@ class LayerShape(Row):
         output_bytes: memory of the output tensors.
         note: why the layer was not called, where that is known; `USED` and `INSIDE` take part uncalled.
         time_ms: milliseconds of this call with everything inside it, the median of several forwards; None where
-            it was not measured, like the others.
-        backward_ms: milliseconds of the backward of this call and those inside it, the median of several; None
-            if no gradient reaches it.
-        zero_fraction: share of zeros among the finite values of the output, as `stats` counts them.
-        grad_norm: Euclidean norm of the gradient at the output, as `grads` takes it.
+            it was not measured.
         receptive_field: height and width, in pixels of the input, of the largest box that one value of the output
             depends on; at most the input.
         saved_bytes: of a training step: what autograd keeps for the backward because of this call and those
@@ -88,9 +83,6 @@ class LayerShape(Row):
     is_leaf: bool
     note: str | None = None
     time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
-    backward_ms: Annotated[float | None, figure("backward (ms)", key="backward")] = None
-    zero_fraction: Annotated[float | None, share("zeros", key="zero")] = None
-    grad_norm: Annotated[float | None, figure(key="gradient")] = None
     receptive_field: Annotated[Shape | None, shape("receptive field", key="field")] = None
     saved_bytes: Annotated[int | None, size("saved", rank=2, key="saved")] = None
     peak_bytes: Annotated[int | None, size("at the peak", rank=3, key="peak")] = None
@@ -268,10 +260,9 @@ class SummaryRecord(Record):
         """Return the model as a figure: nested boxes in the order in which they run, coloured by a column.
 
         Args:
-            file: where it is saved as well: `.png`, `.svg`, `.pdf`; or `.dot` (Graphviz) or `.mmd` (Mermaid), whose
-                text is returned.
-            color: a column: `macs`, `flops`, `params`, `memory`, or one that was measured; None for the first of
-                those that were measured, else `macs`.
+            file: where it is saved as well: `.png`, `.svg`, `.pdf`.
+            color: a column: `macs`, `flops`, `params`, `memory`, or `time`; None for `time` if it was measured,
+                else `macs`.
         """
         from pathlib import Path
 

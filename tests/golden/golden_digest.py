@@ -20,7 +20,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
 VOLATILE = {
     *("argv", "bytes", "elapsed_ms", "python", "torch", "torchvision", "version", "device", "images_per_second"),
     *("seconds", "first", "threads", "cpu", "hash", "sha256", "fingerprint", "started"),
-    *("backward_ms", "backward_ms_unfrozen", "machine", "machines", "hashes"),
+    *("machine", "machines", "hashes"),
 }  # fmt: skip
 # That there is an object or a list, and what is different every time.
 TELLS_NOTHING = re.compile(r': (\d+ x( \d+ texts \w+)? )?"(volatile|\[#\])"$|:( \d+ x)?$')

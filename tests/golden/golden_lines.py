@@ -22,8 +22,7 @@ LINES = {
     "summary_tiny_columns": "summary demo/tiny_resnet.py:TinyResNet --columns name,type,params,macs --sort params --top 5",
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
-    "summary_tiny_graph_text": "summary demo/tiny_resnet.py:TinyResNet --graph g.mmd --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} {PREPARED} --workers 0 --columns name,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} {PREPARED} --workers 0 --columns name,field -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",
     # What kernels take for a moment depends on the processor, and is not measured where values decide.
@@ -222,7 +221,7 @@ IN_PYTHON = {
     "ablate_tiny", "attack_tiny", "check_tiny", "check_data", "diff_files", "diff_run",
     "explain_tiny", "featuremaps_tiny", "featuremaps_top", "grads_tiny_options", "lrfind_tiny",
     "models", "predict_tiny", "predict_truth", "predict_doctor", "prune_tiny", "report_folder",
-    "rules", "stats_tiny", "stats_tiny_blocks", "summary_tiny_graph_text", "train_tiny",
+    "rules", "stats_tiny", "stats_tiny_blocks", "train_tiny",
     "watch_short", "weights", "weights_scan",
 }  # fmt: skip
 

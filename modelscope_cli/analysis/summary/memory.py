@@ -97,36 +97,14 @@ class Step:
     is_fake: bool
 
 
-class NodeOwners(Observer):
-    """Records which calls were open when each node of the graph of autograd was made, by its sequence number."""
+class _StepObserver(Observer):
+    """Follows all storages of one step, and whose they are: which calls were open when each storage, and each node
+    of the graph of autograd, was made."""
 
     def __init__(self) -> None:
         self.open: Owner = ()
-        self._begins: list[int] = []  # numbers, and who was open from there
+        self._begins: list[int] = []  # sequence numbers of autograd, and who was open from there
         self._owners: list[Owner] = []
-
-    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        self._now_in((*self.open[: call.depth], (call.name, call.index)))
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        self._now_in(self.open[: call.depth])
-
-    def _now_in(self, owner: Owner) -> None:
-        self.open = owner
-        self._begins.append(forward_sequence())
-        self._owners.append(owner)
-
-    def owner_of(self, number: int | None) -> Owner:
-        """Return the calls in which a node was made, outermost first; empty if unknown."""
-        place = bisect_right(self._begins, number) if number is not None else 0
-        return self._owners[place - 1] if place else ()
-
-
-class _StepObserver(NodeOwners):
-    """Follows all storages of one step, and whose they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
         self.phase = "forward"
         self.blocks: list[_Block] = []
         self.operators: list[tuple[str, int]] = []
@@ -140,6 +118,17 @@ class _StepObserver(NodeOwners):
         self._packed: set[int] = set()
         self._total = 0
         self._moment = 0
+
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        self._now_in((*self.open[: call.depth], (call.name, call.index)))
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        self._now_in(self.open[: call.depth])
+
+    def _now_in(self, owner: Owner) -> None:
+        self.open = owner
+        self._begins.append(forward_sequence())
+        self._owners.append(owner)
 
     def see(self, operator: Any, args: Args, kwargs: Kwargs, result: Any) -> None:
         """Follow the results of an operator."""
@@ -196,9 +185,11 @@ class _StepObserver(NodeOwners):
         return tensor
 
     def _owner(self) -> Owner:
-        if self.phase == "forward":
-            return self.open
-        return self.owner_of(backward_sequence()) if self.phase == "backward" else ()
+        if self.phase != "backward":
+            return self.open if self.phase == "forward" else ()
+        number = backward_sequence()
+        place = bisect_right(self._begins, number) if number is not None else 0
+        return self._owners[place - 1] if place else ()
 
     def step(self, *, is_fake: bool) -> Step:
         """Return what was seen."""

@@ -1,7 +1,5 @@
 """`summary`: the layers of a model with shapes and costs, on the meta device if possible, else with values."""
 
-import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -22,7 +20,7 @@ from modelscope_cli.analysis.subject import (
 )
 from modelscope_cli.analysis.summary.memory import StepOptions
 from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
-from modelscope_cli.analysis.summary.times import measure_times
+from modelscope_cli.analysis.summary.times import measure_times, slowest
 from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, not_looked_into, tensors_in
@@ -45,51 +43,22 @@ from modelscope_cli.rules.rule import read_threshold
 _Key = tuple[str, int]
 
 
-def about_values(loaded: LoadedModel, measure: Sequence[str]) -> tuple[Notice, ...]:
-    """Warn if values of random weights are measured."""
-    is_known = any(warning.code == "random_weights" for warning in loaded.warnings)
-    is_random = loaded.info.weights.resolved == "random" and any(True for _ in loaded.module.parameters())
-    if not is_random or is_known or not {"zero", "gradient"} & set(measure):
-        return ()
-    message = (
-        f"'{loaded.info.name}' has random weights, so its zeros and gradients mean little: --weights auto"
-    )
-    return (Notice("random_weights", message),)
-
-
 def with_measured(
     rows: Sequence[LayerShape],
     loaded: LoadedModel,
-    given: PythonInputs,
-    inputs: Inputs,
+    args: Arguments,
     measure: Sequence[str],
     progress: Progress,
-    *,
-    is_training: bool = False,
 ) -> tuple[tuple[LayerShape, ...], tuple[str, ...]]:
-    """Return rows with the requested columns and the slowest calls.
-
-    Times are those of the first batch; `stats` and `grads` are given the same input.
-    """
-    if not measure:
-        return tuple(rows), ()
-    args = first_of(inputs, loaded).args
-    args = training_args(loaded.module, loaded.family, args) if is_training else args
+    """Return rows with the requested columns and the slowest calls."""
     columns: dict[str, Mapping[_Key, Any]] = {}
-    slowest: tuple[str, ...] = ()
+    slow: tuple[str, ...] = ()
     with counting(progress, "measured", len(measure)) as step:
         for one in dict.fromkeys(measure):
-            if one in ("time", "backward") and "time_ms" not in columns:
-                times = measure_times(
-                    loaded.module, args, with_backward="backward" in measure, is_training=is_training
-                )
-                columns |= {"time_ms": times.forward, "backward_ms": times.backward}
-                slowest = times.slowest(loaded.info.class_name)
-            elif one == "zero":
-                columns["zero_fraction"] = _zeros(loaded, given)
-            elif one == "gradient":
-                columns["grad_norm"] = _gradients(loaded, given)
-            elif one == "field":
+            if one == "time":
+                columns["time_ms"], own = measure_times(loaded.module, args)
+                slow = slowest(own, loaded.info.class_name)
+            else:
                 columns["receptive_field"] = _fields(loaded, args)
             step()
 
@@ -97,32 +66,7 @@ def with_measured(
         values: dict[str, Any] = {field: found.get((row.name, row.call)) for field, found in columns.items()}
         return replace(row, **values)
 
-    return tuple(map(filled, rows)), slowest
-
-
-def _zeros(loaded: LoadedModel, given: PythonInputs) -> dict[_Key, float]:
-    """Return the share of zeros among the finite values of every call's output, over all its tensors."""
-    from modelscope_cli.analysis.activations.stats import stats
-
-    zeros: dict[_Key, float] = defaultdict(float)
-    counts: dict[_Key, int] = defaultdict(int)
-    for row in stats(loaded, given, layer=_every_layer(loaded), columns=("zero",)).layers:
-        if row.zero_fraction is not None:
-            n = row.numel - row.nan_count - row.inf_count
-            zeros[row.name, row.call] += n * row.zero_fraction
-            counts[row.name, row.call] += n
-    return {key: zeros[key] / n for key, n in counts.items() if n}
-
-
-def _gradients(loaded: LoadedModel, given: PythonInputs) -> dict[_Key, float]:
-    """Return the norm of the gradient at every call's output, over all its tensors."""
-    from modelscope_cli.analysis.gradients.grads import grads
-
-    squares: dict[_Key, float] = defaultdict(float)
-    for row in grads(loaded, given, layer=_every_layer(loaded)).activations:
-        if row.grad_norm is not None:
-            squares[row.name, row.call] += row.grad_norm**2
-    return {key: math.sqrt(square) for key, square in squares.items()}
+    return tuple(map(filled, rows)), slow
 
 
 def _fields(loaded: LoadedModel, args: Arguments) -> dict[_Key, tuple[int, int]]:
@@ -132,12 +76,6 @@ def _fields(loaded: LoadedModel, args: Arguments) -> dict[_Key, tuple[int, int]]
         for (name, call, _), field in fields_of_outputs(loaded.module, args).items():
             sizes[name, call] = max(field.largest(), sizes.get((name, call), (0, 0)))
     return sizes
-
-
-def _every_layer(loaded: LoadedModel) -> tuple[str, ...]:
-    """Return patterns for the model itself and for all layers in it, where it has any."""
-    (model, _), *inner = list_layers(loaded.module)
-    return (f"type:{model.type}", *(["*"] if inner else []))
 
 
 # Proposals and anchors depend on the values in the image, which a tensor without data does not have.
@@ -172,8 +110,7 @@ def summary(
         depth: show layers down to this nesting depth.
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
-        measure: what to measure of every call as well: `time`, `backward`, `zero`, `gradient`, `field`; the model
-            then has values.
+        measure: what to measure of every call as well: `time`, `field`; the model then has values.
         train: also run one training step without values, and say what it keeps in memory; noise then has two
             images.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
@@ -230,22 +167,21 @@ def summary(
             if limit is not None or flow:
                 training = replace(training, savings=steps.savings(structure.layers))
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
-    warnings = (*loaded.warnings, *about_values(loaded, measure))
-    tell(progress, opened.notes, warnings)
+    tell(progress, opened.notes, loaded.warnings)
     seed = python_inputs.request.seed
     error = structure.error
-    rows, slowest = with_measured(
-        rows, loaded, python_inputs, opened, () if error else measure, progress, is_training=train
-    )
+    slow: tuple[str, ...] = ()
+    if measure and error is None:
+        rows, slow = with_measured(rows, loaded, first_of(opened, loaded).args, measure, progress)
     record = SummaryRecord(
-        run=header("summary", loaded, opened.info, seed, warnings, invoked),
+        run=header("summary", loaded, opened.info, seed, loaded.warnings, invoked),
         layers=rows,
         totals=structure.totals,
         uncounted_ops=structure.uncounted_ops,
         failed=error.call.label if error and error.call else None,
         flow=structure.flow,
         training=training,
-        slowest=slowest,
+        slowest=slow,
     )
     if error is not None:
         error.record = record

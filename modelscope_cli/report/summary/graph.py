@@ -1,31 +1,27 @@
 """The graph of a model, from a summary that recorded its dataflow."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.output_files import check_file, write_text
+from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import invocation
-from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
+from modelscope_cli.records.summary import COLORS, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import SUFFIXES, save_figure
-from modelscope_cli.report.graph.drawing import Shade, Words, colour_of, description, draw, scale_of
+from modelscope_cli.report.graph.drawing import Shade, Words, description, draw
 from modelscope_cli.report.graph.items import items_of
-from modelscope_cli.report.graph.text import to_dot, to_mermaid
-
-_TEXTS = (".dot", ".mmd")
 
 
 def check_graph(file: Path | None, color: str | None) -> None:
     """Refuse early a file that cannot be written and a column that cannot colour the graph."""
     if color is not None:
-        _check_color(color)
+        check_choice("column that colours a graph", color, COLORS)
     if file is None:
         if color is not None:
             raise UsageError("'--color' needs --graph", f"--graph model.svg --color {color}")
@@ -35,37 +31,21 @@ def check_graph(file: Path | None, color: str | None) -> None:
 
 
 def _check_suffix(file: Path) -> None:
-    every = (*SUFFIXES, *_TEXTS)
-    if file.suffix.lower() not in every:
-        message = f"'--graph {file}' does not end in one of {', '.join(every)}"
+    if file.suffix.lower() not in SUFFIXES:
+        message = f"'--graph {file}' does not end in one of {', '.join(SUFFIXES)}"
         raise UsageError(message, with_file("--graph", file, ".svg"))
 
 
-def _check_color(color: str) -> None:
-    check_choice("column that colours a graph", color, COLORS)
-
-
 def save(record: SummaryRecord, file: Path | None, color: str | None) -> Any:
-    """Draw a record, or write it as text, and save it if a file is given; see `SummaryRecord.graph`."""
+    """Draw a record, and save it if a file is given; see `SummaryRecord.graph`."""
     if color is not None:
-        _check_color(color)
+        check_choice("column that colours a graph", color, COLORS)
     if file is not None:
         _check_suffix(file)
-    if file is None or file.suffix.lower() not in _TEXTS:
-        figure = draw_graph(record, color)
-        if file is not None:
-            save_figure(figure, file)
-        return figure
-    _check_flow(record)
-    graph, shade = items_of(record), _shade_of(record, color)
-    colour = partial(colour_of, shade=shade, scale=scale_of(graph, shade))
-    text = (
-        to_mermaid(graph, colour)
-        if file.suffix.lower() == ".mmd"
-        else to_dot(graph, _words(record).title, colour)
-    )
-    write_text(file, text)
-    return text
+    figure = draw_graph(record, color)
+    if file is not None:
+        save_figure(figure, file)
+    return figure
 
 
 def draw_graph(record: SummaryRecord, color: str | None = None) -> Any:
@@ -85,19 +65,11 @@ def _check_flow(record: SummaryRecord) -> None:
 
 
 def _shade_of(record: SummaryRecord, color: str | None) -> Shade:
-    """Return the column to colour by: `color`, else the first measured one, else MACs."""
-    every = dict(zip(COLORS, _SHADES, strict=True))
-    measured = [
-        key
-        for key in MEASURED
-        if key in every and any(every[key].value(row) is not None for row in record.layers)
-    ]
-    first = color or next(iter(measured), "macs")
-    if first in MEASURED and first not in measured:
-        raise UsageError(
-            f"'{first}' was not measured", f"ms.summary(model, x, flow=True, measure=('{first}',))"
-        )
-    return every[first]
+    """Return the column to colour by: `color`, else the time if it was measured, else MACs."""
+    has_time = any(row.time_ms is not None for row in record.layers)
+    if color == "time" and not has_time:
+        raise UsageError("'time' was not measured", "ms.summary(model, x, flow=True, measure=('time',))")
+    return dict(zip(COLORS, _SHADES, strict=True))[color or ("time" if has_time else "macs")]
 
 
 def _shade(name: str, field: str, words: Callable[[Any], str]) -> Shade:
@@ -120,9 +92,6 @@ _SHADES = (
     Shade("parameters", _params, _whole(numbers.count)),
     _shade("output memory", "output_bytes", _whole(numbers.memory)),
     _shade("time", "time_ms", "{:.3g} ms".format),
-    _shade("backward", "backward_ms", "{:.3g} ms".format),
-    _shade("zeros", "zero_fraction", numbers.percent),
-    _shade("gradient", "grad_norm", numbers.number),
 )
 
 

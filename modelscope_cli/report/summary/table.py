@@ -77,7 +77,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
         *field_columns(
             LayerShape,
-            "macs memory saved peak order depth trainable flops time backward zero gradient field",
+            "macs memory saved peak order depth trainable flops time field",
         ),
     )
 
