@@ -170,17 +170,6 @@ class ClipInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """What freezing saves, measured in the same run: the quickest backward pass, and the memory of the tensors
-    kept for it, with everything trained and with what is trained now."""
-
-    backward_ms_unfrozen: float
-    backward_ms: float
-    kept_bytes_unfrozen: int
-    kept_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class GradThresholds:
     """What is marked: norms in multiples of the norm of the gradient at the model's output."""
 
@@ -196,7 +185,6 @@ class GradsRecord(Record):
         parameters, activations: in execution order.
         mode: `eval` or `train`; `batch_norm` has rows in train mode only.
         passes: backward passes whose gradients were taken; `images` in all of them.
-        saving: what freezing saves; None without frozen layers.
         out_dir: where the report was written, with `files` in it; None where nothing was.
     """
 
@@ -211,7 +199,6 @@ class GradsRecord(Record):
     images: int
     thresholds: GradThresholds = GradThresholds()
     batch_norm: tuple[BatchNormDrift, ...] = ()
-    saving: Saving | None = None
     not_called: tuple[str, ...] = ()
     out_dir: str | None = None
     files: tuple[str, ...] = ()

@@ -1,13 +1,10 @@
-"""Which parameters are trained, and what freezing the others saves."""
+"""Which parameters are trained, and the backward pass."""
 
-import math
 import shlex
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import (
@@ -21,9 +18,6 @@ from modelscope_cli.errors import (
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.grads import Saving
-
-_N_PAIRS = 3
 
 
 def set_trainable(model: nn.Module, freeze: Sequence[str], train_only: Sequence[str] = ()) -> None:
@@ -66,61 +60,6 @@ def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) ->
             )
         selected |= parameters
     return selected
-
-
-def measure_saving(
-    model: nn.Module,
-    make_loss: Callable[[], Tensor],
-    was_trainable: Sequence[bool],
-    synchronize: Callable[[], None],
-) -> Saving:
-    """Time the backward pass with the flags before freezing and with those now, in turns.
-
-    Args:
-        make_loss: runs a forward pass of the model and returns the loss with its graph.
-        was_trainable: `requires_grad` of each parameter before freezing.
-        synchronize: waits for the device.
-
-    Returns:
-        The quickest of three backward passes each, and the memory of the tensors kept for it.
-    """
-    parameters = list(model.parameters())
-    arms = (was_trainable, [parameter.requires_grad for parameter in parameters])
-    parameter_storages = {parameter.untyped_storage().data_ptr() for parameter in parameters}
-    n_bytes = [0, 0]
-    quickest = [math.inf, math.inf]
-    for pair in range(_N_PAIRS + 1):  # the first, which also warms up, counts the memory
-        for arm, flags in enumerate(arms):
-            for parameter, flag in zip(parameters, flags, strict=True):
-                parameter.requires_grad_(flag)
-            model.zero_grad(set_to_none=True)
-            if pair == 0:
-                loss, n_bytes[arm] = _count_kept(make_loss, parameter_storages)
-            else:
-                loss = make_loss()
-            synchronize()
-            start = time.perf_counter()
-            run_backward(loss)
-            synchronize()
-            if pair:
-                quickest[arm] = min(quickest[arm], time.perf_counter() - start)
-    model.zero_grad(set_to_none=True)
-    return Saving(quickest[0] * 1000, quickest[1] * 1000, n_bytes[0], n_bytes[1])
-
-
-def _count_kept(make_loss: Callable[[], Tensor], parameter_storages: set[int]) -> tuple[Tensor, int]:
-    """Return the loss and the bytes autograd keeps for its backward pass, parameters not counted."""
-    sizes: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in parameter_storages:
-            sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the tensor itself would keep its own graph alive
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = make_loss()
-    return loss, sum(sizes.values())
 
 
 @contextmanager

@@ -116,7 +116,6 @@ def grads(
         passes=gradients.passes,
         images=subject.inputs.n_images,
         batch_norm=gradients.batch_norm,
-        saving=gradients.saving,
         not_called=subject.uncalled(selection, [row.name for row in gradients.activations]),
         hooks=hooks,
     )

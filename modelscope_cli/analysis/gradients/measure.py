@@ -12,12 +12,11 @@ from modelscope_cli.analysis.activations.batch_norm import (
     frozen_but_moving,
     never_saw_a_batch,
 )
-from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_saving, run_backward, set_trainable
+from modelscope_cli.analysis.gradients.freezing import flags_kept, run_backward, set_trainable
 from modelscope_cli.analysis.gradients.gradient_statistics import (
     ActivationGradients,
     ParameterGradients,
     global_norm,
-    length,
 )
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
@@ -26,9 +25,8 @@ from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
+from modelscope_cli.hooks.session import HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.grads import (
     ActivationGradient,
@@ -36,11 +34,10 @@ from modelscope_cli.records.grads import (
     GradTotals,
     LossInfo,
     ParameterGradient,
-    Saving,
     is_judged,
     mark,
 )
-from modelscope_cli.records.run import Arguments, Notice
+from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
@@ -61,7 +58,6 @@ class Gradients:
     clip: ClipInfo | None
     passes: int
     batch_norm: tuple[BatchNormDrift, ...]
-    saving: Saving | None
     warnings: tuple[Notice, ...]
 
 
@@ -106,7 +102,6 @@ class _Measurement:
         self._output_squares: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._n_images: list[int] = []  # of each pass
-        self._warnings: list[Notice] = []
 
     def run(
         self, batches: Iterable[Batch], track: Callable[[Iterable[Batch], str], Iterator[Batch]]
@@ -116,9 +111,6 @@ class _Measurement:
             was_trainable = _flags(model)
             set_trainable(model, request.freeze, request.train_only)
             _refuse(self._loaded, was_trainable)
-            saving = None
-            if any(was_trainable) and _flags(model) != was_trainable:
-                saving = self._measure_saving(next(iter(batches)).args, was_trainable)
             collector = ParameterGradients(model, request.clip, request.loss.weight_decay)
             loss = None
             observers = [self._activations, self._batch_norms]
@@ -138,7 +130,7 @@ class _Measurement:
                 collector.clip_mean()
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
-            return self._conclude(collector, orders, loss, saving)
+            return self._conclude(collector, orders, loss)
 
     def _session(
         self, observers: Sequence[Observer], interventions: Sequence[Intervention] = ()
@@ -152,20 +144,6 @@ class _Measurement:
             with_gradients=True,
             interventions=interventions,
         )
-
-    def _measure_saving(self, args: Arguments, was_trainable: list[bool]) -> Saving | None:
-        try:
-            with self._session([]) as session:
-                return measure_saving(
-                    self._model,
-                    lambda: self._forward(session, args).value,
-                    was_trainable,
-                    lambda: _synchronize(self._loaded.device),
-                )
-        except CannotRunError as error:  # perhaps only with everything trained: not a reason to stop
-            message = f"the effect of freezing could not be measured: {error.message}"
-            self._warnings.append(Notice("saving_not_measured", message))
-            return None
 
     def _forward(self, session: HookSession, args: Arguments) -> Loss:
         is_searching = self._request.is_training and self._loaded.family == "detection"
@@ -193,9 +171,7 @@ class _Measurement:
             return None
         return torch.stack([p.square().sum() for p in collector.values()]).sum() * (decay / 2)
 
-    def _conclude(
-        self, collector: ParameterGradients, orders: dict[str, int], loss: Loss, saving: Saving | None
-    ) -> Gradients:
+    def _conclude(self, collector: ParameterGradients, orders: dict[str, int], loss: Loss) -> Gradients:
         request = self._request
         n_passes = len(self._n_images)
         output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
@@ -224,9 +200,7 @@ class _Measurement:
             clip=request.clip,
             passes=n_passes,
             batch_norm=batch_norm,
-            saving=saving,
             warnings=(
-                *self._warnings,
                 *_notices(info, totals),
                 *([_UNSCALED] if is_unscaled and _would_be_marked(rows, output_norm) else []),
                 *frozen_but_moving(batch_norm),
@@ -300,8 +274,3 @@ def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
         )
         return (Notice("no_output_gradient", message),)
     return ()
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.get_device_module(device).synchronize(device)

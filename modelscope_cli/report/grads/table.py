@@ -103,8 +103,6 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     if totals.frozen_params:
         trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
         facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
-    if record.saving is not None:
-        facts.append(("freezing saves", _saving(record)))
     marks = [row.mark for row in rows if row.mark]
     if marks:
         kinds = dict.fromkeys(marks)
@@ -154,15 +152,3 @@ def _norms(record: GradsRecord) -> str:
 
 def _norm(value: float | None) -> str:
     return numbers.number(value) if value is not None and math.isfinite(value) else "not finite"
-
-
-def _saving(record: GradsRecord) -> str:
-    saving = record.saving
-    assert saving is not None
-    times = " -> ".join(map(_milliseconds, (saving.backward_ms_unfrozen, saving.backward_ms)))
-    before, after = numbers.memory(saving.kept_bytes_unfrozen), numbers.memory(saving.kept_bytes)
-    return f"backward {times} ms, memory kept for it {before} -> {after} (measured here)"
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
