@@ -17,6 +17,7 @@ from modelscope_cli.analysis.gradients.gradient_statistics import (
     ActivationGradients,
     ParameterGradients,
     global_norm,
+    length,
 )
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
@@ -25,8 +26,9 @@ from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import HookSession, Intervention, Observer
+from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.grads import (
     ActivationGradient,
@@ -37,7 +39,7 @@ from modelscope_cli.records.grads import (
     is_judged,
     mark,
 )
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Arguments, Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
