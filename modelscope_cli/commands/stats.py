@@ -38,9 +38,9 @@ def stats(
     hook: Hook = None,
     mode: Mode = "auto",
     table: Annotated[
-        Literal["layers", "batch-norm", "attention", "channels"],
+        Literal["layers", "batch-norm"],
         typer.Option(
-            help="Table to print; channels lists dead channels, batch-norm needs --mode train.",
+            help="Table to print; batch-norm needs --mode train.",
         ),
     ] = "layers",
     out: BlocksOut = None,
@@ -56,11 +56,11 @@ def stats(
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
     of every image. A column such as p50, p01 or p99.9 is an exact quantile, a value of the data; quantiles, and mad
     over several batches, read the images twice. In train mode the drift of every batch norm is shown: its batch
-    statistics against the running ones. The table attention has the entropy of each head's weights.
+    statistics against the running ones.
 
     Image files are processed in blocks of --batch, which --out stores. Under torchrun all processes share them; the
-    result is bit-identical for any number of processes, and after --resume. In train mode, and with --hook or
-    --table attention, a single process does everything.
+    result is bit-identical for any number of processes, and after --resume. In train mode, and with --hook, a
+    single process does everything.
 
     Examples:
 
@@ -70,8 +70,6 @@ def stats(
         --layer type:ReLU --columns name,mean,p50,p99.9,zero,dead
 
       modelscope stats demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors
-
-      modelscope stats vit_b_32 demo/harbour.jpg -w none --table attention
 
       modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
 
@@ -95,7 +93,6 @@ def stats(
         layer=layers.layer or (),
         exclude=layers.exclude or (),
         near_zero=near_zero,
-        attention=table == "attention",
         hook=hook or (),
         mode=mode,
         columns=(*columns, *COLUMN_OF_FIGURE.values())

@@ -1,8 +1,7 @@
 """Labels of layers, shortened lists, other shared wording, and bounds of numbers. Standard library only."""
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable
 from typing import Protocol
 
 SMALLEST, LARGEST = 1e-30, 1e12
@@ -118,15 +117,6 @@ def some(names: Iterable[str], most: int = 3) -> str:
     every = list(names)
     more = len(every) - most
     return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def index_ranges(indices: Sequence[int]) -> str:
-    """Return ascending indices with runs of three and more as ranges: `3,7,10..20`."""
-    parts: list[str] = []
-    for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
-        group = [index for _, index in run]
-        parts += [f"{group[0]}..{group[-1]}"] if len(group) > 2 else map(str, group)
-    return ",".join(parts)
 
 
 def dtype_name(dtype: object) -> str:

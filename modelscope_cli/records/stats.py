@@ -87,7 +87,6 @@ class ActivationStats(Row):
         dead_indices: which channels are dead, counted from 0; `dead_inherited`: how many of them were already
             dead in the output of the layer before, whose channels a pool, an activation or a batch norm passes
             on.
-        channel_zeros: how many of the `numel / channels` values of each channel were zero; None where not asked.
         problem: why there are no figures; then they are None.
     """
 
@@ -116,37 +115,6 @@ class ActivationStats(Row):
     quantiles: dict[str, float] | None = None
     dead_indices: tuple[int, ...] | None = None
     dead_inherited: int | None = None
-    channel_zeros: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionStats(Row):
-    """One head of one attention, over all images: how widely its queries look.
-
-    Attributes:
-        output: `attention`, and `attention.1` for the second in the same call.
-        head: counted from 0; `heads`: how many there are.
-        queries, keys: of one image, or of one window; `windows`: of one image.
-        entropy: of the attention weights of a query, in nats, averaged over queries and images: 0 if each
-            attends to a single key, `ceiling`, the logarithm of `keys`, if it attends to all equally. Padding
-            does not count as a query.
-        entropy_min, entropy_max: of the queries.
-    """
-
-    name: str
-    type: Annotated[str, words(rank=0)]
-    order: int
-    call: int
-    output: str
-    head: Annotated[int, column(rank=0)]
-    heads: int
-    queries: Annotated[int, column(rank=5)]
-    keys: Annotated[int, column(rank=4)]
-    windows: Annotated[int, column(rank=6)]
-    entropy: Annotated[float, figure(rank=0)]
-    entropy_min: Annotated[float, figure("lowest", rank=2)]
-    entropy_max: Annotated[float, figure("highest", rank=2)]
-    ceiling: Annotated[float, figure("log(keys)", rank=3)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +143,6 @@ class StatsRecord(Record):
         layers: in execution order.
         inputs: statistics of each argument of the model.
         near_zero: the threshold, in the unit of the values.
-        attention: one row per head, if requested.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
     """
 
@@ -188,4 +155,3 @@ class StatsRecord(Record):
     batch_norm: tuple[BatchNormDrift, ...] = ()
     hooks: tuple[HookReport, ...] = ()
     inputs: tuple[InputStats, ...] = ()
-    attention: tuple[AttentionStats, ...] = ()

@@ -7,14 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torchvision
-from tolerance import A_NETWORK, assert_close, close
+from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.analysis.activations.attention import AttentionCall, AttentionWatch, Heads, by_head
 from modelscope_cli.analysis.activations.featuremaps import capture_attention
 from modelscope_cli.analysis.activations.maps import EVENLY
-from modelscope_cli.analysis.activations.stats import observe_attention
 from modelscope_cli.analysis.spatial.cells import Cells, nowhere
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import ForwardError
@@ -23,7 +22,7 @@ from modelscope_cli.hooks.session import ForwardError
 def seen_in(model: nn.Module, x: Tensor, *layers: str) -> list[AttentionCall]:
     """Return every attention with its whole weights."""
     watch = AttentionWatch(select(model, layers, (), (x,)), lambda heads: heads)
-    watch.run(model.eval(), [(x,)])
+    watch.run(model.eval(), (x,))
     return watch.seen
 
 
@@ -166,7 +165,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_sum_to_one_and_no_entropy_exceeds_its_ceiling(name):
+def test_rows_sum_to_one(name):
     make, size = MODELS[name]
     model, x = make(), torch.randn(2, 3, *size)
     seen = seen_in(model, x)
@@ -175,42 +174,6 @@ def test_rows_sum_to_one_and_no_entropy_exceeds_its_ceiling(name):
         assert one.kept.weights.ndim == 4
         assert one.kept.weights.shape[1] == 2
         assert_close(one.kept.weights.sum(-1), torch.ones_like(one.kept.weights[..., 0]))
-    rows = observe_attention(model, [(x,)], Selection())
-    assert len(rows) == 2 * len(seen)
-    for row in rows:
-        assert 0 <= row.entropy_min <= row.entropy <= row.entropy_max <= row.ceiling * (1 + 1e-5)
-        assert row.ceiling == close(math.log(row.keys))
-
-
-def test_entropy_is_that_of_numpy_over_any_batches():
-    model, x = Own(is_masked=True), torch.randn(4, 3, 32, 48)
-    rows = observe_attention(model, [(x,)], Selection())
-    weights = by_numpy(model, x).double().numpy()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = -np.where(weights > 0, weights * np.log(weights), 0).sum(-1)
-    for row, of_head in zip(rows, entropy.swapaxes(0, 1), strict=True):
-        found = (row.entropy, row.entropy_min, row.entropy_max)
-        assert found == close((of_head.mean(), of_head.min(), of_head.max()), A_NETWORK, scale=1.0)
-        assert (row.heads, row.queries, row.keys, row.windows) == (2, 24, 24, 1)
-    in_parts = observe_attention(model, [(x[:1],), (x[1:],)], Selection())
-    assert [row.head for row in in_parts] == [0, 1]
-    for row, whole in zip(in_parts, rows, strict=True):
-        assert row.entropy == close(whole.entropy, A_NETWORK, scale=1.0)
-
-
-def test_padding_is_not_a_query():
-    model, x = swin(), torch.randn(1, 3, 40, 56)  # 10 x 14 patches in windows of 4
-    with torch.no_grad(), Softmaxes() as truth:
-        model(x)
-    is_real = torch.zeros(12, 16, dtype=torch.bool)
-    is_real[:10, :14] = True
-    for n, shift in enumerate((0, 2)):
-        windows = is_real.roll((-shift, -shift), (0, 1)).view(3, 4, 4, 4).transpose(1, 2).reshape(12, 16)
-        entropy = torch.special.entr(truth.kept[n].double()).sum(-1).movedim(1, 0)[:, windows]
-        rows = observe_attention(model, [(x,)], Selection())[2 * n : 2 * n + 2]
-        for row, of_head in zip(rows, entropy, strict=True):
-            assert row.entropy == close(float(of_head.mean()), A_NETWORK)
-            assert row.windows == 12
 
 
 def test_heads_without_places_are_distinguished_from_images():
@@ -218,7 +181,6 @@ def test_heads_without_places_are_distinguished_from_images():
     cells = nowhere(weights.shape)
     heads = by_head(weights, -1, cells, cells, n_images=3)
     assert torch.equal(heads.weights, weights.view(3, 2, 5, 7))
-    assert not heads.is_windowed
     assert by_head(weights, 0, cells, cells, n_images=3) is None
     turned = by_head(weights.mT, 1, nowhere(weights.mT.shape), nowhere(weights.mT.shape), n_images=3)
     assert torch.equal(turned.weights, heads.weights)

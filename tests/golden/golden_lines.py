@@ -39,7 +39,6 @@ LINES = {
     "stats_tiny": f"stats {TINY} {STAR}",
     "stats_tiny_sick": f"stats {SICK} {STAR} {HARB} --batch 1 --near-zero 0.01 --workers 0",
     "stats_tiny_train": f"stats {TINY} demo/shapes/star demo/shapes/ring --mode train -b 2 --table batch-norm",
-    "stats_tiny_channels": f"stats {SICK} {STAR} --table channels",
     "stats_tiny_exact": f"stats {TINY} demo/shapes/star --columns name,mean,std,mad,p50,p01,p99.9 -b 1",
     "stats_tiny_plot": f"stats {TINY} {STAR} -l block1.conv1 --plot stats.png",
     "stats_tiny_hook": f"stats {TINY} {STAR} --hook 'zero[3,7]@conv' --hook scale=2@block1.conv1 "
@@ -53,7 +52,6 @@ LINES = {
     "stats_r18": f"stats {R18} {HARB}",
     "stats_r18_bfloat16": f"stats {R18} {STAR} --dtype bfloat16 -l layer1 #jt",
     "stats_vit": f"stats {VIT} {HARB}",
-    "stats_vit_attention": f"stats {VIT} {HARB} --table attention",
     "stats_inputs": f"stats two_inputs.py:TwoInputs -w none --input image={STAR} --input side=1,5 --model-arg width=6 #jt",
     # featuremaps
     "featuremaps_tiny": f"featuremaps {TINY} {STAR} -l conv --max-channels 2 --out maps",

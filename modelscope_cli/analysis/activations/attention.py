@@ -5,7 +5,6 @@ weights, so `scaled_dot_product_attention` runs with the math backend here, equa
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +34,6 @@ class Heads:
     keys: Tensor
     key_grid: tuple[int, ...] | None  # the grid of the keys' cells; None if they have no position
     n_images: int  # batch size
-
-    @property
-    def is_windowed(self) -> bool:
-        return len(self.weights) > self.n_images
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +104,13 @@ class AttentionWatch:
         self._session: HookSession | None = None
         self._n_of_call: dict[Call, int] = {}
 
-    def run(
-        self,
-        model: nn.Module,
-        passes: Iterable[Arguments],
-        *,
-        is_training: bool = False,
-        interventions: Iterable[Intervention] = (),
-    ) -> None:
-        """Run a model over the arguments of several passes, and add their attention to `seen`."""
-        with HookSession(model, is_training=is_training, interventions=interventions) as session:
+    def run(self, model: nn.Module, args: Arguments, interventions: Iterable[Intervention] = ()) -> None:
+        """Run a model once, and add its attention to `seen`."""
+        with HookSession(model, interventions=interventions) as session:
             self._session = session
-            for args in passes:
-                self._n_of_call.clear()
-                with ExitStack() as stack:
-                    stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-                    stack.enter_context(self.tracker.follow(args))
-                    session.run(args)
-                self.called |= session.first_calls.keys()
+            with sdpa_kernel(SDPBackend.MATH), self.tracker.follow(args):
+                session.run(args)
+            self.called |= session.first_calls.keys()
             self._session = None
 
     def _weigh(self, values: Tensor, dim: int, queries: Cells, keys: Cells) -> AttentionCall | None:

@@ -67,7 +67,7 @@ def capture_attention(
     is the mean over the queries.
     """
     watch = AttentionWatch(selection, _look)
-    watch.run(model, [args], interventions=interventions)
+    watch.run(model, args, interventions)
     exhibits = [_exhibit(attention, list(watch.tracker.read_alone)) for attention in watch.seen]
     never = uncalled(model, selection, watch.called, args) if selection.names is not None else ()
     return finished(exhibits, choice), never

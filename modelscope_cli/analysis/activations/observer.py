@@ -346,7 +346,7 @@ def to_row(activation: Activation) -> ActivationStats:
     known: dict[str, Any] = {"nan_count": moments.n_nan, "inf_count": moments.n_inf}
     if moments.alive is not None:
         dead = tuple(channel for channel, is_alive in enumerate(moments.alive) if not is_alive)
-        known |= {"dead_channels": len(dead), "dead_indices": dead, "channel_zeros": moments.channel_zeros}
+        known |= {"dead_channels": len(dead), "dead_indices": dead}
     if not moments.n:
         return replace(row, **known, problem="no finite value" if moments.numel else "no elements")
     histogram = moments.histogram

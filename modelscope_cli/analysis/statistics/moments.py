@@ -79,7 +79,6 @@ class Wanted:
     threshold: float = NEAR_ZERO
     channels: bool = True  # which channels were ever alive
     histogram: bool = True  # counts over at most 64 bins
-    channel_zeros: bool = False  # how many zeros each channel has; only with `channels`
     # Of these names, `p50`; the first pass counts the leading digits of all values
     quantiles: tuple[str, ...] = ()
 
@@ -107,8 +106,6 @@ class Moments:
     # Per channel, whether any value was not zero; None where there are no channels.
     alive: tuple[bool, ...] | None = None
     histogram: Histogram | None = None  # None where not asked for or nothing finite was seen
-    # Per channel, how many values were zero; None where not asked for.
-    channel_zeros: tuple[int, ...] | None = None
     leading: ValueCounts | None = None  # counts of values per bucket, for quantiles; None where not asked for
 
     def merge(self, other: Self) -> Self:
@@ -130,7 +127,6 @@ class Moments:
             n_near_zero=_add(self.n_near_zero, other.n_near_zero),
             alive=_either(self.alive, other.alive),
             histogram=_join(self.histogram, other.histogram),
-            channel_zeros=_sums(self.channel_zeros, other.channel_zeros),
             leading=self.leading.merge(other.leading) if self.leading and other.leading else None,
         )
 
@@ -168,10 +164,6 @@ def _either(a: tuple[bool, ...] | None, b: tuple[bool, ...] | None) -> tuple[boo
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x or y for x, y in zip(a, b, strict=True))
-
-
-def _sums(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    return None if a is None or b is None or len(a) != len(b) else tuple(map(sum, zip(a, b, strict=True)))
 
 
 def _join(a: Histogram | None, b: Histogram | None) -> Histogram | None:

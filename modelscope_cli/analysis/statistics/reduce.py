@@ -42,7 +42,7 @@ CANCELLATION = 20.0
 
 def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
-    is_whole = not (wanted.channel_zeros or wanted.quantiles) and 0 < x.numel() <= SHORT
+    is_whole = not wanted.quantiles and 0 < x.numel() <= SHORT
     if is_whole and x.dtype == torch.float32 and (short := _reduce_short(x, channel_dim, wanted)) is not None:
         return short
     leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
@@ -79,7 +79,6 @@ def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
         n_near_zero=scan.n_near_zero if wanted.near_zero else None,
         alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
         histogram=_histogram(flat, scan.low, scan.high) if wanted.histogram and n else None,
-        channel_zeros=_channel_zeros(x, channel_dim) if wanted.channel_zeros else None,
         leading=leading,
     )
 
@@ -111,11 +110,6 @@ def _reduce_short(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
         alive=_alive(x, channel_dim, _Scan(n_zero=n_zero), False) if wanted.channels else None,
         histogram=_histogram(x.reshape(-1), low, high) if wanted.histogram else None,
     )
-
-
-def zeros_by_channel(x: Tensor, channel_dim: int) -> Tensor:
-    """Return how many values of each channel are zero, int64, on its device."""
-    return (x == 0).transpose(0, channel_dim).flatten(1).sum(1)
 
 
 def deviation_on_cpu(x: Tensor, centre: float) -> float:
@@ -231,10 +225,6 @@ def _sum_of_deviations(flat: Tensor, centre: float) -> float:
     # What float32 rounds off the centre would count once an element, so it is taken off by itself.
     near = rounded(centre, flat)
     return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
-
-
-def _channel_zeros(x: Tensor, channel_dim: int | None) -> tuple[int, ...] | None:
-    return tuple(zeros_by_channel(x, channel_dim).tolist()) if channel_dim is not None else None
 
 
 def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool) -> tuple[bool, ...] | None:
@@ -402,9 +392,6 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
     alive = None
     if wanted.channels and channel_dim is not None:
         alive = (x != 0).transpose(0, channel_dim).flatten(1).any(1)
-    zeros = None
-    if wanted.channel_zeros and channel_dim is not None:
-        zeros = zeros_by_channel(x, channel_dim)
     histogram = _histogram_on_device(y, is_finite, low, high) if wanted.histogram and flat.numel() else None
     leading = leading_digits(x) if wanted.quantiles else None
 
@@ -423,7 +410,6 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
             n_near_zero=int(n_near) if wanted.near_zero else None,
             alive=tuple(alive.tolist()) if alive is not None else None,
             histogram=_settle(low, high, histogram) if histogram and n else None,
-            channel_zeros=tuple(zeros.tolist()) if zeros is not None else None,
             leading=ValueCounts.of(leading) if leading is not None else None,
         )
 

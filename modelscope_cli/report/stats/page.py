@@ -7,7 +7,7 @@ from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.stats.figures import draw_distributions
 from modelscope_cli.report.stats.table import stats_sheet
 
-_TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attention"}
+_TITLES = {"layers": "Layers", "batch-norm": "Batch norm"}
 
 
 def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -17,7 +17,6 @@ def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
         for table, rows in (
             ("layers", record.layers),
             ("batch-norm", record.batch_norm),
-            ("attention", record.attention),
         )
         if rows or table == "layers"
     }

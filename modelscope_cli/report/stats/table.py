@@ -1,13 +1,12 @@
 """The tables of `stats`: layers, attention heads, channels."""
 
-import itertools
 import math
 import re
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from modelscope_cli.records.naming import counted, index_ranges, label_of, output_label_of, some
-from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
+from modelscope_cli.records.naming import counted, output_label_of, some
+from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, input_facts, not_called_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
@@ -19,95 +18,7 @@ from modelscope_cli.report.sheet import (
     field_columns,
     figure,
     other_columns,
-    percentage,
 )
-
-
-def _label(row: AttentionStats) -> str:
-    return label_of(row) + (f" [{row.output}]" if row.output != "attention" else "")
-
-
-def _share(row: AttentionStats) -> float | None:
-    return row.entropy / row.ceiling if row.ceiling else None
-
-
-ATTENTION_COLUMNS = (
-    Column("name", "layer", _label, is_number=False, rank=0),
-    *field_columns(AttentionStats, "type head windows queries keys entropy ceiling"),
-    percentage("share", "of it", _share, rank=1),
-    *field_columns(AttentionStats, "entropy_min entropy_max"),
-)
-
-_ATTENTION_FACTS = (
-    (
-        "entropy",
-        "entropy of a query's attention weights, in nats: mean over queries and images, minimum and maximum",
-    ),
-    ("log(keys)", "entropy of uniform attention; 0 is attention to a single key"),
-)
-
-
-def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
-    """Return the entropy of each attention head, in execution order."""
-    terms = tuple(label for label, _ in _ATTENTION_FACTS)
-    return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True, definitions=terms)
-
-
-def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
-    """Return the fact about the narrowest head for the other tables."""
-    least = min(rows, key=lambda row: _share(row) or 0.0)
-    share = numbers.percent(_share(least))
-    fact = f"narrowest: {_label(least)} head {least.head}, entropy {share} of its maximum, log(keys)"
-    return "attention", f"{len(rows)} heads; {fact}  (--table attention)"
-
-
-_N_BINS = 16
-
-
-def _shares(row: ActivationStats) -> list[float]:
-    places = row.numel / row.channels if row.channels else 0
-    return [zeros / places for zeros in row.channel_zeros or ()] if places else []
-
-
-def _spread(row: ActivationStats) -> str:
-    shares = _shares(row)
-    bins = [min(int(share * _N_BINS), _N_BINS - 1) for share in shares]
-    return numbers.bars([bins.count(index) for index in range(_N_BINS)]) if shares else ""
-
-
-CHANNEL_COLUMNS = (
-    Column("name", "layer", output_label_of, is_number=False, rank=0),
-    *field_columns(ActivationStats, "type channels"),
-    *field_columns(ActivationStats, "dead", text=lambda r: f"{r.dead_channels or ''}"),
-    Column(
-        "inherited", "inherited", lambda r: r.dead_inherited, lambda r: str(r.dead_inherited or ""), rank=2
-    ),
-    *field_columns(ActivationStats, "zero"),
-    Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
-    Column(
-        "which",
-        "dead channels",
-        lambda r: index_ranges(r.dead_indices or ()),
-        lambda r: index_ranges(r.dead_indices or ()).replace(",", ", "),
-        is_number=False,
-        rank=0,
-        wraps=True,
-    ),
-)
-
-_CHANNEL_FACTS = (
-    ("inherited", "already dead in the output of the previous layer, whose channels this layer passes on"),
-    ("zeros 0..100 %", "channels (log count) by the share of their positions that are zero"),
-)
-
-
-def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> Sheet:
-    """Return the channels of every output that has some, in execution order."""
-    measured = tuple(row for row in rows if row.channels and row.dead_channels is not None)
-    facts = (*_CHANNEL_FACTS, dead_fact(rows, images))
-    return Sheet(
-        title, CHANNEL_COLUMNS, measured, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True
-    )
 
 
 def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
@@ -122,16 +33,11 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     return "dead channels", text
 
 
-_TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
-# What a table needs computed, in addition to its own pass.
-_NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
-
-
 def columns_of(table: str, layout: Layout) -> tuple[str, ...] | None:
     """Return the keys of the listed columns and of the sort column; None for all of them."""
-    if table in _TABLES:
-        layout.check(_TABLES[table])
-        return _NEEDED.get(table, ())
+    if table == "batch-norm":
+        layout.check(BATCH_NORM_COLUMNS)
+        return ()
     quantiles = quantiles_in(re.split("[,:]", f"{layout.columns or ''},{layout.sort or ''}".lower()))
     chosen = layout.check(stats_columns(True, True, quantiles or ("p50",)))  # if a column is unknown
     is_asked = layout.columns is not None or quantiles
@@ -143,10 +49,6 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
     title = headline(record.run, record.images, "train mode" if record.mode == "train" else "")
     if table == "batch-norm":
         return batch_norm_sheet(title, record.batch_norm)
-    if table == "attention":
-        return attention_sheet(title, record.attention)
-    if table == "channels":
-        return channels_sheet(title, record.layers, record.images)
     rows = record.layers
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
@@ -225,8 +127,7 @@ def stats_columns(has_non_finite: bool, has_dead: bool, quantiles: Sequence[str]
 
 def every_column() -> tuple[Column, ...]:
     """Return the columns of all tables except batch norms."""
-    tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS)
-    return (*stats_columns(True, True), *itertools.chain(*tables))
+    return stats_columns(True, True)
 
 
 def _is_marked(row: ActivationStats) -> bool:
@@ -269,7 +170,5 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     facts += hook_facts(record.hooks)
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
-    if record.attention:
-        facts.append(narrowest_head(record.attention))
     facts += not_called_facts(record.not_called)
     return tuple(facts)
