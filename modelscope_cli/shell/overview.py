@@ -33,7 +33,7 @@ _TABLE = {
         "modelscope_cli.commands.grads": "Run a forward and a backward pass, and print and plot the gradients.",
         "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside it.",
         "modelscope_cli.commands.lrfind": (
-            "Sweep the learning rate while training, suggest one, and restore everything."
+            "Sweep the learning rate while training a copy of the model, and suggest one."
         ),
     },
     "Change a model, and measure the effect": {
