@@ -21,8 +21,7 @@ from modelscope_cli.hooks.torch_private import children_of, is_compiled
 def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Layer, nn.Module]]:
     """Return every distinct module with its first name, parents before children; the model itself first.
 
-    Modules that `torch.nn.utils.parametrize` adds to a layer, and those inside TorchScript, which hooks cannot
-    reach, are parts of that layer, listed only `with_parts`.
+    Modules that `torch.nn.utils.parametrize` adds to a layer are parts of it, listed only `with_parts`.
     """
     names: dict[nn.Module, list[str]] = {}
     hidden = set() if with_parts else {id(part) for module in model.modules() for part in _parts(module)}
@@ -98,9 +97,7 @@ def not_looked_into(model: nn.Module) -> Iterator[str]:
     """Yield one sentence for each part of a model that cannot be observed."""
     for layer, module in list_layers(model):
         name = layer.name or "the model"
-        if isinstance(module, torch.jit.ScriptModule):
-            yield f"TorchScript: hooks cannot reach inside {name} ({layer.type}), which counts as one layer"
-        elif isinstance(module, torch.fx.GraphModule) and "train" in vars(module):
+        if isinstance(module, torch.fx.GraphModule) and "train" in vars(module):
             yield f"torch.export: {name} is an exported program, which calls operators and not layers"
         elif is_compiled(module):
             yield f"torch.compile: {name} is inspected uncompiled"
@@ -113,9 +110,7 @@ def _bases(module: nn.Module) -> tuple[str, ...]:
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules inside a layer that do not count as layers."""
-    if isinstance(module, torch.jit.ScriptModule):
-        yield from list(module.modules())[1:]
-    elif isinstance(module, torch.fx.GraphModule):
+    if isinstance(module, torch.fx.GraphModule):
         yield from (one for name, one in module.named_children() if name == "_guards_fn")  # of torch.export
     elif parametrize.is_parametrized(module):
         yield from module.get_submodule("parametrizations").modules()
@@ -123,7 +118,7 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
 
 def _is_leaf(module: nn.Module) -> bool:
     # MultiheadAttention's only child holds a weight for the attention and never runs.
-    if isinstance(module, nn.MultiheadAttention | torch.jit.ScriptModule):
+    if isinstance(module, nn.MultiheadAttention):
         return True
     parts = {"parametrizations"} if parametrize.is_parametrized(module) else set()
     return all(name in parts for name, _ in module.named_children())

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
@@ -131,8 +130,14 @@ def _uncaught() -> Iterator[None]:
         raise _StopForward from error
 
 
-def _refuse_lazy(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
+def _refuse(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
+    """Refuse layers that cannot be observed: TorchScript, and lazy ones."""
     for layer, module in layers:
+        if isinstance(module, torch.jit.ScriptModule):
+            message = (
+                f"{layer.name or 'the model'} ({layer.type}) is TorchScript, which hooks cannot reach into"
+            )
+            raise CannotRunError(message, "give the Python module that it was made from, as FILE.py:NAME")
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             message = f"layer '{layer.name}' ({layer.type}) has no shape before the model's first run"
             raise CannotRunError(message, "let the factory run the model once on a dummy batch and return it")
@@ -210,7 +215,7 @@ class HookSession:
 
     def __enter__(self) -> Self:
         layers = list_layers(self.model)
-        _refuse_lazy(layers)
+        _refuse(layers)
         if self._is_restoring:
             self._snapshot = Snapshot(self.model)
         try:
@@ -219,9 +224,7 @@ class HookSession:
                 torch.backends.mha.set_fastpath_enabled(False)
                 self._uncompiled.enter_context(run_uncompiled())
             for layer, module in layers:
-                if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
-                    self._attach(layer, module)
-            self._attach_to_scripts(layers)
+                self._attach(layer, module)
         except BaseException:
             self._close()
             raise
@@ -260,25 +263,6 @@ class HookSession:
         self._handles.append(module.register_forward_hook(leave, with_kwargs=True, always_call=True))
         for observer in (*self._interventions, *self._observers):
             self._handles.extend(observer.attach(name, module))
-
-    def _attach_to_scripts(self, layers: Iterable[tuple[Layer, nn.Module]]) -> None:
-        """Attach to TorchScript modules called from Python, which run only global hooks, without keywords."""
-        scripts: dict[nn.Module, Layer] = {
-            module: layer for layer, module in layers if isinstance(module, torch.jit.ScriptModule)
-        }
-        if not scripts:
-            return
-
-        def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            layer = scripts.get(module)
-            result = self._enter(layer.name, layer.type, module, args, {}) if layer else None
-            return result[0] if result else None
-
-        def leave(module: nn.Module, *rest: Any) -> Any:
-            return self._leave(module, rest[-1]) if module in scripts else None
-
-        self._handles.append(register_module_forward_pre_hook(enter))  # type: ignore[arg-type]
-        self._handles.append(register_module_forward_hook(leave, always_call=True))
 
     def _enter(
         self, name: str, kind: str, module: nn.Module, args: Args, kwargs: Kwargs

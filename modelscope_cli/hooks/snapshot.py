@@ -30,14 +30,13 @@ class Snapshot:
             for container in attributes.values()
             if isinstance(container, _CONTAINERS)
         ]
-        # TorchScript's training flags are not in `__dict__`.
-        scripts = (module for module in model.modules() if isinstance(module, torch.jit.ScriptModule))
-        self._training = [(module, module.training) for module in scripts]
-        # Meta tensors have no values, inference tensors cannot be written to.
+        # Meta tensors have no values, inference tensors cannot be written to, and no layer writes to other layouts.
         self._buffers = [
             (buffer, value)
             for buffer in model.buffers()
-            if not buffer.is_meta and not buffer.is_inference() and (value := _copied(buffer)) is not None
+            if not (buffer.is_meta or buffer.is_inference() or buffer.is_nested)
+            and buffer.layout == torch.strided
+            and (value := _copied(buffer)) is not None
         ]
         self._parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
         self._has_fastpath = torch.backends.mha.get_fastpath_enabled()
@@ -49,8 +48,6 @@ class Snapshot:
             module.__dict__.update(attributes)
         for container, entries in self._contents:
             _put_back(container, *entries)
-        for script, is_training in self._training:
-            script.train(is_training)
         for parameter, requires_grad, grad in self._parameters:
             parameter.requires_grad_(requires_grad)
             parameter.grad = grad
@@ -105,41 +102,19 @@ def _copied(tensor: Tensor) -> Tensor | None:
 
 
 def _write(tensor: Tensor, value: Tensor) -> None:
-    """Copy values into a tensor of any layout, expanded or not."""
-    if tensor.layout == torch.strided and not tensor.is_nested:
-        where = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
-        tensor, value = tensor[where], value[where]
-    tensor.copy_(value)
+    """Copy values into a tensor, expanded or not."""
+    where = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+    tensor[where].copy_(value[where])
 
 
 def _has_values(tensor: Tensor, value: Tensor) -> bool:
-    """Tell whether a tensor of any layout equals its copy; NaN equals NaN."""
-    now, before = _parts(tensor), _parts(value)
-    if len(now) != 1 or now[0] is not tensor:
-        return len(now) == len(before) and all(map(_has_values, now, before))
+    """Tell whether a tensor equals its copy; NaN equals NaN."""
     is_number = tensor.is_floating_point() or tensor.is_complex()
     if tensor.shape != value.shape or torch.equal(tensor, value) or not is_number:
         return tensor.shape == value.shape and torch.equal(tensor, value)
     wide = torch.complex128 if tensor.is_complex() else torch.float64  # float8 cannot be compared
     a, b = tensor.to(wide), value.to(wide)
     return bool(((a == b) | (a.isnan() & b.isnan())).all())
-
-
-_OF_LAYOUT = {
-    torch.sparse_coo: ("indices", "values"),
-    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
-    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
-}
-
-
-def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the dense component tensors of a tensor of another layout."""
-    if tensor.is_nested:
-        return tensor.unbind()
-    if tensor.is_mkldnn:
-        return (tensor.to_dense(),)
-    whole = tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
-    return tuple(getattr(whole, name)() for name in _OF_LAYOUT.get(tensor.layout, ())) or (tensor,)
 
 
 class RandomState:

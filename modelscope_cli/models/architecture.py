@@ -40,93 +40,43 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
-    """Return the module inside `torch.compile` or a trainer; any other module unchanged.
+    """Return the module inside `torch.compile`; any other module unchanged.
 
-    A trainer is a module whose `train()` does not switch the mode, such as `ultralytics.YOLO`. None of its methods
-    is called.
+    Raises:
+        CannotRunError: it is or has a trainer: a module whose `train()` does not switch the mode, such as
+            `ultralytics.YOLO`. None of its methods is called.
     """
     name = name or type(module).__name__
-    while True:
-        if type(module).__name__ == "OptimizedModule":
-            module = module.get_submodule("_orig_mod")
-        elif not _switches_mode(module):
-            module = _only_model(module, name)
-        else:
-            break
+    while type(module).__name__ == "OptimizedModule":
+        module = module.get_submodule("_orig_mod")
     for layer, submodule in module.named_modules():
         if not _switches_mode(submodule):
-            message = f"layer '{layer}' of '{name}' is {_trainer(submodule)}"
+            where = f"layer '{layer}' of '{name}'" if layer else f"'{name}'"
+            kind = type(submodule).__name__
+            message = f"{where} is a '{kind}', whose train() is not that of nn.Module and is not called"
             raise CannotRunError(
-                message,
-                f"--model FILE.py:NAME   a function there that puts the model of '{layer}' in its place",
+                message, "--model FILE.py:NAME   a function there that returns the model in it"
             )
     return module
 
 
 def inside_notes(module: nn.Module, inner: nn.Module) -> tuple[str, ...]:
-    """Return a note that names the unwrapped model; empty if it was not wrapped."""
-    if inner is module:
-        return ()
-    if type(module).__name__ == "OptimizedModule":
-        return ("torch.compile: the model is inspected uncompiled",)
-    return (f"model: the {type(inner).__name__} inside {_trainer(module)}",)
-
-
-def switch_to_eval(module: nn.Module) -> None:
-    """Put a model in eval mode without calling an overridden `eval()` that does something else."""
-    names = _names_in(module.eval)
-    is_switch = names is None or bool({"super", "Module"} & names)
-    module.eval() if is_switch else module.train(False)
+    """Return a note that a model was unwrapped; empty if it was not wrapped."""
+    return () if inner is module else ("torch.compile: the model is inspected uncompiled",)
 
 
 def _switches_mode(module: nn.Module) -> bool:
     """Tell whether `module.train(False)` switches the mode, by its signature and the names it uses."""
-    names = _names_in(module.train)
-    if names is None:
+    function = inspect.unwrap(getattr(module.train, "__func__", module.train))
+    if function is nn.Module.train or not hasattr(function, "__code__"):
         return True
-    first, *others = [*inspect.signature(module.train).parameters.values(), None]
-    if first is None or any(one and one.default is one.empty and one.kind not in _ANY for one in others):
+    first = next(iter(inspect.signature(module.train).parameters.values()), None)
+    if first is None:
         return False
-    hands_on = bool({"super", "Module", "training"} & names)
-    if first.kind is first.VAR_POSITIONAL:
-        return hands_on
-    if first.kind is first.KEYWORD_ONLY or first.kind is first.VAR_KEYWORD:
-        return False
-    is_bool = isinstance(first.default, bool) or first.annotation in (bool, "bool")
-    is_any = first.default is first.empty and first.annotation is first.empty
-    return (first.name == "mode" and (is_bool or is_any)) or (is_bool and hands_on)
-
-
-_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def _names_in(method: Any) -> frozenset[str] | None:
-    """Return the names that a method uses; None for torch's own and for methods not written in Python."""
-    function = inspect.unwrap(getattr(method, "__func__", method))
-    if function in (nn.Module.train, nn.Module.eval) or not hasattr(function, "__code__"):
-        return None
-    return frozenset(function.__code__.co_names)
-
-
-def _only_model(module: nn.Module, name: str) -> nn.Module:
-    """Return the one model that a trainer holds."""
-    attributes = {**vars(module), **dict(module.named_children())}
-    modules = {key: one for key, one in attributes.items() if isinstance(one, nn.Module)}
-    models = {key: one for key, one in modules.items() if [*one.parameters(), *one.buffers()]} or modules
-    has_own = bool([*module.parameters(recurse=False), *module.buffers(recurse=False)])
-    if len({id(one) for one in models.values()}) == 1 and not has_own:
-        return next(iter(models.values()))
-    problem = f"its models are {', '.join(models)}" if models else "it holds no model"
-    problem = "it has other parameters too" if has_own and models else problem
-    inside = f".{next(iter(models), 'model')}"
-    message = f"'{name}' is {_trainer(module)}; {problem}"
-    hint = f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}"
-    raise CannotRunError(message, hint)
-
-
-def _trainer(module: nn.Module) -> str:
-    kind = type(module).__name__
-    return f"'{kind}', whose train() is not that of nn.Module and is not called"
+    is_open = first.kind is first.VAR_POSITIONAL or isinstance(first.default, bool)
+    if first.name == "mode" and (is_open or first.default is first.empty):
+        return True
+    return is_open and bool({"super", "Module", "training"} & set(function.__code__.co_names))
 
 
 _RANDOM_FILLS = frozenset(

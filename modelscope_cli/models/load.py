@@ -10,7 +10,7 @@ from torch import nn
 from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
-from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
+from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.fit import listed
 from modelscope_cli.models.from_libraries import (
@@ -207,7 +207,7 @@ def _placed(
     module = inner = model_inside(filled.module, name)
     try:
         with suppress(NotImplementedError):  # an exported program has one mode
-            switch_to_eval(module)
+            module.train(False)
         module = _moved(module, device, dtype)
     except CannotRunError:
         raise

@@ -54,24 +54,8 @@ def zeroed(tensor: Tensor) -> None:
 
 
 NAN = float("nan")
-EYE = torch.eye(4)
 BUFFERS: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
-    "coo": (EYE.to_sparse, lambda t: t.values().zero_()),
-    "coo, not coalesced": (
-        lambda: torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (3, 3)),
-        lambda t: t._values().zero_(),
-    ),
-    "csr": (EYE.to_sparse_csr, lambda t: t.values().zero_()),
-    "bsr": (lambda: EYE.to_sparse_bsr((2, 2)), lambda t: t.values().zero_()),
     "quantized": (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), zeroed),
-    "nested": (
-        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-        lambda t: t.unbind()[0].zero_(),
-    ),
-    "jagged": (
-        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
-        lambda t: t.values().zero_(),
-    ),
     "complex": (lambda: torch.tensor([1 + 2j]), zeroed),
     "bool": (lambda: torch.tensor([True]), zeroed),
     "expanded": (lambda: torch.ones(1, 3).expand(4, 3), lambda t: t[:1].zero_()),
@@ -82,25 +66,18 @@ BUFFERS: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = {
 }
 
 
-def shown(tensor: Tensor) -> str:
-    if tensor.is_nested:
-        return str([part.tolist() for part in tensor.unbind()])
-    dense = tensor.dequantize() if tensor.is_quantized else tensor
-    return str(dense if dense.is_meta or dense.layout == torch.strided else dense.to_dense())
-
-
 @pytest.mark.parametrize("kind", BUFFERS)
-def test_a_buffer_of_any_layout_is_untouched_and_put_back(kind: str) -> None:
+def test_a_buffer_is_untouched_and_put_back(kind: str) -> None:
     make, change = BUFFERS[kind]
     model = nn.Module()
     model.register_buffer("held", make())
-    before, version = shown(model.held), model.held._version
+    before, version = str(model.held), model.held._version
     snapshot = Snapshot(model)
     snapshot.restore()
     assert model.held._version == version  # a graph that saved it can still go backward
     snapshot = Snapshot(model)
     with torch.no_grad():
         change(model.held)
-    assert kind in ("empty", "meta") or shown(model.held) != before
+    assert kind in ("empty", "meta") or str(model.held) != before
     snapshot.restore()
-    assert shown(model.held) == before
+    assert str(model.held) == before

@@ -11,7 +11,7 @@ from listening import Told
 from torch import Tensor, nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 
 X = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -57,20 +57,11 @@ class Around(nn.Module):
         return self.head(self.body(x))
 
 
-@pytest.mark.parametrize("make", [scripted, traced])
-def test_a_script_is_one_layer_and_that_is_said(make: Any) -> None:
-    model, told = make(), Told()
-    (row,) = ms.stats(model, X, progress=told).layers
-    with torch.no_grad():
-        truth = small()(X).double()
-    assert (row.type, row.shape) == ("Small", (2, 3))
-    assert row.mean == pytest.approx(float(truth.mean()), rel=1e-5)
-    assert "hooks cannot reach inside the model (Small)" in " ".join(told.notes)
-    record = ms.summary(model, X)
-    assert (record.totals.macs, record.totals.calls) == (2 * MACS, 1)
-    assert record.totals.params == sum(parameter.numel() for parameter in model.parameters())
-    with pytest.raises(UsageError, match="matches no layer"):
-        ms.stats(model, X, layer="conv")
+@pytest.mark.parametrize("make", [scripted, traced, lambda: Around(scripted())])
+@pytest.mark.parametrize("command", [ms.stats, ms.summary, ms.check])
+def test_a_script_is_refused_in_words(make: Any, command: Any) -> None:
+    with pytest.raises(CannotRunError, match="is TorchScript, which hooks cannot reach into"):
+        command(make(), X)
 
 
 @cache

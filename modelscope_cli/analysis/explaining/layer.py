@@ -183,7 +183,7 @@ def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
         end = followed.number_of(score)
     names.followed = None
     if end is None:
-        why, hint = ("part of the model is compiled, scripted or not written in torch functions", _NO_LAYER)
+        why, hint = ("part of the model is compiled or not written in torch functions", _NO_LAYER)
         if followed.ended is not None:
             why = f"'{followed.ended}' passes no gradient back"
             hint = "--method occlusion   needs no gradient"

@@ -30,13 +30,13 @@ class Prunable:
 def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> list[Prunable]:
     """Return the weights of the selected layers, of all without patterns; a shared weight counts once.
 
-    A layer that is named means everything below it as well. TorchScript layers are left out: they take no hooks.
+    A layer that is named means everything below it as well.
     """
     selected = _below(model, layers) if layers else set(model.modules())
     selected -= _below(model, exclude) if exclude else set()
     prunables: dict[nn.Parameter, Prunable] = {}
     for layer, module in list_layers(model):
-        if module in selected and not isinstance(module, torch.jit.ScriptModule):
+        if module in selected:
             for name, weight in module.named_parameters(recurse=False):
                 if _is_weight(name, weight):
                     dim = 1 if isinstance(module, nn.modules.conv._ConvTransposeNd) else 0

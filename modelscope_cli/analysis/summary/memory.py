@@ -353,8 +353,6 @@ def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
     """Put copies in the place of all parameters and buffers, until the session restores them."""
     made: dict[int, Any] = {}
     for module in model.modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            raise NotImplementedError("the tensors inside TorchScript are not visible")
         tensors = [*module._parameters.items(), *module._buffers.items()]
         for name, tensor in [(name, tensor) for name, tensor in tensors if tensor is not None]:
             if id(tensor) not in made:

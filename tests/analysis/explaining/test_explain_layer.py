@@ -8,6 +8,7 @@ from torchvision.models import get_model
 
 from modelscope_cli.analysis.explaining.methods import METHODS
 from modelscope_cli.analysis.explaining.scored import UnfitError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.architecture import on_meta
 
 # The tensor that enters the global pooling, by the way that each model is wired.
@@ -108,5 +109,5 @@ def test_however_the_tail_is_written_the_last_tensor_with_places_is_found(way):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_scripted_model_is_refused_in_words():
     model = torch.jit.script(drawn(Pooled()))
-    with scored(model) as question, pytest.raises(UnfitError, match="compiled, scripted"):
+    with pytest.raises(CannotRunError, match="is TorchScript"), scored(model) as question:
         question.find(question, image())
