@@ -1,7 +1,6 @@
 """Outputs arranged as maps of the image, by the positions of their elements or else by their shape."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +11,6 @@ from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.records.naming import counted
 
 MOST_FRAMES = 16  # of a clip or a volume, on a sheet
-MOST_EXTRA = 16  # tokens other than those of the image, if known by number only
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +113,19 @@ def with_frames(maps: Tensor, notes: list[str]) -> Arranged:
     return Arranged(to_sheet(maps[:, numbers], 1), ", ".join([*notes, f"{words}, in rows"]), maps)
 
 
-def by_shape(
-    image: Tensor, channel_dim: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
-) -> Arranged:
+def by_shape(image: Tensor, channel_dim: int, is_spatial: bool) -> Arranged:
     """Arrange one image's output by its shape alone, if no positions are known.
 
     Args:
         channel_dim: of `image`, which has no dimension of images.
-        grids: those of the image seen in the run, the latest last.
-        image_size: height and width of the image; None where there is none, and a row of tokens is a row.
+        is_spatial: whether anything before had positions in an image; else tokens are a row.
     """
-    if image.ndim == 2:
-        return _tokens(image, channel_dim, grids, image_size)
+    if image.ndim == 2 and min(image.shape) > 1:
+        if is_spatial:
+            return Arranged(
+                None, f"{' x '.join(map(str, image.shape))} values without positions in the image"
+            )
+        return Arranged((image if channel_dim == 0 else image.T)[:, None, :], "tokens in a row")
     channels_first = image.movedim(channel_dim, 0)
     places = channels_first.shape[1:]
     if not places or math.prod(places) == 1:
@@ -136,43 +135,3 @@ def by_shape(
     if len(places) == 3:
         return with_frames(channels_first, [])
     return Arranged(channels_first.flatten(2), "further dimensions side by side")
-
-
-def _tokens(
-    image: Tensor, channel_dim: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
-) -> Arranged:
-    """Arrange `(L, C)` or `(C, L)`: as many tokens as a grid of the run has cells, a few more, or else tokens in
-    the proportions of the image."""
-    if min(image.shape) == 1:
-        return Arranged(image.reshape(-1))
-    tokens = image if channel_dim == 0 else image.T
-    n_tokens = tokens.shape[1]
-    choices = fitting(n_tokens, grids, image_size)
-    if len(choices) > 1 and choices[0][1]:
-        sizes = " or ".join(f"{'x'.join(map(str, grid))} + {extra}" for grid, extra in choices[:3])
-        return Arranged(None, f"{n_tokens} tokens could be {sizes}")
-    if choices:
-        grid, n_extra = choices[0]
-        notes = [f"without {counted(n_extra, 'extra token')}"] if n_extra else []
-        notes.append("arranged by number")
-        return with_frames(tokens[:, n_extra:].unflatten(1, grid), notes)
-    if not grids and image_size is None:
-        return Arranged(tokens[:, None, :], "tokens in a row")
-    return Arranged(None, f"{' x '.join(map(str, image.shape))} values without positions in the image")
-
-
-def fitting(
-    n_tokens: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
-) -> list[tuple[tuple[int, ...], int]]:
-    """Return the grids that fit this many tokens, each with the number left over, the fewest first."""
-    most = min(MOST_EXTRA, n_tokens // 2)
-    if grids:
-        over = ((grid, n_tokens - math.prod(grid)) for grid in reversed(grids))
-        return sorted((one for one in over if 0 <= one[1] <= most), key=lambda one: one[1])
-    for n_extra in range(most + 1):
-        n_places = n_tokens - n_extra
-        for height, width in filter(None, (image_size, (1, 1))):
-            rows = math.isqrt(n_places * height // width)
-            if rows > 1 and n_places % rows == 0 and rows * width == n_places // rows * height:
-                return [((rows, n_places // rows), n_extra)]
-    return []

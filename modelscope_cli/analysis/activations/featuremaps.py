@@ -248,8 +248,7 @@ def featuremaps(
     if attention:
         exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
     else:
-        size = (image.shape[1], image.shape[2]) if image is not None else None
-        exhibits = capture_maps(*of_first, image_size=size, choice=choice, interventions=interventions)
+        exhibits = capture_maps(*of_first, choice=choice, interventions=interventions)
         never = subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
     hooks = subject.conclude()
     n_outputs = len(exhibits)

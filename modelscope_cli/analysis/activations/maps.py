@@ -95,11 +95,11 @@ class _Caught:
     tensor: Tensor
     channel_dim: int | None
     cells: Cells | None  # the positions of its elements; None if unknown
-    grids: tuple[tuple[int, ...], ...]  # the grids of the image known at this call
+    is_spatial: bool  # whether anything before this call had positions in an image
     n_images: int  # number of images in `tensor`
     is_of_images: bool  # whether the first dimension of `tensor` is that of the images
 
-    def exhibit(self, image_size: tuple[int, int] | None) -> CapturedOutput:
+    def exhibit(self) -> CapturedOutput:
         """Arrange it for the first image."""
         tensor, record = self.tensor, self.record
         if tensor.layout is not torch.strided or tensor.is_complex():
@@ -109,7 +109,7 @@ class _Caught:
             problem = _why_not(tensor, self.channel_dim)
             if problem or self.channel_dim is None:
                 return CapturedOutput(replace(record, problem=problem), None)
-            arranged = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
+            arranged = by_shape(tensor[0], self.channel_dim - 1, self.is_spatial)
             if not self.is_of_images and len(tensor) > self.n_images:
                 n_pieces = len(tensor) // self.n_images
                 arranged = arranged.noting(f"the first of {n_pieces} pieces that could not be assembled")
@@ -156,7 +156,7 @@ class _Capturer(Observer):
             tensor, cells, n_images = tensor[:1], cells.moved(lambda ids: ids[:1]), 1
         # Copied because the next layer may work in place; on the device because a copy to the CPU would block.
         tensor = tensor.clone()
-        return _Caught(record, tensor, channel_dim, cells, tuple(self._tracker.grids), n_images, is_of_images)
+        return _Caught(record, tensor, channel_dim, cells, self._tracker.is_spatial, n_images, is_of_images)
 
 
 def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
@@ -174,14 +174,12 @@ def capture_maps(
     args: Arguments,
     selection: Selection,
     *,
-    image_size: tuple[int, int] | None = None,
     choice: ChannelChoice = EVENLY,
     interventions: Sequence[Intervention] = (),
 ) -> list[CapturedOutput]:
     """Run the model, up to the last selected call, and return the selected outputs in execution order.
 
     Args:
-        image_size: height and width of the image, for the proportions of token maps.
         interventions: change values on the way; with any, the forward runs to its end.
     """
     tracker = Tracker()
@@ -191,7 +189,7 @@ def capture_maps(
     )
     with session, tracker.follow(args):
         session.run(args)
-    return finished([caught.exhibit(image_size) for caught in capturer.caught], choice)
+    return finished([caught.exhibit() for caught in capturer.caught], choice)
 
 
 def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:

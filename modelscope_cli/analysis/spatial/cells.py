@@ -196,7 +196,7 @@ class Tracker(Follower[Positions]):
 
     Attributes:
         n_images: number of images in a batch.
-        grids: all that were seen, the latest last.
+        is_spatial: whether any tensor had positions in a grid of several dimensions.
         read_alone: indices, along their dimension, of tokens without a cell that were selected alone from tokens
         with cells after the last attention, the earliest first: class tokens.
     """
@@ -210,7 +210,7 @@ class Tracker(Follower[Positions]):
     ) -> None:
         super().__init__()
         self.n_images = 1
-        self.grids: dict[tuple[int, ...], None] = {}
+        self.is_spatial = False
         self.read_alone: dict[int, None] = {}
         self._weigh = weigh
         self._take = take
@@ -224,10 +224,7 @@ class Tracker(Follower[Positions]):
 
     def _put(self, tensor: Tensor, known: Positions) -> None:
         super()._put(tensor, known)
-        grid = known.cells.grid
-        if grid is not None and len(grid) > 1:
-            self.grids.pop(grid, None)
-            self.grids[grid] = None
+        self.is_spatial |= known.cells.grid is not None and len(known.cells.grid) > 1
 
     def _unknown(self, shape: Sequence[int]) -> Positions:
         return Positions(nowhere(shape))
