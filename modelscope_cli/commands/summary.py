@@ -11,8 +11,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.summary import COLORS, SummaryRecord
-from modelscope_cli.shell import completion
+from modelscope_cli.records.summary import SummaryRecord
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.options import (
@@ -48,14 +47,6 @@ def summary(
     graph: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also save the graph of the model (.svg, .png, .pdf)."),
-    ] = None,
-    color: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column that colours the graph: macs, flops, params, memory, time.",
-            autocompletion=completion.one_of(*COLORS),
-        ),
     ] = None,
     train: Annotated[
         bool,
@@ -116,7 +107,7 @@ def summary(
 
       modelscope summary resnet18 --columns name,time,field --sort time
 
-      modelscope summary resnet18 --graph resnet18.svg --color params
+      modelscope summary resnet18 --graph resnet18.svg
 
       modelscope summary resnet50 --train --optimizer momentum --fit 24GB
     """
@@ -126,11 +117,11 @@ def summary(
     where = show.begin()
     # The first word is the model, unless --model names one.
     model, files = on.choose(first, images, is_model=names_model if on.model else lambda _: True)
-    if graph is not None or color is not None:
-        from modelscope_cli.report.summary.graph import check_graph
+    if graph is not None:
+        from modelscope_cli.report.canvas import check_figure
 
-        check_graph(graph, color)
-    measure = measured_for(where.layout, color)
+        check_figure(graph, show.force, "--graph")
+    measure = measured_for(where.layout)
     step = {"train": train, "optimizer": optimizer, "amp": amp, "fit": fit}
     options = {
         "depth": depth,
@@ -142,7 +133,7 @@ def summary(
     flow = graph is not None or where.html is not None
     record, raised = _summary(model, data.request(files, on.seed), {**options, "flow": flow}, measure)
     if graph is not None:
-        record.graph(graph, color=color)
+        record.plot(graph, picture="graph")
         PROGRESS.note(f"wrote {graph}")
     emit(where, summary_sheet(record, measure), record)
     if raised is not None:  # the layers up to the failing one are shown

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from os import PathLike
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.display import (
     Row,
     amount,
     column,
     figure,
     hidden,
-    report,
     shape,
     size,
     words,
@@ -35,8 +32,6 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "adamw": ("AdamW", {}),
 }
 AMP = ("bfloat16", "float16")
-# The columns that can colour a graph.
-COLORS = ("macs", "flops", "params", "memory", "time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,20 +250,3 @@ class SummaryRecord(Record):
     flow: Flow | None = None
     training: TrainingMemory | None = None
     slowest: tuple[str, ...] = ()
-
-    def graph(self, file: str | PathLike[str] | None = None, *, color: str | None = None) -> Any:
-        """Return the model as a figure: nested boxes in the order in which they run, coloured by a column.
-
-        Args:
-            file: where it is saved as well: `.png`, `.svg`, `.pdf`.
-            color: a column: `macs`, `flops`, `params`, `memory`, or `time`; None for `time` if it was measured,
-                else `macs`.
-        """
-        from pathlib import Path
-
-        view = report().view_of(self)
-        try:
-            return view.graph(self, Path(file) if file else None, color)
-        except ModelscopeError as error:
-            error.speak_python()
-            raise

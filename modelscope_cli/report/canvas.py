@@ -71,11 +71,11 @@ def tidy(axes: Any, title: str = "", **how: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def check_figure(path: Path, is_forced: bool) -> None:
+def check_figure(path: Path, is_forced: bool, option: str = "--plot") -> None:
     """Refuse a format unknown to matplotlib, and a file that cannot or should not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}", with_file("--plot", path, ".png")
+            f"'{option} {path}' does not end in one of {', '.join(SUFFIXES)}", with_file(option, path, ".png")
         )
     check_file(path, is_forced)
 

@@ -23,10 +23,8 @@ def test_the_page_of_a_summary_has_the_graph_whenever_it_is_made(run, cwd):
 
 
 @pytest.mark.parametrize(("options", "code", "said"), [
-    ("--graph net.html", 2, "does not end in one of .png, .svg, .pdf\n\nhint: --graph net.svg"),
-    ("--graph net", 2, "hint: --graph net.svg"),
-    ("--color params", 2, "hint: --graph model.svg --color params"),
-    ("--graph net.svg --color param", 2, "did you mean params"),
+    ("--graph net.html", 2, "does not end in one of .png, .svg, .pdf\n\nhint: --graph net.png"),
+    ("--graph net", 2, "hint: --graph net.png"),
     ("--graph there.svg", 2, "'there.svg' already exists"),
     ("--graph no/net.svg", 4, "there is no folder 'no'"),
     ("--graph folder.svg", 4, "it is a folder"),

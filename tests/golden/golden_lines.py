@@ -21,7 +21,7 @@ LINES = {
     "summary_tiny": f"summary {TINY} --depth 2 --seed 1",
     "summary_tiny_columns": "summary demo/tiny_resnet.py:TinyResNet --columns name,type,params,macs --sort params --top 5",
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
-    "--batch 2 -l conv --exclude block3 --all --graph g.svg --color params",
+    "--batch 2 -l conv --exclude block3 --all --graph g.svg",
     "summary_tiny_measured": f"summary {TINY} {STAR} {PREPARED} --workers 0 --columns name,field -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--depth 2 --graph g.svg #jt",

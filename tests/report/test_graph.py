@@ -136,7 +136,7 @@ def test_every_value_that_skips_rows_is_an_arc_and_no_two_arcs_overlap(records, 
 def test_arcs_are_right_of_the_rows_and_lead_from_one_to_another(records):
     graph = items_of(records["Skips"])
     rows = {item: row for item, (row, _) in places_of(graph.top)[0].items()}
-    axes = records["Skips"].graph().axes[0]
+    axes = records["Skips"].plot().axes[0]
     boxes, lines = axes.collections[:2]
     right = max(path.vertices[:, 0].max() for path in boxes.get_paths())
     drawn = [segment.tolist() for segment in lines.get_segments()]
@@ -147,14 +147,14 @@ def test_arcs_are_right_of_the_rows_and_lead_from_one_to_another(records):
 
 
 def test_numbers_are_in_the_picture_and_the_largest_is_the_darkest(records):
-    figure = records["resnet18"].graph(color="params")
+    figure = records["resnet18"].plot()
     words = words_in(figure)
-    assert {"conv1", "Conv2d", "7x7", "9,408", "513,000", "add"} <= {*words}
-    assert "parameters of a call" in words
+    assert {"conv1", "Conv2d", "7x7", "118 M", "add"} <= {*words}
+    assert "MACs of a call" in words
     fills = figure.axes[0].collections[0].get_facecolor()[:, :3].sum(1)
     shown = items_of(records["resnet18"]).top
     darkest = [*places_of(shown)[0]][int(fills.argmin())]
-    assert darkest.row.params == max(row.params for row in innermost(records["resnet18"]))
+    assert darkest.row.macs == max(row.macs for row in innermost(records["resnet18"]))
 
 
 @everyone
@@ -171,7 +171,7 @@ def test_text_has_every_item_and_every_edge(records, name, suffix, tmp_path):
 
 
 def test_hostile_names_stay_text(records, tmp_path):
-    words = words_in(records["Hostile"].graph(tmp_path / "net.svg"))
+    words = words_in(records["Hostile"].plot(tmp_path / "net.svg"))
     assert "</svg><script>alert(1)</script>" in words
     assert not any("\u202e" in one or "\x1b" in one for one in words)
     texts = {suffix: records["Hostile"].graph(tmp_path / f"net.{suffix}") for suffix in ("dot", "mmd")}
@@ -186,6 +186,6 @@ def test_a_forward_that_raises_is_drawn_up_to_there():
         summary(model)
     record = raised.value.record
     assert [label_of(item.row) for item in items_of(record).nodes() if item.row] == ["0", "1"]
-    words = words_in(record.graph())
+    words = words_in(record.plot())
     assert "Linear · raised an error" in words
     assert "output" not in words

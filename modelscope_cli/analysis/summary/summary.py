@@ -117,7 +117,7 @@ def summary(
             Python also optimizers of torch over the parameters of the model, one or several.
         amp: run the forward of the step under autocast: bfloat16 or float16.
         fit: find the largest batch whose step fits into this much memory, such as 24GB.
-        flow: record the data flow, for `record.graph()` and the page; of a training step, also what would
+        flow: record the data flow, for `record.plot()` and the page; of a training step, also what would
             need less memory.
 
     Raises:

@@ -1,6 +1,6 @@
 """The picture of a model: a row for every call in execution order, nested boxes, arcs of values that skip rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,17 +25,8 @@ _MOST = (36, 30, 24)  # letters of a name, a type and a shape
 _FAINT, _FRAME, _BLANK = "#5a636d", "#c9d0d6", "#f4f5f4"
 
 
-@dataclass(frozen=True, slots=True)
-class Shade:
-    """A number that colours the rows: its name, that of a row, and its text."""
-
-    name: str
-    value: Callable[[Any], float | None]
-    words: Callable[[float], str]
-
-    def of(self, item: Item) -> float | None:
-        """Return the number of a call; None if there is none."""
-        return self.value(item.row) if item.row is not None else None
+def _macs(item: Item) -> int:
+    return item.row.macs if item.row is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,41 +37,33 @@ class Words:
     notes: tuple[str, ...] = ()
 
 
-def scale_of(graph: ModelGraph, shade: Shade) -> Any:
-    """Return how matplotlib maps the numbers of calls to colours: logarithmic if they span three powers of ten."""
+def _scale_of(graph: ModelGraph) -> Any:
+    """Return how matplotlib maps the MACs of calls to colours: logarithmic if they span three powers of ten."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, LogNorm, Normalize
 
-    values = [value for item in graph.nodes() if item.kind == "layer" and (value := shade.of(item))]
+    values = [_macs(item) for item in graph.nodes() if item.kind == "layer" and _macs(item)]
     low, high = min(values, default=0.0), max(values, default=1.0)
     norm = LogNorm(low, high) if high > 1000 * low > 0 else Normalize(0, high)
     pale = ListedColormap(colormaps["YlOrBr"](range(0, 140)))  # dark letters are legible on all of them
     return ScalarMappable(norm, pale)
 
 
-def colour_of(item: Item, shade: Shade, scale: Any) -> str:
-    """Return the colour of an item as `#rrggbb`; gray if it has no number."""
-    from matplotlib.colors import to_hex
-
-    value = shade.of(item) if item.kind == "layer" else None
-    return to_hex(scale.to_rgba(value)) if value else _BLANK
-
-
-def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
+def description(graph: ModelGraph, words: Words) -> str:
     """Return the picture in words, for those who cannot see it."""
     layers = [item for item in graph.nodes() if item.kind == "layer"]
-    largest = sorted(layers, key=lambda item: -(shade.of(item) or 0))[:5]
-    named = [f"{item.full_name} {shade.words(value)}" for item in largest if (value := shade.of(item))]
+    largest = [item for item in sorted(layers, key=lambda item: -_macs(item))[:5] if _macs(item)]
+    named = ", ".join(f"{item.full_name} {numbers.short(_macs(item))}" for item in largest)
     said = [words.title, f"{counted(len(layers), 'call')} in the order of execution"]
-    return ". ".join([*said, *([f"largest {shade.name}: {', '.join(named)}"] if named else []), *words.notes])
+    return ". ".join([*said, *([f"largest MACs: {named}"] if named else []), *words.notes])
 
 
-def draw(graph: ModelGraph, words: Words, shade: Shade) -> Any:
+def draw(graph: ModelGraph, words: Words) -> Any:
     """Return the picture as a figure."""
     rows, ends = places_of(graph.top)
     height = max(ends.values(), default=0) + 1
-    cells = {item: _cells(item, depth, shade) for item, (_, depth) in rows.items()}
+    cells = {item: _cells(item, depth) for item, (_, depth) in rows.items()}
     columns = _columns(list(cells.values()))
     arcs = arcs_of(graph, {item: y for item, (y, _) in rows.items()})
     right = columns[-1] + 1
@@ -93,8 +76,8 @@ def draw(graph: ModelGraph, words: Words, shade: Shade) -> Any:
     axes = axes_at(figure, _EDGE, top, inches[0] - 2 * _EDGE, height * _ROW)
     axes.set_axis_off()
     axes.set(xlim=(0, (inches[0] - 2 * _EDGE) / _LETTER), ylim=(height - 0.5, -0.5))
-    scale = scale_of(graph, shade)
-    _draw_boxes(axes, rows, ends, right, lambda item: colour_of(item, shade, scale))
+    scale = _scale_of(graph)
+    _draw_boxes(axes, rows, ends, right, scale)
     for item, (y, _) in rows.items():
         for n, (x, text) in enumerate(zip((cells[item][0], *columns), cells[item][1:], strict=True)):
             weight = "bold" if n == 0 and item.kind in ("layer", "box") else "normal"
@@ -102,11 +85,9 @@ def draw(graph: ModelGraph, words: Words, shade: Shade) -> Any:
     _draw_arcs(axes, arcs, right)
     _draw_links(axes, graph, rows)
     key = axes_at(figure, _EDGE, top - 2.6 * _LINE, _KEY, 0.1)
-    figure.colorbar(scale, cax=key, orientation="horizontal", format=lambda value, _: shade.words(value))
+    figure.colorbar(scale, cax=key, orientation="horizontal", format=lambda value, _: numbers.short(value))
     key.tick_params(labelsize=7)
-    key.text(
-        1.03, 0.5, f"{shade.name} of a call", transform=key.transAxes, va="center", fontsize=8, color=INK
-    )
+    key.text(1.03, 0.5, "MACs of a call", transform=key.transAxes, va="center", fontsize=8, color=INK)
     if lines:
         figure.text(_EDGE / inches[0], 0.05 / inches[1], lines, fontsize=8, color=_FAINT, va="bottom")
     return figure
@@ -123,18 +104,17 @@ def places_of(top: Item) -> tuple[dict[Item, tuple[int, int]], dict[Item, int]]:
     return rows, ends
 
 
-def _cells(item: Item, depth: int, shade: Shade) -> tuple[float, str, str, str, str, str]:
+def _cells(item: Item, depth: int) -> tuple[float, str, str, str, str, str]:
     """Return where the name begins, and the texts of the columns: name, type, kernel, shape, number."""
     kernel = numbers.shape(item.row.kernel_size) if item.row and item.row.kernel_size else ""
     said = [item.type if item.type != item.name else "", *item.marks]
-    value = shade.of(item)
     return (
         _INDENT * min(depth, 30) + 0.5,
         item.name if item.kind == "fold" else shortened(item.name, _MOST[0]),
         shortened(plain(" · ".join(filter(None, said))), _MOST[1]) if item.kind != "fold" else "",
         kernel,
         shortened(numbers.shapes(item.shapes, most=1), _MOST[2]),
-        shade.words(value) if value else "",
+        numbers.short(_macs(item)) if _macs(item) else "",
     )
 
 
@@ -176,7 +156,7 @@ def _draw_boxes(
     rows: dict[Item, tuple[int, int]],
     ends: dict[Item, int],
     right: float,
-    colour: Callable[[Item], str],
+    scale: Any,
 ) -> None:
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
@@ -186,7 +166,8 @@ def _draw_boxes(
         left = _INDENT * min(depth, 30)
         down = ends[item] - y + 2 * _HALF
         patches.append(Rectangle((left, y - _HALF), right - left, down))
-        fills.append("white" if item.kind != "layer" else colour(item))
+        grey = _BLANK if item.kind == "layer" else "white"
+        fills.append(scale.to_rgba(_macs(item)) if item.kind == "layer" and _macs(item) else grey)
     axes.add_collection(PatchCollection(patches, facecolor=fills, edgecolor=_FRAME, linewidths=0.6))
 
 

@@ -1,8 +1,6 @@
 """How the result of `summary` is shown."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from modelscope_cli.records.summary import SummaryRecord
 from modelscope_cli.report.page.html import Section
@@ -34,8 +32,3 @@ class SummaryView(View[SummaryRecord]):
         from modelscope_cli.report.summary.page import sections
 
         return sections(record, embedded)
-
-    def graph(self, record: SummaryRecord, file: Path | None, color: str | None) -> Any:
-        from modelscope_cli.report.summary.graph import save
-
-        return save(record, file, color)

@@ -82,11 +82,11 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
     )
 
 
-def measured_for(layout: Layout, color: str | None) -> tuple[str, ...]:
+def measured_for(layout: Layout) -> tuple[str, ...]:
     listed = layout.check(summary_columns())
     sorted_by = (layout.sort or "").partition(":")[0].strip().lower()
     keys = {column.key for column in listed} if layout.columns is not None else {sorted_by}
-    return tuple(key for key in MEASURED if key in keys or key == color)
+    return tuple(key for key in MEASURED if key in keys)
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
