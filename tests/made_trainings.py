@@ -101,7 +101,6 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
         "parameters": [parameter(name) for name in names],
         "loss": scalars(walk(2.3)),
         "lr": scalars([0.1] * steps),
-        "step_ms": scalars([10.0] * steps),
         "events": [{"step": 1, "kind": "skipped", "message": names[0]}],
         "facts": {
             "inputs": [],

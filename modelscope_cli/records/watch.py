@@ -344,7 +344,7 @@ def labelling(
 
 @dataclass(frozen=True, slots=True)
 class ScalarSeries:
-    """A number of one optimizer over time, at more steps than are recorded: loss, learning rate, milliseconds."""
+    """A number of one optimizer over time, at more steps than are recorded: loss, learning rate."""
 
     optimizer: str
     step: tuple[int, ...]
@@ -435,7 +435,6 @@ class WatchRecord(Record):
     parameters: tuple[WatchedParameter, ...]
     loss: tuple[ScalarSeries, ...]
     lr: tuple[ScalarSeries, ...]
-    step_ms: tuple[ScalarSeries, ...]
     events: tuple[Event, ...]
     facts: TrainingFacts = TrainingFacts()
     findings: tuple[TrainingFinding, ...] = ()

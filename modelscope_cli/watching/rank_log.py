@@ -167,11 +167,10 @@ StepKey = tuple[str, int]  # optimizer, step
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """Loss, learning rates and time of a step."""
+    """Loss and learning rates of a step."""
 
     loss: float | None
     lr: list[float | None]
-    ms: float | None
     is_recorded: bool
 
 
@@ -246,7 +245,7 @@ class RankLog:
 
     def _take_step(self, entry: Entry, step: int) -> None:
         self.steps[entry["optimizer"], step] = Scalars(
-            number(entry["loss"]), list(map(number, entry["lr"])), number(entry["ms"]), entry["recorded"]
+            number(entry["loss"]), list(map(number, entry["lr"])), entry["recorded"]
         )
         for id_, values in entry.get("layers", {}).items():
             self.layers.setdefault(self._by_id[int(id_)], {})[step] = _sums(values)

@@ -52,7 +52,6 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
         parameters=series.parameters,
         loss=series.loss,
         lr=series.lr,
-        step_ms=series.step_ms,
         events=series.events,
         facts=series.facts,
         births=series.births,

@@ -34,7 +34,6 @@ class RunSeries:
     parameters: tuple[WatchedParameter, ...]
     loss: tuple[ScalarSeries, ...]
     lr: tuple[ScalarSeries, ...]
-    step_ms: tuple[ScalarSeries, ...]
     events: tuple[Event, ...]
     births: tuple[Birth, ...]
     facts: TrainingFacts
@@ -100,7 +99,6 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
         parameters=tuple(_parameter(key, first) for key in (first.trained | first.facts.stated)),
         loss=_scalars(ranks, lambda noted: [noted.loss]),
         lr=_scalars(ranks[:1], lambda noted: noted.lr),
-        step_ms=_scalars(ranks[:1], lambda noted: [noted.ms]),
         events=(*events, *find_other_ends(ranks), *find_same_data(ranks)),
         births=tuple(
             sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)

@@ -312,7 +312,7 @@ class Recorder:
         """Count a step without hooks."""
         clock = self.clocks.find(optimizer)
         if clock is not None:
-            clock.step, clock.ended = clock.step + 1, time.perf_counter()
+            clock.step += 1
             self.n_steps, self._n_missed = max(self.n_steps, clock.step), self._n_missed + 1
             if self.stretches.ends(id(optimizer)):
                 self._resume()
@@ -438,7 +438,6 @@ class Recorder:
 
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock, begun = self.clocks.of(optimizer), self._budget.clock()
-        now = time.perf_counter()
         rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
         clock.rates = rates or clock.rates  # a compiled optimizer may be deleted by now
         report = StepReport(
@@ -446,7 +445,6 @@ class Recorder:
             step=clock.step,
             loss=self.losses.take(),
             lr=clock.rates,
-            ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )
         self.bookkeeper.after_step(optimizer)
@@ -486,7 +484,6 @@ class Recorder:
         spent = self._guard.spent + (0.0 if is_plain else self._budget.clock() - begun)
         self._budget.take(spent - self._spent, is_plain)
         self._spent = spent
-        clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1
         return report

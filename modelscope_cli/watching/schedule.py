@@ -39,7 +39,7 @@ def is_recorded(step: int, every: int | None, after: int | None = None) -> bool:
 
 
 def is_noted(step: int, after: int) -> bool:
-    """Tell whether loss, learning rates and time of a step are recorded: all of 512, 2,500 of 100,000.
+    """Tell whether loss and learning rates of a step are recorded: all of 512, 2,500 of 100,000.
 
     Args:
         after: the last step that was seen.

@@ -33,7 +33,6 @@ class StepReport:
     step: int  # counted from 0, by this optimizer
     loss: float | None
     lr: list[float]
-    ms: float | None  # since the end of the previous step; None for the first
     is_recorded: bool  # whether layers and parameters were recorded
     layers: list[LayerRow] = field(default_factory=list)
     parameters: list[ParameterRow] = field(default_factory=list)
@@ -84,7 +83,6 @@ class Clock:
     label: str
     cycle: Cycle  # the history of its gradients, which outlives it
     step: int = 0
-    ended: float = 0.0
     is_due: bool = False  # the next step is recorded, as the previous one was not finite
     is_planned: bool = False  # the schedule names the current step
     is_owed: bool = False  # a step was due and exceeded the budget

@@ -257,7 +257,6 @@ class Watcher:
             step=report.step,
             loss=report.loss,
             lr=report.lr,
-            ms=report.ms,
             recorded=report.is_recorded,
             **{name: values for name, values in rows.items() if values},
             **ranks,

@@ -16,7 +16,7 @@ from modelscope_cli.watching.log import VERSION, log_file
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-OF_THE_CALL = {"argv", "elapsed_ms", "step_ms"}
+OF_THE_CALL = {"argv", "elapsed_ms"}
 LOOP = """
 import sys, torch
 from torch import nn

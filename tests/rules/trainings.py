@@ -225,7 +225,6 @@ def training(*, failing: bool = False, **changes: Any) -> WatchRecord:
         exit_code=0,
         ranks=1,
         near_zero=0.05,
-        step_ms=(),
         facts=facts,
     )
 

@@ -153,7 +153,7 @@ def logs(world=2, differs_from=None, is_parallel=True, **changes):
                 log.parameters[key][step] = [gradient, 2.0, moved]
                 log.weights[key][step] = 100 * step + is_odd, 0.5 + 0.1 * is_odd, 1.0
         for step in range(N):
-            log.steps["SGD", step] = Scalars(1.0 + number, [0.1], None, True)
+            log.steps["SGD", step] = Scalars(1.0 + number, [0.1], True)
             before, after = step >= since, step + 1 >= since + own.get("behind", 0)
             log.states["SGD", step] = step + 1000 * before, step + 1 + 1000 * after
             log.passes["SGD", step] = averaged * (step + 1), alone * (step + 1), own.get("lost", False)
@@ -226,7 +226,7 @@ def test_weights_that_stay_the_same_behind_losses_that_differ_are_meant_to(n_dif
     for rank in ranks:
         for step in range(N):
             is_other = rank is ranks[1] and step < n_differ
-            rank.steps["SGD", step] = Scalars(1.0 + is_other, [0.1], None, True)
+            rank.steps["SGD", step] = Scalars(1.0 + is_other, [0.1], True)
             for n, rows in enumerate(rank.parameters.values()):
                 rows[step][0] *= 1 + (rank is ranks[1]) * (n + 1) / 10
     found = compare_weights(ranks)

@@ -62,7 +62,6 @@ def test_most_short_steps_run_without_hooks_and_are_counted():
     seen = [report.step for report in heard.reports]
     assert seen == [step for step in range(800) if not bare[step]]
     assert [report.loss for report in heard.reports] == [training.losses[step] for step in seen]
-    assert all(report.ms is not None for report in heard.reports[1:])
     (clock,) = training.recorder.clocks.all()
     assert clock.step == training.recorder.n_steps == 800
     told = [(step, kind) for step, kind, _ in heard.events if kind == SPARSE]
