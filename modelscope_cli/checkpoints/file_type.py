@@ -10,6 +10,7 @@ from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.plain_text import plain
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+INDEX = ".index.json"  # of the shards of a checkpoint
 _N_HEAD = 512
 _LFS = b"version https://git-lfs"
 # Magic bytes of other formats: offset, bytes, description.
@@ -180,3 +181,12 @@ def is_onnx(head: bytes) -> bool:
     return (
         len(head) > 3 and head[0] == 0x08 and 1 <= head[1] < 32 and head[2] in (0x12, 0x1A, 0x22, 0x3A, 0x42)
     )
+
+
+def is_onnx_file(path: Path) -> bool:
+    """Tell whether a file is named like an ONNX model."""
+    return path.suffix.lower() == ".onnx"
+
+
+def is_checkpoint_name(name: str) -> bool:
+    return name.endswith(INDEX) or name.lower().endswith((*CHECKPOINT_SUFFIXES, ".pth.tar"))

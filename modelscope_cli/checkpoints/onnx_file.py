@@ -114,8 +114,3 @@ class OnnxModel:
         note = "its numbers are quantised: see the operators that use them" if self.is_quantised else None
         files = (self.path, *self.external)
         return Contents(self.path, FORMAT, self.initialisers, beside, metadata, note=note, files=files)
-
-
-def is_onnx_file(path: Path) -> bool:
-    """Tell whether a file is named like an ONNX model."""
-    return path.suffix.lower() == ".onnx"

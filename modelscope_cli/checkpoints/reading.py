@@ -12,17 +12,18 @@ from pathlib import Path, PurePath
 from modelscope_cli.checkpoints.entries import Contents, TensorEntry, UnsupportedError
 from modelscope_cli.checkpoints.file_type import (
     CHECKPOINT_SUFFIXES,
+    INDEX,
     damaged,
     foreign_model,
     guess,
+    is_checkpoint_name,
+    is_onnx_file,
     is_safetensors,
     read_head,
     remedy,
 )
-from modelscope_cli.checkpoints.onnx_file import OnnxModel, is_onnx_file
+from modelscope_cli.checkpoints.onnx_file import OnnxModel
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
-from modelscope_cli.checkpoints.torch_file import read_torch
-from modelscope_cli.checkpoints.tree import under
 from modelscope_cli.errors import CannotRunError, UsageError, quoted
 from modelscope_cli.records.naming import some
 
@@ -33,6 +34,9 @@ MAX_INDEX_BYTES = 32 << 20
 
 def read_shards(index: Path, key: str | None = None) -> Contents:
     """Describe the tensors of all files named by a `*.index.json`."""
+    from modelscope_cli.checkpoints.torch_file import read_torch
+    from modelscope_cli.checkpoints.tree import under
+
     by_file, metadata = _read_index(index)
     shards: dict[str, Contents] = {}
     tensors: list[TensorEntry] = []
@@ -94,7 +98,6 @@ def _inside(index: Path, file: str) -> str:
     return file
 
 
-INDEX = ".index.json"
 # Names of a model's weights in a folder with other files, the likeliest first.
 _MAIN = tuple(
     f"{name}{ending}"
@@ -123,6 +126,9 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
         return read_shards(path, key)
     if path.exists() and not path.is_file():  # a pipe may block, and cannot be read twice
         raise CannotRunError(f"checkpoint '{path}' is not a plain file", f"ls -l {shlex.quote(str(path))}")
+    from modelscope_cli.checkpoints.torch_file import read_torch  # with the reader of pickles
+    from modelscope_cli.checkpoints.tree import under
+
     if is_onnx_file(path):
         return under(read_onnx(path).contents(), key)
     head = read_head(path)
@@ -173,7 +179,3 @@ def checkpoint_in(folder: Path) -> Path:
     missing = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
     message = f"'{folder}' is a folder that does not hold a checkpoint: {missing}"
     raise CannotRunError(message, f"ls {shlex.quote(str(folder))}")
-
-
-def is_checkpoint_name(name: str) -> bool:
-    return name.endswith(INDEX) or name.lower().endswith((*CHECKPOINT_SUFFIXES, ".pth.tar"))

@@ -21,10 +21,15 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from modelscope_cli.checkpoints.entries import BITS, Contents, Storage, TensorEntry
-from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
-from modelscope_cli.checkpoints.onnx_file import is_onnx_file
+from modelscope_cli.checkpoints.file_type import (
+    damaged,
+    guess,
+    is_onnx_file,
+    is_safetensors,
+    read_head,
+    remedy,
+)
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
-from modelscope_cli.checkpoints.tree import find_state
 from modelscope_cli.checkpoints.zip_directory import data_start
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.plain_text import plain
@@ -66,6 +71,8 @@ def unwrap_state(
 
     The dict is empty if there are none, and keeps the `_metadata` (module versions) saved by torch.
     """
+    from modelscope_cli.checkpoints.tree import find_state
+
     selected = find_state(content, lambda value: isinstance(value, Tensor), key, source)
     state = OrderedDict(selected.named)  # not a dict: an OrderedDict can carry `_metadata`
     if hasattr(selected.content, "_metadata"):

@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from modelscope_cli.checkpoints.reading import INDEX, shards_of
+from modelscope_cli.checkpoints.file_type import INDEX
+from modelscope_cli.checkpoints.reading import shards_of
 from modelscope_cli.checkpoints.tensors import Checkpoint, read_checkpoint
 from modelscope_cli.errors import CannotRunError, UsageError, with_nearest
 from modelscope_cli.lean import without_dynamo

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from modelscope_cli.checkpoints.entries import Contents
-from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
-from modelscope_cli.checkpoints.onnx_file import is_onnx_file
+from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES, is_onnx_file
 from modelscope_cli.errors import UsageError
 from modelscope_cli.library_types import Module
 from modelscope_cli.models.loaded import LoadedModel

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT
-from modelscope_cli.checkpoints.file_type import foreign_model
-from modelscope_cli.checkpoints.reading import checkpoint_in, is_checkpoint_name, is_several, read_contents
+from modelscope_cli.checkpoints.file_type import foreign_model, is_checkpoint_name
+from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, is_archive
 

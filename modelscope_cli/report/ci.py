@@ -12,7 +12,7 @@ from modelscope_cli import __version__
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import ERROR, RuleText
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.formats import render_json
+from modelscope_cli.report.sheet import render_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from modelscope_cli.output_files import write_text
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report.canvas import save_figure
-from modelscope_cli.report.formats import render_csv
-from modelscope_cli.report.sheet import Sheet
+from modelscope_cli.report.sheet import Sheet, render_csv
 
 R = TypeVar("R", bound=Shown)
 

@@ -16,10 +16,17 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
-from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
 from modelscope_cli.report.page.results import page_of, save_folder, save_page, save_run, save_within
 from modelscope_cli.report.registry import sheet_of, view_of
-from modelscope_cli.report.sheet import Column, Sheet, other_columns
+from modelscope_cli.report.sheet import (
+    Column,
+    Sheet,
+    other_columns,
+    render_csv,
+    render_json,
+    render_markdown,
+    render_tsv,
+)
 
 __all__ = ["save_run", "save_within", "sheet_of", "view_of"]  # of other modules, for `records.display.report`
 

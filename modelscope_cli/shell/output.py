@@ -141,7 +141,7 @@ def emit(
 
             return render_review(review(), format)
         if format == "json":
-            from modelscope_cli.report.formats import render_json
+            from modelscope_cli.report.sheet import render_json
 
             return render_json(record.to_dict())
         return _render(format, sheet)
@@ -183,7 +183,7 @@ def _verdict(review: "Review") -> str:
 def _append_summary(sheet: "Sheet") -> None:
     """Append the whole table to the job summary of GitHub Actions, if its file is set."""
     if file := os.environ.get("GITHUB_STEP_SUMMARY"):
-        from modelscope_cli.report.formats import render_markdown
+        from modelscope_cli.report.sheet import render_markdown
 
         try:
             with Path(file).open("a", encoding="utf-8") as summary:
@@ -277,14 +277,14 @@ def _is_log() -> bool:
 
 def _render(format: str, sheet: "Sheet", width: int | None = None) -> str:
     if format == "markdown":
-        from modelscope_cli.report.formats import render_markdown
+        from modelscope_cli.report.sheet import render_markdown
 
         return render_markdown(sheet)
     if format == "table":
         from modelscope_cli.report.notebook import to_text
 
         return to_text(sheet, width)
-    from modelscope_cli.report.formats import render_brief, render_csv, render_tsv
+    from modelscope_cli.report.sheet import render_brief, render_csv, render_tsv
 
     if format == "brief":
         return render_brief(sheet)

@@ -14,9 +14,8 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.formats import strict
 from modelscope_cli.report.notebook import to_html
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, strict
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,13 @@ from typing import Any, Unpack
 from torch import nn
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.input_stats import ArgumentStats, to_input_row
-from modelscope_cli.analysis.activations.observer import ActivationObserver, observe_activations, to_rows
+from modelscope_cli.analysis.activations.observer import (
+    ActivationObserver,
+    ArgumentStats,
+    observe_activations,
+    to_input_row,
+    to_rows,
+)
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header

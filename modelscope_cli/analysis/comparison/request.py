@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from modelscope_cli.checkpoints.reading import is_checkpoint_name, is_several
+from modelscope_cli.checkpoints.file_type import is_checkpoint_name
+from modelscope_cli.checkpoints.reading import is_several
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.models.check_request import check_request

@@ -15,14 +15,14 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.input_stats import (
+from modelscope_cli.analysis.activations.observer import (
+    ActivationObserver,
     ArgumentStats,
     entered,
     merge_arguments,
     rms_at_first_weights,
     to_input_row,
 )
-from modelscope_cli.analysis.activations.observer import ActivationObserver
 from modelscope_cli.analysis.blocks.blocks import ForEachBlock, compute_block
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest

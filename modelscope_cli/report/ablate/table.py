@@ -3,7 +3,7 @@
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _STAND_INS = {

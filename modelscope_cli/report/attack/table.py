@@ -2,7 +2,7 @@
 
 from modelscope_cli.records.attack import AttackRecord, ClassShift
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts
+from modelscope_cli.report.numbers import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 COMPARISON = "comparison.png"

@@ -18,7 +18,7 @@ from modelscope_cli.records.check import (
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.facts import input_facts
+from modelscope_cli.report.numbers import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 

@@ -14,7 +14,7 @@ from modelscope_cli.records.explain import (
     Receipt,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import headline, hook_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
 
 _MEANINGS = (

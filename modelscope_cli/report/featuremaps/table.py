@@ -3,7 +3,7 @@
 from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts, not_called_facts
+from modelscope_cli.report.numbers import hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _COLUMNS = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import counted, output_label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
 from modelscope_cli.report.sheet import Column, Sheet, field_columns

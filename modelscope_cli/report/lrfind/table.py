@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import report_facts
+from modelscope_cli.report.numbers import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {

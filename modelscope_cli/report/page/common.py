@@ -13,7 +13,7 @@ from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import to_png
-from modelscope_cli.report.facts import PROVENANCE
+from modelscope_cli.report.numbers import PROVENANCE
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, folded, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section

@@ -24,8 +24,7 @@ from modelscope_cli.records.predict import (
 )
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import headline, hook_facts, report_facts
-from modelscope_cli.report.numbers import shortened
+from modelscope_cli.report.numbers import headline, hook_facts, report_facts, shortened
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
 
 MEASURES = "measures"

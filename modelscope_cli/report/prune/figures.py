@@ -5,7 +5,7 @@ from typing import Any
 
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.canvas import ACCENT, LINE, fitted, new_figure, tidy
-from modelscope_cli.report.facts import given
+from modelscope_cli.report.numbers import given
 from modelscope_cli.report.prune.table import prune_columns
 
 _WIDTH, _HEIGHT = 7.0, 6.4  # inches

@@ -2,7 +2,7 @@
 
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import headline, hook_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
 
 

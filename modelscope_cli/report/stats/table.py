@@ -8,7 +8,7 @@ from dataclasses import replace
 from modelscope_cli.records.naming import counted, output_label_of, some
 from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import headline, hook_facts, input_facts, not_called_facts
+from modelscope_cli.report.numbers import headline, hook_facts, input_facts, not_called_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
 from modelscope_cli.report.sheet import (

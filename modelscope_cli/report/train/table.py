@@ -4,7 +4,7 @@ from modelscope_cli.records.naming import counted, is_rectifier, label_of, some
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import report_facts
+from modelscope_cli.report.numbers import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
 from modelscope_cli.report.training_facts import story, training_answer
 
