@@ -41,8 +41,8 @@ def featuremaps(
         typer.Option(
             metavar="N",
             min=1,
-            help="At most this many channels, evenly spaced. With --top-images, those with the largest mean "
-            "over the images.",
+            help="At most this many channels, evenly spaced. With --top-images, those that their strongest "
+            "images activate most.",
         ),
     ] = 64,
     strongest: Annotated[
@@ -85,9 +85,8 @@ def featuremaps(
             metavar="N",
             min=0,
             max=25,
-            help="Rank the images of a folder by the maximum of each channel, and show the N strongest, "
-            "median and weakest. At most 25; ties keep the order of the list. The median is taken over "
-            "at most 1,024 images, chosen by a hash of their names.",
+            help="Rank the images of a folder by the maximum of each channel, and show the N strongest and "
+            "weakest. At most 25; ties keep the order of the list.",
             show_default=False,
         ),
     ] = 0,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.display import Row, figure, hidden, shape, share, words
+from modelscope_cli.records.display import Row, figure, hidden, shape, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 
@@ -58,17 +58,14 @@ class ChannelImage:
 
 @dataclass(frozen=True, slots=True)
 class ChannelImages(Row):
-    """The images that activate one channel most, median and least.
+    """The images that activate one channel most and least.
 
     Attributes:
         channel: which, from 0, of the output `output` of the call `call` of the layer `name`.
         best, best_image: the largest value in any image, and in which.
-        median, above_half: over the images that were sampled: the median of the largest values, and the share of
-            images whose largest value is above half of `best`; None where `best` is not above 0.
         nan_images: in how many images the channel is NaN somewhere; they rank last.
         problem: why it is not drawn: it is never active, or the same for every image; empty otherwise.
-        most, middle, least: None of them where the channel is not drawn. `middle` are those at evenly spaced
-            quantiles of the images that were sampled.
+        most, least: none of them where the channel is not drawn.
         file: the sheet it is on, inside `out_dir`.
     """
 
@@ -80,19 +77,16 @@ class ChannelImages(Row):
     channel: Annotated[int, hidden()]
     best: Annotated[float, figure("largest", rank=0)]
     best_image: Annotated[str, words("in")]
-    median: Annotated[float, figure(rank=2)]
-    above_half: Annotated[float | None, share("above half", rank=2)]
     nan_images: int = 0
     problem: Annotated[str, words(is_shown=False)] = ""
     most: tuple[ChannelImage, ...] = ()
-    middle: tuple[ChannelImage, ...] = ()
     least: tuple[ChannelImage, ...] = ()
     file: Annotated[str | None, words(rank=3)] = None
 
     @property
     def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:
-        """The three groups with their titles."""
-        return ("strongest", self.most), ("median", self.middle), ("weakest", self.least)
+        """The two groups with their titles."""
+        return ("strongest", self.most), ("weakest", self.least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +96,7 @@ class FeatureMapsRecord(Record):
     Attributes:
         maps: one a layer.
         top_images: number of images in each group; 0 for maps of a single image.
-        channels: with `top_images`, every channel of the layers. `images`: gone through. `sampled`: how many of
-            them the quantiles are of.
+        channels: with `top_images`, every channel of the layers. `images`: gone through.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
         outputs: how many the layers gave; of a deep network `maps` has one per stage unless layers were selected.
         tensors: the file of the whole outputs; None where they were not saved.
@@ -119,7 +112,6 @@ class FeatureMapsRecord(Record):
     outputs: int = 0
     top_images: int = 0
     images: int = 1
-    sampled: int = 0
     channels: tuple[ChannelImages, ...] = ()
 
 

@@ -3,8 +3,6 @@
 import functools
 import inspect
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -178,7 +176,6 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        _take_habits(kwargs, defaults)
         for name in kwargs:
             if name not in defaults:
                 if name in _ELSEWHERE:
@@ -186,7 +183,7 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 message = f"{function.__name__}() got an unexpected keyword argument '{name}'"
                 raise TypeError(with_nearest(message, name, defaults))
         try:
-            with room_for_depth():
+            with recursion_explained():
                 return function(*args, **kwargs)
         except ModelscopeError as error:
             if not invocation().argv and error.hint:
@@ -198,25 +195,12 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-# Keywords of torchinfo: what they are called here, and what there is instead.
-_HABITS = {"input_size": "input_shape", "input_data": "inputs"}
+# Keywords that went, or that other libraries have: what there is instead.
 _ELSEWHERE = {
-    "verbose": "it never prints; print(record) does",
+    "input_size": "input_shape=(1, 3, 224, 224) is its name here",
     "out": 'record.save("folder") writes its report',
     "plot": 'record.plot("figure.png") draws it',
-    **dict.fromkeys(("col_names", "col_width", "row_settings"), "record.to_rows() has all columns"),
-    "dtypes": "dtype='float32' is that of all inputs, and input_shape='int64:1,128' of one",
 }
-
-
-def _take_habits(keywords: dict[str, Any], ours: Mapping[str, Any]) -> None:
-    """Rename keywords of torchinfo; several shapes become one text each."""
-    for theirs, name in _HABITS.items():
-        if theirs in keywords and theirs not in ours and name in ours and name not in keywords:
-            value = keywords.pop(theirs)
-            if theirs == "input_size" and any(isinstance(one, list | tuple) for one in value):
-                value = [",".join(map(str, one)) for one in value]
-            keywords[name] = value
 
 
 def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:
@@ -230,33 +214,11 @@ def texts(value: Any) -> str | None:
     return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)
 
 
-# Far more frames than any model needs, and fewer than half of those that fit a stack of this many bytes.
-_FRAMES, _STACK = 10_000, 8 * 2**20
-
-
 @contextmanager
-def room_for_depth() -> Iterator[None]:
-    """Raise the recursion limit inside the context; hooks need additional frames.
-
-    Only in the main thread: the stack of another one may be so small that the process would crash.
-    """
-    before = sys.getrecursionlimit()
-    if threading.current_thread() is threading.main_thread():
-        sys.setrecursionlimit(max(before, _frames()))
+def recursion_explained() -> Iterator[None]:
+    """Turn a recursion without end inside the context into an error of one line."""
     try:
         yield
     except RecursionError as error:
         message = f"something nested too deeply, or that calls itself without end: {error}"
         raise CannotRunError(message, "wrap fewer modules in one another   --debug shows where") from error
-    finally:
-        sys.setrecursionlimit(before)
-
-
-def _frames() -> int:
-    """Return the number of frames that fit the stack of this process; 0 if its size is unknown."""
-    try:
-        import resource
-    except ImportError:  # Windows, whose stacks are small
-        return 0
-    size = resource.getrlimit(resource.RLIMIT_STACK)[0]
-    return _FRAMES if size == resource.RLIM_INFINITY else min(_FRAMES, _FRAMES * size // _STACK)

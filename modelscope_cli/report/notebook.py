@@ -154,11 +154,6 @@ def figure_below(record: Any) -> str:
     return f'<div class="modelscope below">{image}</div>'
 
 
-def whole_sheet_of(record: Any) -> Sheet:
-    """Return the table of a record with the rows that its command shows only on request."""
-    return view_of(record).whole_sheet(record)
-
-
 def noun_of(sheet: Sheet) -> str:
     """Return what a row of a table is about, in the singular: the heading of its first column."""
     title = sheet.columns[0].title

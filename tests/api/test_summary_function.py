@@ -48,16 +48,8 @@ def test_what_has_no_effect_is_refused():
 
 
 def test_keywords_of_torchinfo():
-    net = nn.Linear(4, 2)
-    assert summarise(net, input_size=(3, 4)) == summarise(net, input_shape=(3, 4))
-    assert summarise(net, input_data=torch.ones(3, 4)) == summarise(net, torch.ones(3, 4))
-    assert summarise(nn.Bilinear(4, 5, 2), input_size=[(3, 4), (3, 5)]) == summarise(
-        nn.Bilinear(4, 5, 2), torch.ones(3, 4), torch.ones(3, 5)
-    )
-    with pytest.raises(TypeError, match=r"'col_names': record.to_rows\(\) has all columns"):
-        ms.summary(net, col_names=("output_size",))
-    with pytest.raises(TypeError, match="'input_size'"):
-        ms.summary(net, input_size=(3, 4), input_shape=(3, 4))
+    with pytest.raises(TypeError, match="'input_size': input_shape="):
+        ms.summary(nn.Linear(4, 2), input_size=(3, 4))
 
 
 def summarise(model, *inputs, **keywords):

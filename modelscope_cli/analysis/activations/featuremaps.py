@@ -191,7 +191,7 @@ def featuremaps(
 
     The forward pass stops after the last selected layer. Without `layer`, a network with more than forty outputs
     gives one per stage: the last of each map size. With `top_images`, the record has for every channel the images
-    of a data set with the strongest, median and weakest activation.
+    of a data set with the strongest and weakest activation.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -199,8 +199,8 @@ def featuremaps(
         layer, exclude: layer patterns.
         channels: only these channels, by index: 3,7,10..20; a single number is an index, not a count. In Python
             also `[3, 7]`.
-        max_channels: at most this many channels, evenly spaced. With `top_images`, those with the largest mean over
-            the images.
+        max_channels: at most this many channels, evenly spaced. With `top_images`, those that
+            their strongest images activate most.
         strongest: choose the channels with the largest mean |activation|.
         scale: the colour range: of each channel, or of the layer.
         cmap: A colour map of matplotlib.
@@ -208,9 +208,8 @@ def featuremaps(
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
-        top_images: rank the images of a folder by the maximum of each channel, and show the N strongest, median and
-            weakest. At most 25; ties keep the order of the list. The median is taken over at most 1,024 images,
-            chosen by a hash of their names.
+        top_images: rank the images of a folder by the maximum of each channel, and show the N strongest and
+            weakest. At most 25; ties keep the order of the list.
         hook: changes to values during the pass, in the syntax of `--hook`.
 
     Raises:

@@ -46,16 +46,16 @@ class LayerImages:
 
 def find_top_images(
     subject: Subject, selection: Selection, k: int, choice: ChannelChoice
-) -> tuple[list[LayerImages], int]:
-    """Return the top images of the selected outputs, in execution order, and the number of images sampled.
+) -> list[LayerImages]:
+    """Return the top images of the selected outputs, in execution order.
 
     Args:
-        k: images in each of the three groups.
+        k: images in each of the two groups.
         choice: of the channels that are shown; strength is the mean of the largest values.
     """
     if subject.inputs.make_blocks is None or not subject.first.names:
         raise UsageError("--top-images needs images to rank", "modelscope featuremaps ... IMAGES")
-    observer = TopImages(selection, k, subject.seed)
+    observer = TopImages(selection, k)
     session = HookSession(
         subject.loaded.module,
         [observer],
@@ -71,9 +71,7 @@ def find_top_images(
     fields = _Fields(subject, set(observer.watched))
     ordered = sorted(observer.watched.values(), key=lambda one: one.call.order)
     ranked = subject.progress.track(ordered, "layers ranked", len(ordered))
-    layers = [_OutputRows(observer, fields, one).read(choice) for one in ranked]
-    sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
-    return layers, sampled
+    return [_OutputRows(observer, fields, one).read(choice) for one in ranked]
 
 
 class _Fields:
@@ -112,11 +110,11 @@ class _OutputRows:
         if ranking is None:
             return LayerImages(replace(layer, problem=watched.problem))
         best = ranking.most.values[0]
-        strength = ranking.sample.values.nan_to_num(neginf=0.0).mean(0)
+        strength = ranking.most.values.nan_to_num(neginf=0.0).mean(0)
         rows = [self._row(ranking, channel) for channel in range(len(best))]
         chosen = choice.among(len(rows), lambda: strength)
         active = tuple(channel for channel in chosen if not rows[channel].problem)
-        groups = {"most": ranking.most, "middle": ranking.middle(), "least": ranking.least}
+        groups = {"most": ranking.most, "least": ranking.least}
         for channel in active:
             images_of = {name: tuple(self._images(ranked, channel)) for name, ranked in groups.items()}
             rows[channel] = replace(rows[channel], **images_of)  # type: ignore[arg-type]
@@ -132,7 +130,6 @@ class _OutputRows:
         return LayerImages(layer, tuple(rows), self._shown)
 
     def _row(self, ranking: Ranking, channel: int) -> ChannelImages:
-        values = ranking.sample.values[:, channel]
         best = float(ranking.most.values[0, channel])
         return ChannelImages(
             **self._watched.call.fields,
@@ -140,8 +137,6 @@ class _OutputRows:
             channel=channel,
             best=best,
             best_image=self._seen.image(int(ranking.most.images[0, channel])).name,
-            median=_median(values),
-            above_half=float((values > best / 2).double().mean()) if best > 0 else None,
             nan_images=int(ranking.n_nan[channel]),
             problem=_problem(best, float(ranking.least.values[0, channel]), ranking.n_images),
         )
@@ -167,13 +162,6 @@ class _OutputRows:
             silent
         )
         return "; ".join([f"receptive field {size}", *dead])
-
-
-def _median(values: Tensor) -> float:
-    """Return the median, the mean of the two in the middle where there are two, as NumPy's."""
-    ordered = values.double().sort().values
-    n = len(ordered)
-    return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2)
 
 
 def _problem(best: float, least: float, n_images: int) -> str:
@@ -213,7 +201,7 @@ def _cut(picture: Tensor, box: tuple[int, int, int, int]) -> Tensor:
 def rank_data_set(subject: Subject, selection: Selection, k: int, choice: ChannelChoice) -> FeatureMapsRecord:
     """Go through all images once; the record reads those that it shows again when it is drawn."""
     subject.bind()
-    layers, n_sampled = find_top_images(subject, selection, k, choice)
+    layers = find_top_images(subject, selection, k, choice)
     never = subject.uncalled(selection, [one.layer.name for one in layers])
     hooks = subject.conclude()
     if not any(one.channels for one in layers):
@@ -228,7 +216,6 @@ def rank_data_set(subject: Subject, selection: Selection, k: int, choice: Channe
         hooks=hooks,
         top_images=k,
         images=subject.inputs.n_images,
-        sampled=n_sampled,
         channels=tuple(row for one in layers for row in one.channels),
     )
     return record.keep(KeptCrops(partial(_read_again, subject.inputs, layers, subject.progress)))

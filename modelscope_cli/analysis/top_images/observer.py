@@ -1,6 +1,5 @@
 """Rank the images of a data set by their values in each channel."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -14,8 +13,6 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.inputs.batch import Batch, shapes_of
 from modelscope_cli.records.run import Shape
-
-SAMPLED = 1024  # most images whose values are kept for quantiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +33,6 @@ class TopValues:
         order = order.gather(0, by_value)[:k]
         return TopValues(*(getattr(self, name).gather(0, order) for name in self.__slots__))
 
-    def rows(self, chosen: Sequence[int]) -> "TopValues":
-        """Return some entries of every channel."""
-        where = torch.tensor(chosen, device=self.values.device)
-        return TopValues(*(getattr(self, name).index_select(0, where) for name in self.__slots__))
-
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -50,74 +42,36 @@ class Ranking:
     # most, least: the first and the last `k`, in order
     most: TopValues
     least: TopValues
-    sample: TopValues  # the images with the smallest sampling keys, in the order of these `keys`
-    keys: tuple[int, ...]
     n_images: int  # number of images seen so far
     n_nan: Tensor  # number of images with a NaN in the channel, `(C,)`; they rank as minus infinity
 
     @classmethod
-    def of(cls, k: int, images: Sequence[int], keys: Sequence[int], values: Tensor, places: Tensor) -> Self:
-        """Rank the images of one batch.
-
-        Args:
-            images: their numbers. `keys`: their sampling keys, see `key_of`.
-            values, places: `(N, C)`.
-        """
+    def of(cls, k: int, images: Sequence[int], values: Tensor, places: Tensor) -> Self:
+        """Rank the images of one batch, by their numbers; `values`, `places`: `(N, C)`."""
         is_nan = values.isnan()
         numbers = torch.tensor(images, device=values.device)[:, None].expand(values.shape)
         ranked = TopValues(torch.where(is_nan, -torch.inf, values), numbers, places)
-        order = sorted(range(len(images)), key=lambda i: (keys[i], images[i]))[:SAMPLED]
         return cls(
             k=k,
             most=ranked.first(k, is_descending=True),
             least=ranked.first(k, is_descending=False),
-            sample=ranked.rows(order),
-            keys=tuple(keys[i] for i in order),
             n_images=len(images),
             n_nan=is_nan.sum(0),
         )
 
     def merge(self, other: Self) -> Self:
         """Return the ranking of the images of both."""
-        sample, keys = self._merged_sample(other)
         return replace(
             self,
             most=self.most.joined(other.most).first(self.k, is_descending=True),
             least=self.least.joined(other.least).first(self.k, is_descending=False),
-            sample=sample,
-            keys=keys,
             n_images=self.n_images + other.n_images,
             n_nan=self.n_nan + other.n_nan,
         )
 
-    def _merged_sample(self, other: Self) -> tuple[TopValues, tuple[int, ...]]:
-        if len(self.keys) == SAMPLED and min(other.keys) > self.keys[-1]:
-            return self.sample, self.keys  # as of nearly every batch of a large data set
-        joined, keys = self.sample.joined(other.sample), (*self.keys, *other.keys)
-        numbers = joined.images[:, 0].tolist()
-        order = sorted(range(len(keys)), key=lambda i: (keys[i], numbers[i]))[:SAMPLED]
-        return joined.rows(order), tuple(keys[i] for i in order)
-
-    def middle(self) -> TopValues:
-        """Return k images at evenly spaced quantiles of the sample, the highest first.
-
-        They are those at ranks round(j (n - 1) / (k + 1)), j = k ... 1, of the n sampled in ascending order, each
-        rank once: the deciles for k = 9, with the median in their middle.
-        """
-        n = len(self.keys)
-        ranks = {(2 * j * (n - 1) + self.k + 1) // (2 * (self.k + 1)) for j in range(1, self.k + 1)}
-        return self.sample.first(n, is_descending=False).rows(sorted(ranks, reverse=True))
-
     def numbers(self) -> set[int]:
         """Return the number of every image that is kept."""
-        rankings = (self.most.images, self.least.images, self.sample.images[:, :1])
-        return {int(number) for images in rankings for number in images.unique().tolist()}
-
-
-def key_of(name: str, seed: int) -> int:
-    """Return the sampling key of an image: a hash of its name, independent of order, batch and processes."""
-    digest = hashlib.sha256(f"{seed}\0{name}".encode(errors="surrogateescape")).digest()
-    return int.from_bytes(digest[:7])
+        return set(torch.cat([self.most.images, self.least.images]).unique().tolist())
 
 
 _MOST_SEEN = 4096
@@ -164,25 +118,21 @@ class TopImages(Observer):
 
     Args:
         k: number of images to keep at each end.
-        seed: seed of the sample.
     """
 
-    def __init__(self, selection: Selection, k: int, seed: int) -> None:
+    def __init__(self, selection: Selection, k: int) -> None:
         self.watched: dict[Output, RankedOutput] = {}  # by output, in the order of their first calls
         self.n_images = 0  # images seen so far
         self._selection = selection
         self._k = k
-        self._seed = seed
         self._channels = ChannelFinder()
         self._numbers: list[int] = []
-        self._keys: list[int] = []
         self._seen: dict[int, RankedImage] = {}
         self._most_seen = _MOST_SEEN
 
     def begin(self, batch: Batch) -> None:
         """Set the images of the next forward."""
         self._numbers = list(batch.numbers)
-        self._keys = [key_of(name, self._seed) for name in batch.names]
         shapes = shapes_of(batch.args)
         for number, name in zip(batch.numbers, batch.names, strict=True):
             self._seen[number] = RankedImage(number, name, batch.block, shapes)
@@ -214,7 +164,7 @@ class TopImages(Observer):
         if watched.problem is not None:
             return
         values, places = largest(tensor, dim)
-        ranking = Ranking.of(self._k, self._numbers, self._keys, values, places)
+        ranking = Ranking.of(self._k, self._numbers, values, places)
         watched.ranking = watched.ranking.merge(ranking) if watched.ranking is not None else ranking
 
     def _forget(self) -> None:

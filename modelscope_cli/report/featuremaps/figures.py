@@ -29,7 +29,7 @@ _SMALL, _MIDDLE, _LARGE = 11, 13, 16  # sizes of letters
 def draw_sheet(
     title: str, rows: Sequence[ChannelImages], k: int, crops: Mapping[ChannelImage, Image.Image]
 ) -> Image.Image:
-    """Draw channels of one layer: for each the images with the strongest, median and weakest activation.
+    """Draw channels of one layer: for each the images with the strongest and weakest activation.
 
     Args:
         k: images per group.
@@ -37,7 +37,7 @@ def draw_sheet(
     """
     across = math.ceil(math.sqrt(k))
     group = (across * (SIDE + _GAP), 24 + -(-k // across) * (SIDE + 2 * _SMALL + 12))
-    block = (3 * group[0] + 2 * _APART, 30 + group[1])
+    block = (2 * group[0] + _APART, 30 + group[1])
     n_columns = 2 if len(rows) > 1 and k <= 9 else 1
     n_rows = -(-len(rows) // n_columns)
     size = (
@@ -49,10 +49,7 @@ def draw_sheet(
     for n, row in enumerate(rows):
         left = _MARGIN + n % n_columns * (block[0] + 2 * _APART)
         top = _MARGIN + 28 + n // n_columns * (block[1] + _APART)
-        parts = [f"channel {row.channel}", f"median {numbers.number(row.median)}"]
-        if row.above_half is not None:
-            parts.append(f"{numbers.percent(row.above_half)} of the images above half of the largest value")
-        write(sheet, (left, top), "   ".join(parts), _LARGE - 1, block[0])
+        write(sheet, (left, top), f"channel {row.channel}", _LARGE - 1, block[0])
         for words, images in row.groups:
             _draw_group(sheet, (left, top + 26), words, images, across, crops)
             left += group[0] + _APART

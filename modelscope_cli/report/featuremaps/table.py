@@ -17,7 +17,7 @@ _COLUMNS = (
 
 _CHANNEL_COLUMNS = (
     Column("name", "channel", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
-    *field_columns(ChannelImages, "type channel best best_image median above_half"),
+    *field_columns(ChannelImages, "type channel best best_image"),
     *field_columns(ChannelImages, "file", text=lambda r: r.file or r.problem),
     *field_columns(ChannelImages, "problem"),
 )
@@ -77,15 +77,12 @@ def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
         facts = [("folder", record.out_dir), *facts]
     facts += [(label_of(layer), layer.note or layer.problem or "") for layer in record.maps]
     facts.append(("images", numbers.count(record.images)))
-    if record.sampled < record.images:
-        facts.append(("median, above half", f"of {numbers.count(record.sampled)} images, chosen by name"))
     return Sheet(
         title=_title(record),
         columns=featuremaps_columns(False, True),
         rows=record.channels,
         facts=(*facts, *not_called_facts(record.not_called)),
         is_dim=lambda row: not row.most,
-        definitions=("median, above half",),
         is_bad=lambda row: bool(row.problem),
     )
 
