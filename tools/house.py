@@ -187,20 +187,20 @@ def own_sources_read(trees: dict[Path, ast.AST]) -> list[str]:
 
 # They parse the code of the user or of another library.
 _READ_THEIR_SOURCES = ("models/importspec.py", "models/names.py", "analysis/health/examine.py")
-# From the words of a command line to the call of the public function.
-WAY_TO_THE_CALL = (
-    *("shell/typer_app.py", "shell/parameters.py", "shell/options.py", "shell/output_options.py"),
-    *("shell/named_model.py", "records/keywords.py", "records/refusals.py"),
+# From the words of a command line to the call of the public function; what checks the keywords of any caller.
+WAY_TO_THE_CALL = tuple(
+    f"shell/{name}.py" for name in ("typer_app", "parameters", "options", "output_options", "named_model")
 )
+OF_ANY_CALLER = ("records/keywords.py", "records/refusals.py")
 
 
-def lines_to_the_call() -> tuple[int, int]:
-    """Return the lines between argv and the call of the function: of code, and of declared options and keywords.
+def code_and_declarations(names: tuple[str, ...]) -> tuple[int, int]:
+    """Return the lines of some files: of code, and of declared options and keywords.
 
     Declared are `Name = Annotated[...]`, fields with an annotation, and typed dicts.
     """
     code = declared = 0
-    for name in (name for name in WAY_TO_THE_CALL if (PACKAGE / name).is_file()):
+    for name in (name for name in names if (PACKAGE / name).is_file()):
         text = (PACKAGE / name).read_text("utf-8")
         tree = ast.parse(text)
         kept = [node for node in ast.walk(tree) if _is_declared(node)]
@@ -237,7 +237,7 @@ def measures(*, walks: bool = True) -> dict[str, Any]:
     }
     tests = sorted(file for file in TESTS.rglob("*.py"))
     graph = import_graph(trees)
-    code, declared = lines_to_the_call()
+    code, declared = code_and_declarations(WAY_TO_THE_CALL)
     found = {
         "lines": sum(len(file.read_text("utf-8").splitlines()) for file in trees),
         "statements": sum(map(count_statements, trees.values())),
@@ -254,6 +254,7 @@ def measures(*, walks: bool = True) -> dict[str, Any]:
         ),
         "lines between argv and the call": code,
         "  and declared options": declared,
+        "  keywords and refusals": sum(code_and_declarations(OF_ANY_CALLER)),
         "own keywords of ms.stats": own_keywords_of_stats(),
         "test lines": sum(len(file.read_text("utf-8").splitlines()) for file in tests),
         "  without the bench's programs": sum(

@@ -1,23 +1,16 @@
 """The model of a command line: the first argument or `--model`."""
 
-import difflib
 import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.names import model_names
 from modelscope_cli.shell import console
+from modelscope_cli.shell.misnamed import has_name_of_image, refuse_mistyped, refuse_weights
 
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-def _has_name_of_image(word: str) -> bool:
-    from modelscope_cli.inputs.files import IMAGE_SUFFIXES
-
-    return Path(word).suffix.lower() in IMAGE_SUFFIXES
 
 
 def names_model(word: str) -> bool:
@@ -28,7 +21,7 @@ def names_model(word: str) -> bool:
 
     if split_hub(word)[0]:
         return True
-    is_import = _IMPORT.fullmatch(word) and not _has_name_of_image(word)
+    is_import = _IMPORT.fullmatch(word) and not has_name_of_image(word)
     return bool(is_import) or word.lower() in model_names()
 
 
@@ -36,7 +29,7 @@ def names_learner(word: str) -> bool:
     """Tell whether this is a model or a checkpoint, not a folder of images."""
     from modelscope_cli.models.request import is_checkpoint
 
-    is_image = os.path.isdir(word) or _has_name_of_image(word)
+    is_image = os.path.isdir(word) or has_name_of_image(word)
     return names_model(word) or (is_checkpoint(word) and not is_image)
 
 
@@ -74,12 +67,12 @@ def take_model(
             both = shlex.join([model, second])
             hint = f"leave out {shlex.quote(second)} or modelscope diff {both}"
             raise UsageError(f"'{model}' and '{second}' are two models", hint)
-        _refuse_weights(words)
+        refuse_weights(words)
         return model, words
     if named is not None:  # without --model none of the words is a weights file
-        _refuse_weights(words)
+        refuse_weights(words)
     if words:
-        _refuse_mistyped(words[0])
+        refuse_mistyped(words[0])
     model_name = default if named is None else named
     if model_name is None:
         raise UsageError("missing argument 'MODEL'", f"modelscope {console.settings.argv[0]} --help")
@@ -91,36 +84,3 @@ def refuse_model(word: str, *options: str) -> None:
     if names_model(word):
         hint = shlex.join(["modelscope", "summary", word, *options])
         raise UsageError(f"'{word}' is a model, but this command reads a file", hint)
-
-
-def _refuse_mistyped(word: str) -> None:
-    """Refuse a misspelled model name that is not a file."""
-    from modelscope_cli.models.hubs import named_here
-
-    is_file = os.path.exists(word) or _has_name_of_image(word)
-    match = None if is_file else named_here(word)
-    if match is not None:
-        message = f"'{word}' is neither a file nor a model: did you mean {match}"
-        raise UsageError(message, f"--model {shlex.quote(match)}")
-    near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
-    if near and not Path(word).suffix and not os.path.exists(word):
-        message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"
-        raise UsageError(message, "modelscope models " + re.match("[a-z]+", near[0])[0])  # type: ignore[index]
-
-
-def _refuse_weights(words: Sequence[str]) -> None:
-    """Refuse a checkpoint, or a model of another format, where an image is expected."""
-    from modelscope_cli.models.weights_file import is_model_file, is_weights_file
-    from modelscope_cli.shell.parameters import options_of
-
-    argv = console.settings.argv
-    for word in words:
-        if word not in argv[1:] or not os.path.exists(word) or not is_model_file(word):
-            continue
-        at = argv.index(word, 1)
-        line = [*argv[:at], *argv[at + 1 :]]
-        is_weights = is_weights_file(word)
-        if is_weights and "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
-            line += ["--checkpoint", word]
-        kind = "weights" if is_weights else "a model"
-        raise UsageError(f"'{word}' contains {kind}, not an image", shlex.join(["modelscope", *line]))

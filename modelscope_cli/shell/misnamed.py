@@ -1,0 +1,50 @@
+"""Refuse words that look like a model or its weights where they cannot be meant."""
+
+import difflib
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.models.names import model_names
+
+
+def has_name_of_image(word: str) -> bool:
+    from modelscope_cli.inputs.files import IMAGE_SUFFIXES
+
+    return Path(word).suffix.lower() in IMAGE_SUFFIXES
+
+
+def refuse_mistyped(word: str) -> None:
+    """Refuse a misspelled model name that is not a file."""
+    from modelscope_cli.models.hubs import named_here
+
+    is_file = os.path.exists(word) or has_name_of_image(word)
+    match = None if is_file else named_here(word)
+    if match is not None:
+        message = f"'{word}' is neither a file nor a model: did you mean {match}"
+        raise UsageError(message, f"--model {shlex.quote(match)}")
+    near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
+    if near and not Path(word).suffix and not os.path.exists(word):
+        message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"
+        raise UsageError(message, "modelscope models " + re.match("[a-z]+", near[0])[0])  # type: ignore[index]
+
+
+def refuse_weights(words: Sequence[str]) -> None:
+    """Refuse a checkpoint, or a model of another format, where an image is expected."""
+    from modelscope_cli.models.weights_file import is_model_file, is_weights_file
+    from modelscope_cli.shell.parameters import options_of
+
+    argv = console.settings.argv
+    for word in words:
+        if word not in argv[1:] or not os.path.exists(word) or not is_model_file(word):
+            continue
+        at = argv.index(word, 1)
+        line = [*argv[:at], *argv[at + 1 :]]
+        is_weights = is_weights_file(word)
+        if is_weights and "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
+            line += ["--checkpoint", word]
+        kind = "weights" if is_weights else "a model"
+        raise UsageError(f"'{word}' contains {kind}, not an image", shlex.join(["modelscope", *line]))
