@@ -9,6 +9,7 @@ from pathlib import Path
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.names import model_names
+from modelscope_cli.shell import console
 
 
 def has_name_of_image(word: str) -> bool:
