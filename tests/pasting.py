@@ -15,8 +15,8 @@ from modelscope_cli.shell.typer_app import make_app
 
 # Programs of others that a hint may name.
 TOOLS = {
-    "cd", "curl", "df", "file", "find", "git", "grep", "gunzip", "head", "hf", "ls", "magick", "mkdir", "mv",
-    "pip", "python", "rm", "tar", "torchrun", "unxz",
+    "cd", "curl", "df", "file", "find", "git", "grep", "head", "hf", "ls", "magick", "mkdir", "mv",
+    "pip", "python", "rm", "tar", "torchrun",
 }  # fmt: skip
 # These change what was wrong, so that the same line is to run afterwards.
 MENDING = ("mkdir", "rm", "mv")

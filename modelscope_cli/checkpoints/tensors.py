@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import math
 import pickle
 import re
@@ -36,15 +35,6 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import some, with_article
 from modelscope_cli.records.run import Notice
 
-_CONVERT = (
-    "import torch, safetensors.torch as s; "
-    'c = torch.load({source}, map_location="cpu", weights_only=False); '
-    'keys = ("state_dict", "model", "model_state_dict", "ema", "module"); '
-    "c = next((c[k] for k in keys if isinstance(c, dict) and k in c), c); "
-    'c = c.state_dict() if hasattr(c, "state_dict") else c; '
-    's.save_file({{k: v.clone().contiguous() for k, v in c.items() if hasattr(v, "clone")}}, {target})'
-)
-
 
 def refused(path: Path, reason: str) -> CannotRunError:
     """Return the error for a file that neither torch (weights only, for `reason`) nor this package can read."""
@@ -58,9 +48,7 @@ def refused(path: Path, reason: str) -> CannotRunError:
         problem = "it is a TorchScript program"
     else:
         problem = f"it would run '{name}'" if name else "it holds more than tensors"
-    target = path.with_name(f"{path.stem}-converted.safetensors")
-    script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
-    hint = f"python -c {shlex.quote(script)}   only if you trust where it came from"
+    hint = f"modelscope weights {shlex.quote(str(path))}   lists what loading it would run"
     return CannotRunError(f"checkpoint '{path}' is not loaded: {problem}", hint)
 
 

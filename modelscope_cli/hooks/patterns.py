@@ -101,7 +101,7 @@ def parse_pattern(text: str) -> Pattern:
     if "@" in body and not body.startswith("re:"):
         raise UsageError(
             f"layer pattern '{text}': what follows '@' must be a position such as 16, -1 or 1..4",
-            _each_position(*body.split("@", 1)) or f"try {shlex.quote(body.partition('@')[0] + '@1')}",
+            f"try {shlex.quote(body.partition('@')[0] + '@1')}",
         )
     if body.startswith("re:"):
         try:
@@ -117,16 +117,6 @@ def parse_pattern(text: str) -> Pattern:
         raise UsageError(f"layer pattern '{text}': positions count from 1", f"try {shlex.quote(f'{body}@1')}")
     n_first = int(first) if first else None
     return Pattern(text, body, int(call) if call else None, n_first, int(last) if last else n_first)
-
-
-def _each_position(body: str, places: str) -> str | None:
-    """Expand `conv@1,16` to one pattern per position; None for anything else."""
-    parts = places.split(",")
-    if len(parts) < 2 or not all(
-        re.fullmatch(r"-?[1-9]\d{0,8}(\.\.-?[1-9]\d{0,8})?", part) for part in parts
-    ):
-        return None
-    return " ".join(f"--layer '{body}@{part}'" for part in parts)
 
 
 EVERY_LAYER = Pattern("re:", "re:")
@@ -164,28 +154,13 @@ def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
-    parts = pattern.body.split(",")
-    if len(parts) > 1 and all(_means_something(part, layers) for part in parts):
-        return " ".join(f"--layer '{part}'" for part in parts)
-    if len(parts) > 1 and all(part.isascii() and part.isdecimal() and int(part) for part in parts):
-        n_conv = sum(layer.is_leaf and layer.type.startswith("Conv") for layer in layers)
-        word = "conv" if max(map(int, parts)) <= n_conv else ""
-        calls = " ".join(f"--layer {word}@{int(part)}" for part in parts)
-        return f"{calls}   the calls with these numbers among {'convolutions' if word else 'leaf layers'}"
-    if pattern.body.isascii() and pattern.body.isdecimal() and int(pattern.body):
-        return f"try @{int(pattern.body)}   the call with that number among leaf layers"
+    if "," in pattern.body and not pattern.body.startswith("re:"):
+        return " ".join(f"--layer '{part}'" for part in pattern.body.split(","))
     word = pattern.body.partition(":")[2] or pattern.body
     near = nearest(word, [name for layer in layers for name in layer.names if name])
     types = sorted({layer.type for layer in layers if layer.is_leaf})
     usual = next((type for type in types if type.startswith(("Conv", "Linear"))), types[0] if types else "*")
     return f"{near or f'try type:{usual}'}   types present: {', '.join(types)}"
-
-
-def _means_something(text: str, layers: Sequence[Layer]) -> bool:
-    try:
-        return bool(match_layers(parse_pattern(text), layers))
-    except UsageError:
-        return False
 
 
 def pick_calls(

@@ -23,7 +23,6 @@ _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Names in all transformers models; they have defaults even where a forward requires them.
 _TEXT = "input_ids"
 Parameters = dict[str, Parameter]
-_TIME = re.compile("t|times?|time_?steps?|steps?|sigmas?|noise_levels?")  # one number for each image
 
 
 def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
@@ -90,27 +89,18 @@ def suggestion(
     parameters = {name: p for name, p in (signature_of(module) or {}).items() if p.kind not in _VARIADIC}
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, IMAGES)]
     file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
-    shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
-    natural = natural_named(module, 1) or {}
-    shown = (name for name in names if not (name in parameters and _is_text(parameters[name])))
-    images = IMAGES if natural else next(shown, None)
+    shape = ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
+    names = [*dict.fromkeys((*names, *(natural_named(module, 1) or ())))] or [*parameters, "NAME"][:1]
     words = []
-    for name in [*dict.fromkeys((*names, *natural))] or [*parameters, "NAME"][:1]:
+    for name in names:
         value = (specs or {}).get(name)
         spec = value[0] if isinstance(value, list) and value else value
         if not isinstance(spec, str):
             is_text = name in parameters and _is_text(parameters[name])
-            ready = str(natural[name]) if name in natural else "int64:1" if _TIME.fullmatch(name) else None
-            spec = (name == images and file) or ready or ("int64:1,16" if is_text else file or shape)
+            spec = "int64:1,16" if is_text else file or shape
             file = None if spec == file else file
         words.append(f"--input {shlex.quote(f'{name}={spec}')}")
     return " ".join(words)
-
-
-def _typed_shape(specs: Mapping[str, Any]) -> str | None:
-    """Return a shape typed for another name, which may also suit the missing one."""
-    all_specs = [one for value in specs.values() for one in (value if isinstance(value, list) else [value])]
-    return next((one for one in all_specs if isinstance(one, str) and re.fullmatch(r"\d+(,\d+)+", one)), None)
 
 
 def _missing(module: nn.Module | None, parameters: Parameters, names: Container[str]) -> str:

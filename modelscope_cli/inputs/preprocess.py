@@ -365,10 +365,6 @@ def _crop_size(call: Any) -> list[int] | None:
     return [size["height"], size["width"]] if size.get("height") and size.get("width") else None
 
 
-# Maximum aspect ratio: longer images are cut to their middle before resizing, else they could become enormous.
-_MAX_ASPECT = 8
-
-
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
     """Preprocessing of every image."""
@@ -390,10 +386,7 @@ class Preprocessing:
             image = Image.merge("RGB", image.split()[::-1])
         resize: list[int] = getattr(self.preset, "resize_size", None) or []
         if len(resize) == 1:  # only the short side is set, so the long one could become enormous
-            if self.is_fixed_size:
-                image = _middle(image) if _becomes_enormous(image, resize[0]) else image
-            elif _becomes_enormous(image, resize[0]):
-                raise _too_large(image, name, resize[0])
+            _refuse_enormous(image, name, resize[0])
         prepared: Tensor = self.preset(image)
         return prepared
 
@@ -421,29 +414,11 @@ class Preprocessing:
         return pixels.expand(3, -1, -1)
 
 
-def _becomes_enormous(image: Image.Image, short_side: int) -> bool:
-    return image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_IMAGE_PIXELS
-
-
-def _too_large(image: Image.Image, name: str, short_side: int) -> UnreadableImageError:
-    long_side = round(max(image.size) * short_side / min(image.size))
-    return UnreadableImageError(
-        TOO_LARGE,
-        f"'{name}' ({image.width} x {image.height}) would become too large: short side {short_side},"
-        f" long side {long_side}",
-        f"--size {short_side},{short_side}",
-    )
-
-
-def _middle(image: Image.Image) -> Image.Image:
-    """Crop a very long image to its middle, in whole multiples of its short side.
-
-    Each multiple is resized to a whole number of pixels, so the rest keeps its position to the pixel. Values may
-    differ by one level, as the full image would be stretched a little to a whole number of pixels.
-    """
-    short, long = min(image.size), max(image.size)
-    spare = (long - _MAX_ASPECT * short) // 2 // short * short
-    if spare <= 0:
-        return image
-    left, top = (spare, 0) if image.width > image.height else (0, spare)
-    return image.crop((left, top, image.width - left, image.height - top))
+def _refuse_enormous(image: Image.Image, name: str, short_side: int) -> None:
+    if image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_IMAGE_PIXELS:
+        long_side = round(max(image.size) * short_side / min(image.size))
+        message = (
+            f"'{name}' ({image.width} x {image.height}) would become too large: short side {short_side},"
+        )
+        hint = f"--size {short_side},{short_side}"
+        raise UnreadableImageError(TOO_LARGE, f"{message} long side {long_side}", hint)

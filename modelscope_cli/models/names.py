@@ -7,20 +7,17 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.paths import look_for
-from modelscope_cli.records.naming import some
 
 # After `@register_model(`: a name, or, below other decorators, a function of that name.
 _REGISTERED = re.compile(rb'name="(\w+)"|.*?\ndef (\w+)\(', re.DOTALL)
 _FUNCTION = re.compile(rb"def (\w+)\(")
-_MOST_FILES = 50  # to search for models
 
 
 @cache
@@ -48,17 +45,14 @@ def _after(package: str, mark: bytes) -> Iterator[bytes]:
 
 
 def refuse_missing_file(spec: str) -> None:
-    """Refuse `path/to/file.py:attr` without its file; the hint names the models in the files that exist."""
+    """Refuse `path/to/file.py:attr` without its file; the hint names the nearest file beside it."""
     where, _, name = spec.rpartition(":")
     file = Path(where)
     if file.suffix != ".py" or file.is_file():
         return
-    others = sorted(one for one in islice(file.parent.glob("*.py"), _MOST_FILES) if one.is_file())
-    found = [(other, model) for other in others for model in models_in(other)]
-    found.sort(key=lambda pair: (pair[1] != name, -SequenceMatcher(None, pair[0].name, file.name).ratio()))
-    hint = f"--model {shlex.quote('{}:{}'.format(*found[0]))}" if found else look_for(file)
-    if others:
-        hint += f"   Python files there: {some(one.name for one in others)}"
+    others = (other.name for other in file.parent.glob("*.py"))
+    near = get_close_matches(file.name, others, n=1, cutoff=0.5)
+    hint = f"--model {shlex.quote(f'{file.with_name(near[0])}:{name}')}" if near else look_for(file)
     raise CannotRunError(f"no file '{where}' (from '{spec}')", hint)
 
 

@@ -52,12 +52,10 @@ FORMATS: dict[str, tuple[Callable[[], bytes], str]] = {
     "gzip": (lambda: gzip.compress(b"x" * 300), "compressed by gzip"),
     "bzip2": (lambda: bz2.compress(b"x" * 300), "compressed by bzip2"),
     "xz": (lambda: lzma.compress(b"x" * 300), "compressed by xz"),
-    "7z": (lambda: b"7z\xbc\xaf\x27\x1c" + bytes(40), "a 7z archive"),
     "tar": (tar, "a tar archive"),
     "npy": (npy, "a NumPy array (.npy)"),
     "onnx": (lambda: b"\x08\x08\x12\x07pytorch\x1a\x052.4.0:\x80\x01", "an ONNX model"),
     "tflite": (lambda: b"\x1c\0\0\0TFL3" + bytes(40), "a TensorFlow Lite model"),
-    "empty zip": (zipped, "an empty zip archive"),
 }
 
 

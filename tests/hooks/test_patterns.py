@@ -74,10 +74,6 @@ def test_a_bare_word_never_means_a_container() -> None:
 
 
 @pytest.mark.parametrize(("typed", "hint"), [
-    ("1", "try @1"),
-    ("1,16", "--layer conv@1 --layer conv@16"),
-    ("1,99", "--layer @1 --layer @99"),
-    ("conv@1,16", "--layer 'conv@1' --layer 'conv@16'"),
     ("conv,linear", "--layer 'conv' --layer 'linear'"),
     ("conv@4..1", "try conv@1..4"),
 ])  # fmt: skip
