@@ -136,7 +136,14 @@ def predict(
     need_images(inputs)
     if doctor:
         _refuse_with_doctor(
-            top=top, scores=scores, threshold=threshold, temperature=temperature, truth=truth, out=out
+            top=top,
+            scores=scores,
+            threshold=threshold,
+            temperature=temperature,
+            truth=truth,
+            out=out,
+            hook=hook,
+            resume=resume,
         )
         _doctor(model, inputs, labels, where)
         return
@@ -177,9 +184,9 @@ def predict(
 
 def _refuse_with_doctor(**options: Any) -> None:
     """Refuse options of predictions, which `--doctor` does not print."""
-    usual = {"top": 5, "scores": "auto", "threshold": None, "temperature": 1.0, "truth": None, "out": None}
+    usual = {"top": 5, "scores": "auto", "temperature": 1.0, "resume": False}
     for name, value in options.items():
-        if value != usual[name]:
+        if value != usual.get(name):
             refuse_both("doctor", True, name, value)
 
 
