@@ -136,8 +136,6 @@ def predict(
     need_images(inputs)
     if doctor:
         _refuse_with_doctor(
-            hook=hook and hook[0],
-            resume=resume or None,
             table=table,
             top=top,
             scores=scores,
@@ -145,6 +143,8 @@ def predict(
             temperature=temperature,
             truth=truth,
             out=out,
+            hook=hook,
+            resume=resume,
         )
         _doctor(model, inputs, labels, where)
         return
@@ -185,17 +185,9 @@ def predict(
 
 def _refuse_with_doctor(**options: Any) -> None:
     """Refuse options of predictions, which `--doctor` does not print."""
-    usual: dict[str, Any] = {
-        "top": 5,
-        "scores": "auto",
-        "threshold": None,
-        "temperature": 1.0,
-        "truth": None,
-        "out": None,
-    }
-    usual |= {"hook": None, "resume": None, "table": None}
+    usual = {"top": 5, "scores": "auto", "temperature": 1.0, "resume": False}
     for name, value in options.items():
-        if value != usual[name]:
+        if value != usual.get(name):
             refuse_both("doctor", True, name, value)
 
 

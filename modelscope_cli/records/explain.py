@@ -54,7 +54,6 @@ class Receipt:
         other_image: rank correlation with the map of the image whose right half is covered.
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
             shuffled and negated: 0 for a map that rests on what the last layer weighs.
-        agreement: mean rank correlation with the maps of the other methods.
         failed: the tests that it failed, in words; a test that could not be run is only in `tests`.
         tests: the result of each; `verdict`: of all, `passed` only if nothing failed, and `repeat`, `covering`
             and `head` passed.
@@ -65,7 +64,6 @@ class Receipt:
     repeatability: Annotated[float | None, signed("repeat", rank=5)] = None
     other_image: Annotated[float | None, signed("half image", rank=5)] = None
     head_randomisation: Annotated[float | None, signed("random head", rank=2)] = None
-    agreement: Annotated[float | None, signed(rank=5)] = None
     failed: tuple[str, ...] = ()
     tests: tuple[TestJudgement, ...] = ()
     verdict: TestJudgement | None = None

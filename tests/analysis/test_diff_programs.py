@@ -164,7 +164,6 @@ def test_objects_of_python(file, tmp_path):
     path = tmp_path / "net.pt2"
     torch.export.save(program, path)
     assert ms.diff(NET, path, X).totals == record.totals
-    assert ms.diff(NET, onnxruntime.InferenceSession(str(file)), X).is_same
     other = made()
     with torch.no_grad():
         other.conv3.weight[1, 2] += 0.5

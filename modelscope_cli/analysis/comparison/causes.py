@@ -31,7 +31,6 @@ from modelscope_cli.analysis.comparison.variants import (
     explains,
     find_change,
     of_input,
-    other_channels,
 )
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
@@ -217,7 +216,7 @@ def _entering(
 
 
 def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
-    """Classes in another order, or a first layer that takes channels in another order."""
+    """Classes in another order."""
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.shape != b.shape:
         return
@@ -226,19 +225,6 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
         return
-    given = evidence.a_in
-    if (
-        evidence.is_first
-        and evidence.modules
-        and given is not None
-        and given.ndim == 4
-        and given.shape[1] == 3
-    ):
-        for order in list(itertools.permutations(range(3)))[1:]:
-            found = _forward(evidence, given[:, list(order)])
-            if explains(found, evidence.a_out, evidence.b_outs, tolerance):
-                yield other_channels(order, evidence.name)
-                return
 
 
 def _forward(evidence: Divergence, given: Tensor) -> Tensor:

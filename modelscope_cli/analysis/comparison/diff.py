@@ -54,7 +54,7 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
-            `ExportedProgram` or an `InferenceSession`. Two results of one command (in Python records, else
+            `ExportedProgram`. Two results of one command (in Python records, else
             documents, pages or folders) are compared number by number. Without b, B is a under the settings of
             b_... . If both are the same module, B is a copy. Two modules may not share layers in a run. A
             checkpoint is loaded into a copy of the module it is compared with.
@@ -143,7 +143,7 @@ def diff(
 
 def _runs_by_itself(a: Any, b: Any) -> bool:
     """Tell whether B can only be compared by running it: on noise, where no input is given."""
-    is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession")
+    is_object = type(b).__name__ == "ExportedProgram"
     files = [side for side in (a, b) if isinstance(side, str)]
     is_onnx = any(side.lower().endswith(".onnx") for side in files)
     is_model = not all(holds_weights(side) for side in files) or len(files) < 1 + (b is not None)

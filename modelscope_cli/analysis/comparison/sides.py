@@ -3,7 +3,6 @@
 import copy
 import shlex
 from dataclasses import dataclass, replace
-from os import fspath
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +111,10 @@ def _same_module(ours: LoadedModel, of_b: BSettings, settings: ModelRequest) -> 
 
 
 def _as_module(side: Any) -> Any:
-    """Turn a program of torch.export or a session of onnxruntime into a model; return anything else unchanged."""
+    """Turn a program of torch.export into a model; return anything else unchanged."""
     kind, library = type(side).__name__, type(side).__module__.partition(".")[0]
     if kind == "ExportedProgram" and library == "torch":
         return _program(side, ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over")))
-    if kind == "InferenceSession" and library == "onnxruntime":
-        path = getattr(side, "_model_path", None)
-        if not path:
-            message = "a session made from bytes has no file to read values from"
-            raise UsageError(message, "give the path of the .onnx file")
-        return load_skeleton(ModelRequest(fspath(path)))
     return side
 
 

@@ -175,7 +175,9 @@ def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause
     if residual > _ALIKE:
         return None
     if order != tuple(range(n)):
-        return other_channels(order, None)
+        named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
+        message = f"the inputs already differ: B takes the channels in the order {named}"
+        return Cause("channel_order", None, message, "give A and B the channels in the same order")
     if (kind := coarse(b)) is not None and coarse(a) is None:
         return Cause("cast", None, f"the inputs already differ: B rounds them to {kind}", "export in float32")
     if (scale - 1).abs().max() < 1e-3 and shift.abs().max() < 1e-3:
@@ -205,12 +207,6 @@ def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, float]:
 
 def _listed(values: Tensor) -> str:
     return " ".join(f"{value:.3g}" for value in values.tolist()[:4]) + (" ..." if len(values) > 4 else "")
-
-
-def other_channels(order: tuple[int, ...], layer: str | None) -> Cause:
-    named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
-    message = f"the inputs already differ: B takes the channels in the order {named}"
-    return Cause("channel_order", layer, message, "give A and B the channels in the same order")
 
 
 def coarse(tensor: Tensor) -> str | None:

@@ -196,9 +196,7 @@ def explain(
     subject.open(batch=1)  # an image is asked many times over before the next
     totals = Totals()
     aim, calls, most = parse_aim(str(target)), _calls(subject, layer), given.request.batch or BATCH
-    options = {
-        **{"method": method, "target": str(target), "layer": layer, "receipt": kind},
-    }
+    options = {"method": method, "target": str(target), "layer": layer, "receipt": kind}
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
 

@@ -14,7 +14,7 @@ from modelscope_cli.analysis.explaining.layer import Map, no_gradient, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
 from modelscope_cli.analysis.explaining.receipt.randomisation import Maps, head_randomisation
-from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
+from modelscope_cli.analysis.explaining.receipt.rankings import spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.scored import Counted, Scored, UnfitError, ZeroGradientError
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
@@ -200,7 +200,6 @@ def _with_receipts(question: ImageQuery, outcomes: Mapping[str, MethodResult]) -
     head = question.find_head()
     references = {name: outcome.map.cells for name, outcome in outcomes.items()}
     randomised = head_randomisation(head, again, references, seed=scored.seed) if head is not None else {}
-    agreed = agreement({name: outcome.shown for name, outcome in outcomes.items()})
     unseen = _unseen(question)
     reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
     reasons |= dict.fromkeys(("repeat", "image"), "a map to compare it with is missing, flat or not finite")
@@ -212,8 +211,8 @@ def _with_receipts(question: ImageQuery, outcomes: Mapping[str, MethodResult]) -
             other = others[name]
             figures[key] = None if other is None else spearman(other, outcome.map.cells)
         figures["head_randomisation"] = randomised.get(name)
-        receipt = replace(outcome.receipt, **figures, agreement=agreed[name])
-        receipts[name] = replace(outcome, receipt=judged(receipt, reasons, outcome.map.completeness))
+        receipt = judged(replace(outcome.receipt, **figures), reasons, outcome.map.completeness)
+        receipts[name] = replace(outcome, receipt=receipt)
     return receipts
 
 

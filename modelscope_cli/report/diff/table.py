@@ -16,8 +16,6 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
-WHOLE = {"show_all": True}  # also equal rows
-
 
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
     """Return the rows that differ, even within the tolerance; with `show_all` also bit-equal ones.

@@ -22,7 +22,7 @@ _MEANINGS = (
     "score for that half (in brackets: the 90th percentile for shifted copies of the map); repeat, half "
     "image, random head: similarity of the map to a second run, to the map of the image with its right half "
     "covered, and to the map of a model with a random head; completeness: the sum of the map as a share of "
-    "logit - logit(baseline); agreement: mean rank correlation with the other maps"
+    "logit - logit(baseline)"
 )
 
 
@@ -50,7 +50,6 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Explanation, "adds_up_to adds_up"),
         *of_receipt("covering", text=_covering),
         *of_receipt("repeatability other_image head_randomisation covering_chance"),
-        *of_receipt("agreement"),
         *field_columns(Explanation, "completeness steps"),
         *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
@@ -126,7 +125,9 @@ def answer(record: ExplainRecord) -> str:
         )
         passes = f"{who} {'passes' if n == 1 else 'pass'} the tests"
         words[0] += f": {passes}" if n_passed or n > 1 else ""
-        words += [f"{row.method} fails {', '.join(_failed_tests(row))}" for row in given[FAILED]]
+        for row in given[FAILED]:
+            failed = [one.test for one in row.receipt.tests if one.answer == FAILED]
+            words.append(f"{row.method} fails {', '.join(failed)}")
         rest = [row.method for row in rows if _answered(row) not in given]
         words += [f"not tested: {', '.join(rest)}"] if rest else []
     words += [] if record.passed else ["the requirement is not met"]
@@ -135,10 +136,6 @@ def answer(record: ExplainRecord) -> str:
 
 def _answered(row: Explanation) -> str | None:
     return row.receipt.verdict.answer if row.receipt.verdict else None
-
-
-def _failed_tests(row: Explanation) -> list[str]:
-    return [one.test for one in row.receipt.tests if one.answer == FAILED]
 
 
 def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:

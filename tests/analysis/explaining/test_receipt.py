@@ -11,7 +11,6 @@ from modelscope_cli.analysis.explaining.receipt.randomisation import (
     find_head,
     head_randomisation,
 )
-from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import (
     judged,
     together,
@@ -109,16 +108,6 @@ def test_a_model_is_left_as_found_when_explaining_fails(net, unchanged):
     with pytest.raises(RuntimeError):
         head_randomisation(net[7], fail, reference)
     check()
-
-
-def test_agreement_is_the_mean_of_the_pairs():
-    a, b = torch.rand(6, 6), torch.rand(6, 6)
-    found = agreement({"a": a, "b": b, "c": -a, "flat": torch.zeros(6, 6)})
-    rho = spearman(a, b)
-    assert found["a"] == pytest.approx((rho - 1) / 2)
-    assert found["b"] == pytest.approx(0.0, abs=1e-6)
-    assert found["flat"] is None
-    assert agreement({"alone": a}) == {"alone": None}
 
 
 GOOD = Receipt(repeatability=1.0, other_image=0.5, covering=0.6, covering_chance=0.3, head_randomisation=0.0)

@@ -1,6 +1,6 @@
 """Rank correlation of maps, random halves of an image, and shifted copies of a map."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -48,14 +48,3 @@ def _centred_ranks(scores: Tensor) -> Tensor:
     _, groups, counts = scores.detach().cpu().flatten().unique(return_inverse=True, return_counts=True)
     ends = counts.cumsum(0).double()
     return (ends - (counts - 1) / 2)[groups] - (scores.numel() + 1) / 2
-
-
-def agreement(maps: Mapping[str, Tensor]) -> dict[str, float | None]:
-    """Return the mean rank correlation of each map, `(H, W)`, with the others; None for a flat or single one."""
-    names = list(maps)
-    pairs = {(a, b): spearman(maps[a], maps[b]) for i, a in enumerate(names) for b in names[i + 1 :]}
-    means = {}
-    for name in names:
-        rhos = [rho for pair, rho in pairs.items() if name in pair and rho is not None]
-        means[name] = sum(rhos) / len(rhos) if rhos else None
-    return means
