@@ -68,7 +68,8 @@ class Subject:
         # The request for the model; None for a module passed in
         self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
-        self._is_strict = _is_strict(model, keywords)
+        strict = model.strict if isinstance(model, ModelRequest) else keywords.get("strict")
+        self._is_strict = strict is True
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         # The model; a module passed in is neither moved nor changed
         self.loaded = load(model, keywords, self.progress)
@@ -148,10 +149,6 @@ class Subject:
 
 def seed_of(model: "Model", keywords: Keywords) -> int:
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
-
-
-def _is_strict(model: "Model", keywords: Keywords) -> bool:
-    return (model.strict if isinstance(model, ModelRequest) else keywords.get("strict")) is True
 
 
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:

@@ -3,8 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
@@ -183,8 +182,12 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 message = f"{function.__name__}() got an unexpected keyword argument '{name}'"
                 raise TypeError(with_nearest(message, name, defaults))
         try:
-            with recursion_explained():
-                return function(*args, **kwargs)
+            return function(*args, **kwargs)
+        except RecursionError as error:
+            message = f"something nested too deeply, or that calls itself without end: {error}"
+            raise CannotRunError(
+                message, "wrap fewer modules in one another   --debug shows where"
+            ) from error
         except ModelscopeError as error:
             if not invocation().argv and error.hint:
                 error.speak_python()
@@ -212,13 +215,3 @@ def texts(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)
-
-
-@contextmanager
-def recursion_explained() -> Iterator[None]:
-    """Turn a recursion without end inside the context into an error of one line."""
-    try:
-        yield
-    except RecursionError as error:
-        message = f"something nested too deeply, or that calls itself without end: {error}"
-        raise CannotRunError(message, "wrap fewer modules in one another   --debug shows where") from error

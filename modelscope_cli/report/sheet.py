@@ -120,31 +120,30 @@ def with_values(columns: Iterable[Column], rows: Sequence[Any] | None) -> tuple[
 
 @cache
 def _described(kind: Any) -> dict[str, Column]:
+    """Return the columns of the annotated fields of a record, by key."""
     hints = get_type_hints(kind, include_extras=True)
-    described = (
-        (field.name, extra)
-        for field in fields(kind)
-        for extra in getattr(hints[field.name], "__metadata__", ())
-        if isinstance(extra, FieldColumn)
-    )
-    columns = (_of_field(name, extra) for name, extra in described)
-    return {column.key: column for column in columns}
+    columns = {}
+    for field in fields(kind):
+        for about in getattr(hints[field.name], "__metadata__", ()):
+            if isinstance(about, FieldColumn):
+                key = about.key or field.name
+                read = _shape_of(field.name) if about.form == "shape" else attrgetter(field.name)
+                columns[key] = _column(
+                    about.form,
+                    key,
+                    key if about.title is None else about.title,
+                    read,
+                    is_number=about.form not in ("words", "shape"),
+                    rank=about.rank,
+                    is_shown=about.is_shown,
+                    wraps=about.wraps,
+                )
+    return columns
 
 
-def _of_field(name: str, about: FieldColumn) -> Column:
-    read, key = attrgetter(name), about.key or name
-    return _column(
-        about.form,
-        key,
-        key if about.title is None else about.title,
-        (lambda row: None if read(row) is None else numbers.shape(read(row)))
-        if about.form == "shape"
-        else read,
-        is_number=about.form not in ("words", "shape"),
-        rank=about.rank,
-        is_shown=about.is_shown,
-        wraps=about.wraps,
-    )
+def _shape_of(name: str) -> Callable[[Any], str | None]:
+    read = attrgetter(name)
+    return lambda row: None if read(row) is None else numbers.shape(read(row))
 
 
 def is_missing(value: Value) -> bool:
