@@ -176,10 +176,8 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "report/registry.py",
-            '        case "lrfind":\n',
-            '        case "kinds":\n'
-            "            from modelscope_cli.report.kinds import KindsView\n\n"
-            "            return KindsView()\n",
+            '    "lrfind": (',
+            '    "kinds": ("modelscope_cli.report.kinds", "KindsView"),\n',
         ),
         (
             "shell/overview.py",

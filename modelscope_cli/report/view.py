@@ -44,8 +44,15 @@ class View(Generic[R]):
         """Return the sections of the page: the figures and the table, unless a command has others."""
         from modelscope_cli.report.page.common import anchors, images_section, table_section
 
-        sheet = self.whole_sheet(record)
-        return [*images_section(record, embedded, self.figures()), table_section(sheet, anchors(sheet))]
+        tables = (
+            table_section(sheet, anchors(sheet, "row" if name == "rows" else name), name, title)
+            for name, (title, sheet) in self.tables(record).items()
+        )
+        return [*images_section(record, embedded, self.figures()), *tables]
+
+    def tables(self, record: R) -> Mapping[str, tuple[str, Sheet]]:
+        """Return the tables of the page with their titles, by their names in its address."""
+        return {"rows": ("Table", self.whole_sheet(record))}
 
     def save_files(self, record: R, folder: Path) -> R:
         """Write the figures and tables of the record's folder; return the record with the names of its files.

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.report.grads.table import answer, every_column, grads_sheet
-from modelscope_cli.report.page.html import Section
-from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.view import Draw, View
 
@@ -28,10 +26,10 @@ class GradsView(View[GradsRecord]):
 
         return {"flow": draw_gradient_flow}
 
-    def sections(self, record: GradsRecord, embedded: EmbeddedImages) -> list[Section]:
-        from modelscope_cli.report.grads.page import sections
-
-        return sections(record, embedded)
+    def tables(self, record: GradsRecord) -> Mapping[str, tuple[str, Sheet]]:
+        titles = {"parameters": "Parameters", "activations": "Activations"}
+        titles |= {"batch-norm": "Batch norm"} if record.batch_norm else {}
+        return {name: (title, grads_sheet(record, name)) for name, title in titles.items()}
 
     def save_files(self, record: GradsRecord, folder: Path) -> GradsRecord:
         from modelscope_cli.report.files import write_files

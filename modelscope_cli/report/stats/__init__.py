@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from modelscope_cli.records.stats import StatsRecord
-from modelscope_cli.report.page.html import Section
-from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.stats.table import answer, every_column, stats_sheet
 from modelscope_cli.report.view import Draw, View
@@ -27,7 +25,8 @@ class StatsView(View[StatsRecord]):
 
         return {"distributions": draw_distributions}
 
-    def sections(self, record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
-        from modelscope_cli.report.stats.page import sections
-
-        return sections(record, embedded)
+    def tables(self, record: StatsRecord) -> Mapping[str, tuple[str, Sheet]]:
+        tables = {"layers": ("Layers", stats_sheet(record))}
+        if record.batch_norm:
+            tables["batch-norm"] = ("Batch norm", stats_sheet(record, "batch-norm"))
+        return tables
