@@ -186,7 +186,7 @@ def own_sources_read(trees: dict[Path, ast.AST]) -> list[str]:
 
 
 # They parse the code of the user or of another library.
-_READ_THEIR_SOURCES = ("models/importspec.py", "models/names.py", "analysis/health/examine.py")
+_READ_THEIR_SOURCES = ("models/importspec.py", "models/names.py")
 # From the words of a command line to the call of the public function; what checks the keywords of any caller.
 WAY_TO_THE_CALL = tuple(
     f"shell/{name}.py" for name in ("typer_app", "parameters", "options", "output_options", "named_model")

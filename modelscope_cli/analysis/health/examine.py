@@ -1,12 +1,9 @@
 """Gather the evidence that `check` judges, and the source lines of the layers."""
 
-import ast
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch.nn import Module
@@ -29,19 +26,14 @@ _LONG = 10  # seconds from which the cost is announced
 
 
 class Sources:
-    """The source lines of a model's layers, in the current repository or below the current folder.
+    """The source lines of a model's layers, in the current repository or below the current folder."""
 
-    Args:
-        spec: name of the model: `path/to/file.py:attr` or `package.module:attr` locate its builder.
-    """
-
-    def __init__(self, model: Module, spec: str) -> None:
+    def __init__(self, model: Module) -> None:
         self._modules = dict(model.named_modules(remove_duplicate=False))
-        self._builder = spec
 
     def find(self, layer: str | None) -> SourceLine | None:
-        """Return the line that creates a layer in its parent's class, or its class; else the model's builder.
-        None if none of them is in the repository.
+        """Return the line that creates a layer in its parent's class, or its class. None if neither is in
+        the repository.
 
         Args:
             layer: as findings name it, `block1.relu#1`; None for the model.
@@ -51,7 +43,7 @@ class Sources:
         while True:
             line = self._in_class(self._modules.get(name), child)
             if line is not None or not name:
-                return line or self._in_builder()
+                return line
             name, _, child = name.rpartition(".")
 
     def _in_class(self, module: Module | None, child: str) -> SourceLine | None:
@@ -65,28 +57,6 @@ class Sources:
         makes = re.compile(rf"\bself\.{re.escape(child)}\s*(:[^=]+)?=(?!=)")
         offset = next((i for i, line in enumerate(lines) if child and makes.search(line)), 0)
         return SourceLine(file, first + offset)
-
-    def _in_builder(self) -> SourceLine | None:
-        where, colon, attribute = self._builder.rpartition(":")
-        if not colon:
-            return None
-        path = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
-        file = in_repository(path)
-        return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
-
-
-def _line_of(attribute: str, path: Path) -> int:
-    """Return the line of a file that defines a name; 1 if unknown."""
-    try:
-        nodes = ast.parse(path.read_bytes()).body
-    except (OSError, SyntaxError):  # it has changed since it was imported
-        return 1
-    for node in nodes:
-        targets = node.targets if isinstance(node, ast.Assign) else [node]
-        names = [getattr(target, "name", None) or getattr(target, "id", None) for target in targets]
-        if attribute.partition(".")[0] in names:
-            return node.lineno
-    return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +108,5 @@ def examine(
         )
     subject.conclude()
     subject.warn(blocks.warnings())
-    sources = Sources(subject.loaded.module, subject.loaded.info.name)
+    sources = Sources(subject.loaded.module)
     return Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
