@@ -7,8 +7,6 @@ from modelscope_cli.records.check import RuleInfo, RuleList
 from modelscope_cli.records.listings import Catalogue, ModelEntry, Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.html import Section
-from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 from modelscope_cli.report.view import View
 
@@ -113,11 +111,6 @@ class RulesView(View[RuleList]):
 
     def columns(self) -> Sequence[Column]:
         return RULE_COLUMNS
-
-    def sections(self, record: RuleList, embedded: EmbeddedImages) -> list[Section]:
-        from modelscope_cli.report.page.common import rules_section
-
-        return [*super().sections(record, embedded), *rules_section(record.rules)]
 
 
 PAGE_COLUMNS = (

@@ -1,10 +1,9 @@
 """List every rule, and choose rules by code or name."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
-from modelscope_cli.records.check import RuleInfo, RuleList
+from modelscope_cli.records.check import RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import activations, behaviour, dataset, gradients, structure, training, weights
 from modelscope_cli.rules.rule import AnyRule, ListedRule, Rule, rules_in
@@ -85,9 +84,3 @@ def list_rules(*which: str) -> RuleList:
     """
     chosen = match_rules(which, EVERY) if which else EVERY
     return RuleList(versions(), invocation().argv, tuple(rule.info(rule.threshold) for rule in chosen))
-
-
-def rules_of(findings: Iterable[Any]) -> list[RuleInfo]:
-    """Return the rules of findings, by their codes; codes of another version are left out."""
-    codes = {one.code for one in findings}
-    return [rule.info(rule.threshold) for rule in EVERY if rule.code in codes]

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.check import NOT_JUDGED, Finding, RuleInfo
+from modelscope_cli.records.check import NOT_JUDGED, Finding
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
 from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
@@ -56,21 +56,19 @@ def finding(
     *,
     name: str | None = None,
     anchor: str | None = None,
-    rule: str | None = None,
     where: Sequence[str] = (),
     inner: Html = NOTHING,
 ) -> Html:
     """Return a finding as a card.
 
     Args:
-        name: its own anchor. `anchor`: of the row that it is about; `rule`: of the row of its rule.
+        name: its own anchor. `anchor`: of the row that it is about.
         where: more about the location: a step, a line of a script.
         inner: its consequences.
     """
     place = element("a", one.layer, href=f"#{anchor}") if one.layer and anchor else one.layer
     kind = element("span", one.severity, class_=f"verdict {one.severity}")
-    code = element("a", one.code, href=f"#{rule}", class_="code") if rule else None
-    code = code or element("span", one.code, class_="code")
+    code = element("span", one.code, class_="code")
     head = joined([code, kind, " ", one.rule.replace("-", " ")])
     about = joined(filter(None, [place, *where]), ", ")
     return element(
@@ -82,26 +80,6 @@ def finding(
         class_=f"finding is-{one.severity}",
         id=name,
     )
-
-
-def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
-    """Return what rules judge, why, and what to do; the codes on the page are links to here."""
-    texts = [
-        element(
-            "div",
-            element("h3", f"{rule.code} {rule.name.replace('-', ' ')}"),
-            element(
-                "p",
-                f"{rule.sentence[:1].upper()}{rule.sentence[1:]}."
-                + (f" Why: {rule.why}." if rule.why else ""),
-            ),
-            element("p", f"To fix it: {rule.hint}") if rule.hint else None,
-            element("p", f"Threshold: {rule.measure}; source: {rule.source}", class_="quiet"),
-            id=f"rule-{rule.code}",
-        )
-        for rule in rules
-    ]
-    return [Section("rule-texts", "The rules explained", joined(texts))] if texts else []
 
 
 def notes(sheet: Sheet) -> Html:

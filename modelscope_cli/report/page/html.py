@@ -5,7 +5,6 @@ Any string that is not `Html` is escaped when it enters an element.
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -120,24 +119,12 @@ def render_page(
     body = joined(
         [
             element("a", "Skip to the result", href="#main", class_="skip"),
-            with_linked_codes(shown),
+            shown,
             Html(embed(list(documents))),
             Html(f"<script>{script}</script>"),
         ]
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
-
-
-# The last group is outside of markup.
-_CODE = re.compile(r"<(a|h3|svg)\b.*?</\1>|<[^>]*>|\b(MS\d{3})\b", re.DOTALL)
-
-
-def with_linked_codes(markup: Html) -> Html:
-    """Turn every code of a rule that is explained on the page into a link to the explanation."""
-    explained = set(re.findall(r'id="rule-(MS\d{3})"', markup))
-    return Html(
-        _CODE.sub(lambda m: element("a", m[2], href=f"#rule-{m[2]}") if m[2] in explained else m[0], markup)
-    )
 
 
 def _policy(style: str, script: str) -> str:

@@ -89,8 +89,8 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
         inner = joined([element("p", "Consequences:"), element("ul", *cards, class_="findings")])
     since = f"since step {one.since_step}" if one.since_step is not None else "over the whole run"
     where = [since, one.place or ""]
-    anchor, rule = anchors.labelled(one.layer), f"rule-{one.code}"
-    return finding(one, name=anchors.card(one), anchor=anchor, rule=rule, where=where, inner=inner)
+    anchor = anchors.labelled(one.layer)
+    return finding(one, name=anchors.card(one), anchor=anchor, where=where, inner=inner)
 
 
 def _summary(training: Trained, steps: str) -> Html:

@@ -1,14 +1,13 @@
 """The page of `train`: one training, or the variants of a study."""
 
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.report.page.common import images_section, rules_section
+from modelscope_cli.report.page.common import images_section
 from modelscope_cli.report.page.html import Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.page.training import Anchors, training_sections, verdict
 from modelscope_cli.report.train.figures import draw
 from modelscope_cli.report.train.table import settings_of, study_facts, train_sheet
-from modelscope_cli.rules.registry import rules_of
 
 
 def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -19,7 +18,7 @@ def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
     else:
         (training,) = record.trainings
         evidence = training_sections(training, train_sheet(record), settings_of(training), images)
-    return [section for section in (*evidence, *rules_section(rules_of(record.findings))) if section.body]
+    return [section for section in evidence if section.body]
 
 
 def _of_study(record: TrainRecord) -> list[Section]:

@@ -3,14 +3,13 @@
 from modelscope_cli.records.naming import duration, layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.common import figure_of, rules_section
+from modelscope_cli.report.page.common import figure_of
 from modelscope_cli.report.page.html import NOTHING, Html, Section, facts
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.training import training_sections
 from modelscope_cli.report.training_panels import extent, last_of
 from modelscope_cli.report.watch.figures import draw_activations
 from modelscope_cli.report.watch.table import PARTS, time_words, watch_sheet
-from modelscope_cli.rules.registry import rules_of
 
 
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -26,7 +25,6 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
         *rows,
         Section("input", "Input", _input(record)),
         Section("optimizer", "Optimizer", _optimizer(record)),
-        *rules_section(rules_of(record.findings)),
     ]
     return [section for section in found if section.body]
 

@@ -104,15 +104,6 @@ def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, docume
     ] == []
 
 
-def test_every_code_of_a_rule_is_a_link_to_its_explanation(documents):
-    for name in ("check", "rules", "train_study"):
-        page = page_of(restore(documents[name]))
-        explained = re.findall(r'id="rule-(MS\d{3})"', page)
-        main = re.sub(r"<(script|style|svg|h3|a)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
-        assert explained
-        assert [code for code in explained if code in main or f'href="#rule-{code}"' not in page] == []
-
-
 def test_every_folder_with_images_has_its_page(documents):
     for name in ("attack", "featuremaps", "lrfind", "prune", "train", "train_study"):
         folder = documents.folder_of(name)
