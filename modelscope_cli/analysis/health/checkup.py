@@ -1,7 +1,6 @@
 """`check`: collect the evidence that the rules need, in as few passes as possible."""
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -94,7 +93,6 @@ def _place() -> str:
 NEAR_ZERO = 1e-6
 # An input above this root mean square is measured again at the first weights.
 _LARGE = 3.0
-_OF_GRADIENTS = 3  # forward passes that a backward pass with its forward pass takes
 _NOT_FINITE = "the forward pass is not finite"
 
 T = TypeVar("T")
@@ -112,7 +110,6 @@ def gather(
     track: Track = lambda batches, what: iter(batches),
     over: ForEachBlock | None = None,
     first: Batch | None = None,
-    announce: Callable[[float], object] = lambda seconds: None,
 ) -> Evidence:
     """Collect the evidence the rules need; the model is not changed.
 
@@ -124,10 +121,9 @@ def gather(
         over: maps a function over the batches where results are merged; see `Blocks.over`. Gradients, and batch
         norm in train mode, go through `batches` themselves.
         first: the first batch, if `over` may begin with another.
-        announce: called with the estimated seconds of all passes over one batch, after the first pass.
     """
     over = over or _one_by_one(batches, track)
-    checkup = _Checkup(loaded, batches, is_training, track, over, first, seed, announce)
+    checkup = _Checkup(loaded, batches, is_training, track, over, first, seed)
     return checkup.gather(needs, Evidence(is_real=is_real))
 
 
@@ -148,9 +144,7 @@ class _Checkup:
         over: ForEachBlock,
         first: Batch | None,
         seed: int,
-        announce: Callable[[float], object],
     ) -> None:
-        self._announce, self._n_passes = announce, 1
         self._loaded = loaded
         self._model = loaded.module
         self._batches = batches
@@ -182,7 +176,6 @@ class _Checkup:
             if self._is_finite():
                 return evidence
             passes = frozenset({"forward"})
-        self._n_passes += ("train" in passes) + _OF_GRADIENTS * ("backward" in passes)
         with seeded(self._seed):
             forward = self._forward()
             evidence = replace(evidence, forward=forward)
@@ -255,11 +248,7 @@ class _Checkup:
         spread, total = OutputDiversity(), ForwardSummary()
 
         def see(batch: Batch) -> ForwardSummary:
-            began = time.perf_counter()
             output = session.run(self._arguments(batch, self._is_training))
-            if self._n_passes:
-                self._announce(self._n_passes * (time.perf_counter() - began))
-                self._n_passes = 0
             main = _main_output(output)
             is_row = main is not None and self._is_row_of_scores(output, batch)
             inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]

@@ -18,11 +18,8 @@ from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import SourceLine
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import Keywords
-from modelscope_cli.records.naming import counted
-from modelscope_cli.records.progress import Progress, spell_time
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Run
-
-_LONG = 10  # seconds from which the cost is announced
 
 
 class Sources:
@@ -88,11 +85,6 @@ def examine(
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
 
-    def announce(seconds: float) -> None:
-        whole, images = seconds * subject.inputs.n_batches, counted(subject.inputs.n_images, "image")
-        if whole > _LONG:
-            subject.progress.note(f"activations and gradients of {images}, about {spell_time(whole)}")
-
     with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}):
         evidence = gather(
             subject.loaded,
@@ -104,7 +96,6 @@ def examine(
             track=subject.track,
             over=blocks.over,
             first=None if blocks.is_in_order else subject.first,
-            announce=announce,
         )
     subject.conclude()
     subject.warn(blocks.warnings())
