@@ -239,7 +239,6 @@ class SummaryRecord(Record):
         failed: the label of the layer whose forward raised; the rows end there. None otherwise.
         flow: the dataflow; None if it was not requested.
         training: the memory of one training step; None if it was not requested.
-        slowest: labels of the fewest calls that take 80 % of the measured time, each without the calls inside it.
     """
 
     document: ClassVar[str] = "summary"
@@ -249,4 +248,3 @@ class SummaryRecord(Record):
     failed: str | None = None
     flow: Flow | None = None
     training: TrainingMemory | None = None
-    slowest: tuple[str, ...] = ()

@@ -78,7 +78,6 @@ def test_a_planted_wait_is_found_where_it_is(monkeypatch):
     found = {name: row.time_ms for name, row in rows(record).items()}
     waits = {"": 30, "0": 20, "1": 10, "1.0": 7, "1.1": 3}
     assert {name: found[name] for name in waits} == {name: 1000 * wait for name, wait in waits.items()}
-    assert record.slowest == ("0", "1.0")  # 24 seconds of 30 are 20 + 7
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -20,7 +20,7 @@ from modelscope_cli.analysis.subject import (
 )
 from modelscope_cli.analysis.summary.memory import StepOptions
 from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
-from modelscope_cli.analysis.summary.times import measure_times, slowest
+from modelscope_cli.analysis.summary.times import measure_times
 from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, not_looked_into, tensors_in
@@ -49,15 +49,13 @@ def with_measured(
     args: Arguments,
     measure: Sequence[str],
     progress: Progress,
-) -> tuple[tuple[LayerShape, ...], tuple[str, ...]]:
-    """Return rows with the requested columns and the slowest calls."""
+) -> tuple[LayerShape, ...]:
+    """Return rows with the requested columns."""
     columns: dict[str, Mapping[_Key, Any]] = {}
-    slow: tuple[str, ...] = ()
     with counting(progress, "measured", len(measure)) as step:
         for one in dict.fromkeys(measure):
             if one == "time":
-                columns["time_ms"], own = measure_times(loaded.module, args)
-                slow = slowest(own, loaded.info.class_name)
+                columns["time_ms"] = measure_times(loaded.module, args)
             else:
                 columns["receptive_field"] = _fields(loaded, args)
             step()
@@ -66,7 +64,7 @@ def with_measured(
         values: dict[str, Any] = {field: found.get((row.name, row.call)) for field, found in columns.items()}
         return replace(row, **values)
 
-    return tuple(map(filled, rows)), slow
+    return tuple(map(filled, rows))
 
 
 def _fields(loaded: LoadedModel, args: Arguments) -> dict[_Key, tuple[int, int]]:
@@ -170,9 +168,8 @@ def summary(
     tell(progress, opened.notes, loaded.warnings)
     seed = python_inputs.request.seed
     error = structure.error
-    slow: tuple[str, ...] = ()
     if measure and error is None:
-        rows, slow = with_measured(rows, loaded, first_of(opened, loaded).args, measure, progress)
+        rows = with_measured(rows, loaded, first_of(opened, loaded).args, measure, progress)
     record = SummaryRecord(
         run=header("summary", loaded, opened.info, seed, loaded.warnings, invoked),
         layers=rows,
@@ -181,7 +178,6 @@ def summary(
         failed=error.call.label if error and error.call else None,
         flow=structure.flow,
         training=training,
-        slowest=slow,
     )
     if error is not None:
         error.record = record

@@ -146,9 +146,6 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("activations", f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)"),
         ("layers", f"{counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"),
     ]
-    if record.slowest:
-        n, calls = len(record.slowest), counted(totals.calls, "call")
-        facts.append(("slowest", f"80 % of the time is in {n} of {calls}: {some(record.slowest, 4)}"))
     if record.training is not None:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]
