@@ -69,7 +69,6 @@ def ablate(
       modelscope ablate demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
         --method shuffle --target star --no-save
     """
-
     from modelscope_cli.report.ablate.table import ablate_columns, ablate_sheet
 
     where = show.begin()

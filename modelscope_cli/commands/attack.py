@@ -89,7 +89,6 @@ def attack(
       modelscope attack demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --norm l2
         --epsilon 1 --steps 50 --target ring
     """
-
     from modelscope_cli.analysis.attack.request import make_request
     from modelscope_cli.report.attack.table import COLUMNS, attack_sheet
 

@@ -1,9 +1,9 @@
 """`modelscope check`."""
 
 import os
-from dataclasses import fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -30,6 +30,50 @@ from modelscope_cli.shell.output_options import BlocksOut, OutputOptions, Resume
 from modelscope_cli.shell.parameters import command
 
 FOUND = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """What a model may have and cost."""
+
+    panel: ClassVar[str] = "Budgets, for one image"
+
+    max_params: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="At most this many parameters, such as 25M.",
+        ),
+    ] = None
+    max_macs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="At most this many multiply-adds, such as 5G.",
+        ),
+    ] = None
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="At most this much memory at once in a forward of one image, weights included, such as 500MB.",
+        ),
+    ] = None
+    max_train_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="At most this much memory at once in a training step with adamw, of the smallest batch that "
+            "the model takes, such as 2GB.",
+        ),
+    ] = None
+    expect_output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="The expected shape of the output, such as 1,1000.",
+        ),
+    ] = None
 
 
 @command
@@ -86,47 +130,6 @@ def check(
             help="Write the current findings to that file, and ignore them.",
         ),
     ] = False,
-    max_params: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            rich_help_panel="Budgets, for one image",
-            help="At most this many parameters, such as 25M.",
-        ),
-    ] = None,
-    max_macs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            rich_help_panel="Budgets, for one image",
-            help="At most this many multiply-adds, such as 5G.",
-        ),
-    ] = None,
-    max_memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            rich_help_panel="Budgets, for one image",
-            help="At most this much memory at once in a forward of one image, weights included, such as 500MB.",
-        ),
-    ] = None,
-    max_train_memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            rich_help_panel="Budgets, for one image",
-            help="At most this much memory at once in a training step with adamw, of the smallest batch that "
-            "the model takes, such as 2GB.",
-        ),
-    ] = None,
-    expect_output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHAPE",
-            rich_help_panel="Budgets, for one image",
-            help="The expected shape of the output, such as 1,1000.",
-        ),
-    ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -171,6 +174,7 @@ def check(
         ),
     ] = "auto",
     *,
+    limits: Budgets,
     on: NamedModelOptions,
     data: InputOptions,
     show: OutputOptions,
@@ -194,7 +198,6 @@ def check(
 
       modelscope check demo/shapes --against demo --fail-on warning
     """
-
     from modelscope_cli.report.check.table import COLUMNS, check_sheet, render_junit, review
     from modelscope_cli.rules.settings import read_settings
 
@@ -207,13 +210,7 @@ def check(
         fail_on=fail_on,
         baseline=baseline,
         set_=set,
-        budgets={
-            "max-params": max_params,
-            "max-macs": max_macs,
-            "max-memory": max_memory,
-            "max-train-memory": max_train_memory,
-            "expect-output": expect_output,
-        },
+        budgets={name.replace("_", "-"): value for name, value in asdict(limits).items()},
     )
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")

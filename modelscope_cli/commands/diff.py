@@ -1,8 +1,9 @@
 """`modelscope diff`."""
 
 import shlex
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import typer
 
@@ -16,6 +17,53 @@ from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
 
 DIFFERENT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionsOfB:
+    """The settings of B, where they are not those of A."""
+
+    panel: ClassVar[str] = "B, where it differs from A"
+
+    b_weights: Annotated[
+        str | None,
+        typer.Option(metavar="WEIGHTS", help="The weights of B."),
+    ] = None
+    b_checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The checkpoint to load into B.",
+        ),
+    ] = None
+    b_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The entry of B's checkpoint to load.",
+        ),
+    ] = None
+    b_device: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICE", help="The device of B."),
+    ] = None
+    b_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help="The dtype of B."),
+    ] = None
+    b_mode: Annotated[
+        Literal["auto", "eval", "train"] | None,
+        typer.Option(help="The mode of B."),
+    ] = None
+    b_seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=LAST_SEED,
+            help="The seed of B's random weights and of its dropout.",
+        ),
+    ] = None
 
 
 @command
@@ -48,50 +96,6 @@ def diff(
         typer.Option(metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
     ] = None,
     mode: Mode = "auto",
-    b_weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WEIGHTS", rich_help_panel="B, where it differs from A", help="The weights of B."
-        ),
-    ] = None,
-    b_checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel="B, where it differs from A",
-            help="The checkpoint to load into B.",
-        ),
-    ] = None,
-    b_key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="B, where it differs from A",
-            help="The entry of B's checkpoint to load.",
-        ),
-    ] = None,
-    b_device: Annotated[
-        str | None,
-        typer.Option(metavar="DEVICE", rich_help_panel="B, where it differs from A", help="The device of B."),
-    ] = None,
-    b_dtype: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", rich_help_panel="B, where it differs from A", help="The dtype of B."),
-    ] = None,
-    b_mode: Annotated[
-        Literal["auto", "eval", "train"] | None,
-        typer.Option(rich_help_panel="B, where it differs from A", help="The mode of B."),
-    ] = None,
-    b_seed: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=LAST_SEED,
-            rich_help_panel="B, where it differs from A",
-            help="The seed of B's random weights and of its dropout.",
-        ),
-    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -106,6 +110,7 @@ def diff(
         bool, typer.Option("--all", rich_help_panel="Output", help="Show every row, including equal ones.")
     ] = False,
     *,
+    of_b: OptionsOfB,
     on: ModelOptions,
     data: InputOptions,
     layers: LayerOptions,
@@ -134,7 +139,6 @@ def diff(
 
       modelscope diff here.json there.json --html difference.html
     """
-
     from modelscope_cli.report.canvas import check_figure
     from modelscope_cli.report.diff.table import diff_columns, diff_sheet
 
@@ -146,19 +150,13 @@ def diff(
     record = ms.diff(
         on.request(side_a),
         side_b,
-        data.request(files, on.seed) if files is not None else data.request((), on.seed),
+        data.request(files, on.seed),
         layer=layers.layer or (),
         exclude=layers.exclude or (),
         tolerance=tolerance,
         mode=mode,
         model=model,
-        b_weights=b_weights,
-        b_checkpoint=b_checkpoint,
-        b_key=b_key,
-        b_device=b_device,
-        b_dtype=b_dtype,
-        b_mode=b_mode,
-        b_seed=b_seed,
+        **asdict(of_b),
         progress=PROGRESS,
     )
     if plot is not None:

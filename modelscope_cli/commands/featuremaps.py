@@ -124,7 +124,6 @@ def featuremaps(
       modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors -l
         block3.conv2 --top-images 9
     """
-
     from modelscope_cli.report.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.image_tiles import make_palette
 

@@ -111,7 +111,6 @@ def grads(
 
       modelscope grads resnet34 demo/harbour.jpg -w none --hook 'grad:clamp=-1,1@conv' --no-save
     """
-
     from modelscope_cli.analysis.gradients.request import has_own_loss
     from modelscope_cli.report.grads.table import grads_columns, grads_sheet
     from modelscope_cli.report.shared_tables import check_drift

@@ -33,7 +33,6 @@ def help(
 
       modelscope help stats
     """
-
     from modelscope_cli.shell.overview import COMMANDS, overview
     from modelscope_cli.shell.topics import AGENTS, TOPICS, explain_command, explain_topic, skill
 

@@ -49,7 +49,6 @@ def lrfind(
 
       modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --from 0.001 --to 0.5
     """
-
     from modelscope_cli.report.lrfind.table import COLUMNS, lrfind_sheet
 
     where = show.begin()

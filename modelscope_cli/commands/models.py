@@ -32,7 +32,6 @@ def models(
 
       modelscope models timm:vit_tiny
     """
-
     from modelscope_cli.report.listings import models_sheet
 
     where = show.begin()

@@ -126,7 +126,6 @@ def predict(
 
       modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
-
     from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.report.predict.table import predict_columns, predict_sheet, truth_columns
 

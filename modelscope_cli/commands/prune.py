@@ -97,7 +97,6 @@ def prune(
 
       modelscope prune resnet18 demo/harbour.jpg --weights none --layer conv --by-channel --method l2
     """
-
     from modelscope_cli.analysis.pruning.request import make_request
     from modelscope_cli.report.prune.table import prune_columns, prune_sheet
 

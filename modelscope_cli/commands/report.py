@@ -43,7 +43,6 @@ def report(
 
       modelscope report sick
     """
-
     from modelscope_cli.report.listings import pages_sheet
 
     where = show.begin()

@@ -39,7 +39,6 @@ def rules(
 
       modelscope rules --columns code,name,threshold,source --format markdown
     """
-
     from modelscope_cli.report.listings import rules_sheet
 
     where = show.begin()

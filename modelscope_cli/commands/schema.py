@@ -37,7 +37,6 @@ def schema(
 
       modelscope schema weights-scan
     """
-
     from modelscope_cli.report.sheet import render_json
 
     show.begin_quietly()

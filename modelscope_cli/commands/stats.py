@@ -75,7 +75,6 @@ def stats(
 
       torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
-
     from modelscope_cli.report.canvas import check_figure
     from modelscope_cli.report.shared_tables import check_drift
     from modelscope_cli.report.stats.table import columns_of, stats_sheet

@@ -111,7 +111,6 @@ def summary(
 
       modelscope summary resnet50 --train --optimizer momentum --fit 24GB
     """
-
     from modelscope_cli.report.summary.table import measured_for, summary_sheet
 
     where = show.begin()

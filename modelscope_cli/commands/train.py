@@ -100,7 +100,6 @@ def train(
       modelscope train demo/tiny_resnet.py:TinyResNet demo/shapes --size 48 --train-only head --schedule
         one-cycle --steps 60
     """
-
     from modelscope_cli.output_files import free_folder
     from modelscope_cli.report.train.table import train_columns, train_sheet
 

@@ -114,7 +114,6 @@ def watch(
 
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
-
     from modelscope_cli.output_files import free_folder
     from modelscope_cli.report.watch.table import every_column, review, watch_sheet
     from modelscope_cli.shell.hints import misplaced, refuse_launcher

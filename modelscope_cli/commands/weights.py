@@ -90,7 +90,6 @@ def weights(
 
       modelscope weights demo --scan --fail-on unknown
     """
-
     from modelscope_cli.report.weights.table import check_columns, weights_sheet
     from modelscope_cli.rules.settings import read_settings
 

@@ -222,6 +222,7 @@ def _read(parameter: inspect.Parameter, is_shared: bool) -> Parameter:
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     is_repeatable = get_origin(kind) is list
     kind = str if choices else get_args(kind)[0] if is_repeatable else kind
+    is_shared = is_shared and info.rich_help_panel in SHARED
     return Parameter(parameter.name, kind, choices, is_repeatable, parameter.default, info, is_shared)
 
 
