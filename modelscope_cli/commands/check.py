@@ -9,7 +9,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli import interrupts
-from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
 from modelscope_cli.records.check import CheckRecord
@@ -223,7 +223,7 @@ def check(
     record, refused = None, None
     try:
         if _is_of_data(words, on.model, against, settings):
-            _refuse_for_data(on, data, mode=mode, output_kind=output_kind, out=out, resume=resume)
+            _tell_of_idle(on, data)
             record = ms.check_images(words, against=against or (), **keywords)
         else:
             model, files = _subject(first, images, on, data, settings)
@@ -292,18 +292,12 @@ def _is_of_data(
     return bool(against or is_selected or (words and not has_model and is_data_set(words[0])))
 
 
-def _refuse_for_data(on: NamedModelOptions, data: InputOptions, **options: Any) -> None:
-    """Refuse the options of models for a data set."""
-    usual: dict[str, Any] = {"mode": "auto", "output_kind": "auto", "out": None, "resume": False}
-    given = {name: (value, usual[name]) for name, value in options.items()}
-    for panel in (on, data):
-        given |= {one.name: (getattr(panel, one.name), one.default) for one in fields(panel)}
-    for name, (value, default) in given.items():
-        if value != default:
-            option = flags(name, value)
-            raise UsageError(
-                f"'{option}' is for models, but a data set is checked here", f"leave out {option}"
-            )
+def _tell_of_idle(*panels: NamedModelOptions | InputOptions) -> None:
+    """Note under --verbose the options of models, where a data set is checked."""
+    for panel in panels:
+        for one in fields(panel):
+            if (value := getattr(panel, one.name)) != one.default:
+                PROGRESS.detail(f"{flags(one.name, value)} has no effect: a data set is checked, not a model")
 
 
 def is_data_set(word: str) -> bool:
