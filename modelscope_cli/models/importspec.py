@@ -184,6 +184,8 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         failed = user_code_failed(f"{doing} '{spec}'", error)
+        if doing == "building":  # which running the file need not do
+            failed.hint = "--debug   shows the traceback"
         is_run = not isinstance(error, (SyntaxError, ImportError))  # by code that an import need not run
         if doing == "importing" and is_run and where.endswith(".py") and not _is_guarded(Path(where)):
             failed.hint = f"{failed.hint}   to make it importable, move the code that runs below {_GUARD}"

@@ -52,7 +52,11 @@ def refuse_missing_file(spec: str) -> None:
         return
     others = (other.name for other in file.parent.glob("*.py"))
     near = get_close_matches(file.name, others, n=1, cutoff=0.5)
-    hint = f"--model {shlex.quote(f'{file.with_name(near[0])}:{name}')}" if near else look_for(file)
+    hint = look_for(file)
+    if near:
+        models = models_in(file.with_name(near[0])) or [name]
+        model = name if name in models else models[0]
+        hint = f"--model {shlex.quote(f'{file.with_name(near[0])}:{model}')}"
     raise CannotRunError(f"no file '{where}' (from '{spec}')", hint)
 
 
