@@ -1,7 +1,6 @@
 """The picture of a model: a row for every call in execution order, nested boxes, arcs of values that skip rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -29,14 +28,6 @@ def _macs(item: Item) -> int:
     return item.row.macs if item.row is not None else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The texts around a graph. `title`: at the top; `notes`: at the end."""
-
-    title: str
-    notes: tuple[str, ...] = ()
-
-
 def _scale_of(graph: ModelGraph) -> Any:
     """Return how matplotlib maps the MACs of calls to colours: logarithmic if they span three powers of ten."""
     from matplotlib import colormaps
@@ -50,17 +41,17 @@ def _scale_of(graph: ModelGraph) -> Any:
     return ScalarMappable(norm, pale)
 
 
-def description(graph: ModelGraph, words: Words) -> str:
+def description(graph: ModelGraph, title: str, notes: Sequence[str]) -> str:
     """Return the picture in words, for those who cannot see it."""
     layers = [item for item in graph.nodes() if item.kind == "layer"]
     largest = [item for item in sorted(layers, key=lambda item: -_macs(item))[:5] if _macs(item)]
     named = ", ".join(f"{item.full_name} {numbers.short(_macs(item))}" for item in largest)
-    said = [words.title, f"{counted(len(layers), 'call')} in the order of execution"]
-    return ". ".join([*said, *([f"largest MACs: {named}"] if named else []), *words.notes])
+    said = [title, f"{counted(len(layers), 'call')} in the order of execution"]
+    return ". ".join([*said, *([f"largest MACs: {named}"] if named else []), *notes])
 
 
-def draw(graph: ModelGraph, words: Words) -> Any:
-    """Return the picture as a figure."""
+def draw(graph: ModelGraph, title: str, notes: Sequence[str]) -> Any:
+    """Return the picture as a figure, with a title at the top and notes at the end."""
     rows, ends = places_of(graph.top)
     height = max(ends.values(), default=0) + 1
     cells = {item: _cells(item, depth) for item, (_, depth) in rows.items()}
@@ -68,11 +59,11 @@ def draw(graph: ModelGraph, words: Words) -> Any:
     arcs = arcs_of(graph, {item: y for item, (y, _) in rows.items()})
     right = columns[-1] + 1
     width = right + _LANE * (max((lane for *_, lane in arcs), default=0) + 2)
-    lines = "\n".join(words.notes)
+    lines = "\n".join(notes)
     foot = _EDGE + _LINE * (lines.count("\n") + 1) if lines else _EDGE
-    top = _HEAD + _LINE * words.title.count("\n") + 3 * _LINE
+    top = _HEAD + _LINE * title.count("\n") + 3 * _LINE
     inches = max(width * _LETTER + 2 * _EDGE, 7.0), top + height * _ROW + foot
-    figure = new_figure(*inches, words.title, is_laid_out=False)
+    figure = new_figure(*inches, title, is_laid_out=False)
     axes = axes_at(figure, _EDGE, top, inches[0] - 2 * _EDGE, height * _ROW)
     axes.set_axis_off()
     axes.set(xlim=(0, (inches[0] - 2 * _EDGE) / _LETTER), ylim=(height - 0.5, -0.5))

@@ -23,8 +23,7 @@ class SummaryView(View[SummaryRecord]):
         return answer(record)
 
     def figures(self) -> Mapping[str, Draw[SummaryRecord]]:
-        from modelscope_cli.report.summary.figures import draw_memory
-        from modelscope_cli.report.summary.graph import draw_graph
+        from modelscope_cli.report.summary.figures import draw_graph, draw_memory
 
         return {"graph": draw_graph, "memory": draw_memory}
 

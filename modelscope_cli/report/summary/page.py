@@ -8,8 +8,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import anchors, figure_of, table_section
 from modelscope_cli.report.page.html import Section, element, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.summary.figures import draw_memory
-from modelscope_cli.report.summary.graph import draw_graph, graph_in_words
+from modelscope_cli.report.summary.figures import draw_graph, draw_memory, graph_in_words
 from modelscope_cli.report.summary.table import HELP, summary_sheet, training_facts, when_of
 
 
