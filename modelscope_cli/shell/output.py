@@ -4,7 +4,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,9 +44,6 @@ class Destination:
     def is_asked_for(self) -> bool:
         """Whether a file or a format was requested."""
         return self.file is not None or self.html is not None or self.format != "auto"
-
-    def without_page(self) -> "Destination":
-        return replace(self, html=None)
 
 
 def destination(
