@@ -11,8 +11,8 @@ from torch import Tensor
 
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.inputs.decoding import DecodeTiming
+from modelscope_cli.inputs.files import FileList
 from modelscope_cli.inputs.image import UnreadableImage
-from modelscope_cli.inputs.listing import FileList
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Arguments, InputInfo, Shape
 

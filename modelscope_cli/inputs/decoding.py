@@ -19,6 +19,7 @@ from torch import Tensor, stack
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.files import ListedImage
 from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.image import (
     UnreadableImage,
@@ -27,7 +28,6 @@ from modelscope_cli.inputs.image import (
     decode,
     in_words,
 )
-from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import Feeding

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import configured_shape
-from modelscope_cli.inputs.named_noise import IMAGES, natural_named, signature_of
+from modelscope_cli.inputs.noise import IMAGES, natural_named, signature_of
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments

@@ -31,11 +31,10 @@ from modelscope_cli.inputs.decoding import (
     choose_workers,
     collate,
 )
-from modelscope_cli.inputs.files import FoundImages, find_images
+from modelscope_cli.inputs.files import FileGroups, FileList, FoundImages, ListedImage, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, is_stored_turned
-from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage
 from modelscope_cli.inputs.model_config import takes_clips
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset

@@ -13,8 +13,7 @@ from typing import Any
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES
-from modelscope_cli.inputs.listing import ListedImage
+from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, ListedImage
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice

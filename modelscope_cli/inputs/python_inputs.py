@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, names_of, shapes_of
-from modelscope_cli.inputs.files import find_images
+from modelscope_cli.inputs.files import ListedImage, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.inputs.from_files import is_shape, open_images, open_named, refuse_other_inputs
 from modelscope_cli.inputs.grammar import parse_named
-from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.inputs.named_noise import IMAGES, natural_named
-from modelscope_cli.inputs.noise import open_noise
+from modelscope_cli.inputs.noise import IMAGES, natural_named, open_noise
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
 from modelscope_cli.records.keywords import Keywords, texts

@@ -62,8 +62,7 @@ def _entry_of_timm(name: str) -> ModelEntry:
 
 def _entries(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
     from modelscope_cli.inputs.model_config import natural_shapes
-    from modelscope_cli.models.pretrained import default_weights, weights_of
-    from modelscope_cli.models.zoo import family_of
+    from modelscope_cli.models.zoo import default_weights, family_of, weights_of
 
     entries = []
     for name in names:

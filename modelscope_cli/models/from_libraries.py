@@ -22,8 +22,8 @@ from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.fit import Misfit, nonfinite_weights
 from modelscope_cli.models.initialise import Filled, fill_without
-from modelscope_cli.models.pretrained import WeightsUnavailableError
 from modelscope_cli.models.request import ModelRequest, parse_model_args
+from modelscope_cli.models.zoo import WeightsUnavailableError
 from modelscope_cli.records.run import WeightsInfo
 
 

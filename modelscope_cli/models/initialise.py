@@ -13,14 +13,15 @@ from modelscope_cli.checkpoints.tensors import Checkpoint, file_sha256, read_che
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.architecture import Architecture, model_inside
 from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
-from modelscope_cli.models.pretrained import (
+from modelscope_cli.models.request import ModelRequest, parse_model_args
+from modelscope_cli.models.zoo import (
+    WeightsEnum,
     WeightsUnavailableError,
+    build_pretrained,
     find_weights,
     is_quantized,
     promised_hash,
 )
-from modelscope_cli.models.request import ModelRequest, parse_model_args
-from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Notice, WeightsInfo
 

@@ -24,9 +24,14 @@ from modelscope_cli.models.importspec import imported_architecture, user_code_fa
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.model_of_checkpoint import recognise
-from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, parse_model_args
-from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
+from modelscope_cli.models.zoo import (
+    WeightsEnum,
+    choose_weights,
+    default_weights,
+    is_quantized,
+    zoo_architecture,
+)
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 

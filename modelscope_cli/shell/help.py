@@ -118,10 +118,10 @@ def facts_of(one: Parameter, is_whole: bool = True) -> Iterator[str]:
         yield f"default: {one.shown_default}"
     if not is_whole:
         return
-    if one.least is not None and one.most is not None and one.most <= 10_000:
-        yield f"{one.least:g} to {one.most:g}"
-    elif one.least is not None:
-        yield f"at least {one.least:g}"
+    if one.info.min is not None and one.info.max is not None and one.info.max <= 10_000:
+        yield f"{one.info.min:g} to {one.info.max:g}"
+    elif one.info.min is not None:
+        yield f"at least {one.info.min:g}"
     if one.is_required and one.is_argument:
         yield "required"
 

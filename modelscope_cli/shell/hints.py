@@ -113,7 +113,7 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
     one = parameters_of(command).get(name)
     if one is None or len(values) == 1 or (not one.takes_value and len(set(values)) == 1):
         return values[-1]
-    if one.is_list:
+    if one.info.metavar in ("A,B,...", "LIST", "NAMES"):  # a list of any length
         return ",".join(values)
     uses, line = _uses(one, argv)[: len(values)], list(argv)
     if len(uses) < len(values):

@@ -72,11 +72,6 @@ class Parameter:
         return self.kind is not bool
 
     @property
-    def is_list(self) -> bool:
-        """Whether its value is a comma-separated list of any length."""
-        return self.info.metavar in ("A,B,...", "LIST", "NAMES")
-
-    @property
     def value(self) -> str:
         """The word for its value in the help; empty for a flag."""
         return (
@@ -89,14 +84,6 @@ class Parameter:
     def example(self) -> str:
         """A stand-in for its value: its metavar, or the first word that it takes."""
         return self.info.metavar or (self.choices or ("VALUE",))[0]
-
-    @property
-    def least(self) -> float | None:
-        return self.info.min
-
-    @property
-    def most(self) -> float | None:
-        return self.info.max
 
     @property
     def shown_default(self) -> str:
@@ -124,12 +111,12 @@ class Parameter:
             value: float = self.kind(text)
         except ValueError:
             raise self._not_a_number(text) from None
-        check_range(self.name, value, least=self.least, most=self.most)
+        check_range(self.name, value, least=self.info.min, most=self.info.max)
         return value
 
     def _not_a_number(self, text: str) -> UsageError:
         share, excerpt = text.rstrip("%"), text if len(text) < 100 else f"{text[:80]}..."
-        example = self.shown_default or (f"{self.least:g}" if self.least is not None else "1")
+        example = self.shown_default or (f"{self.info.min:g}" if self.info.min is not None else "1")
         if self.kind is float and text.endswith("%") and share.replace(".", "", 1).isdigit():
             example = f"{float(share) / 100:g}"
         problem = "not a whole number" if self.kind is int else "not a number"

@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.files import IMAGE_SUFFIXES
+from modelscope_cli.inputs.files import IMAGE_SUFFIXES, ListedImage
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.paths import look_for
 from modelscope_cli.records.run import InputInfo, Notice, Shape

@@ -6,8 +6,7 @@ import os
 import pytest
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import find_images
-from modelscope_cli.inputs.listing import FileList, ListedImage
+from modelscope_cli.inputs.files import FileList, ListedImage, find_images
 
 STRANGE = [
     "a b.png",

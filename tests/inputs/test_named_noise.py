@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.inputs.named_noise import natural_named
+from modelscope_cli.inputs.noise import natural_named
 
 transformers = pytest.importorskip("transformers")
 VISION = {

@@ -6,8 +6,8 @@ from PIL import Image, ImageFile
 from torchvision.transforms.functional import pil_to_tensor
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.files import ListedImage
 from modelscope_cli.inputs.image import UnreadableImageError, decode
-from modelscope_cli.inputs.listing import ListedImage
 
 
 def pixels(path, mode="RGB"):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
 from torchvision.transforms import InterpolationMode, v2
 
+from modelscope_cli.inputs.files import ListedImage
 from modelscope_cli.inputs.image import decode, is_stored_turned
-from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing, variations
 from modelscope_cli.inputs.request import InputRequest

@@ -13,8 +13,7 @@ import torch
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs import decoding
 from modelscope_cli.inputs.decoding import ImageBlocks, choose_workers, pack, unpack
-from modelscope_cli.inputs.files import find_images
-from modelscope_cli.inputs.listing import FileGroups
+from modelscope_cli.inputs.files import FileGroups, find_images
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="processes are forked on Linux only"

@@ -13,8 +13,7 @@ from torchvision.models import get_model_builder
 
 import modelscope_cli.checkpoints
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.pretrained import default_weights
-from modelscope_cli.models.zoo import zoo_architecture
+from modelscope_cli.models.zoo import default_weights, zoo_architecture
 
 FILE = Path(modelscope_cli.checkpoints.__file__).with_name("architectures.txt.xz")
 N, M = 7, 12

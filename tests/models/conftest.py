@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from modelscope_cli.models.pretrained import choose_weights
+from modelscope_cli.models.zoo import choose_weights
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,8 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.model_of_checkpoint import recognise
-from modelscope_cli.models.pretrained import default_weights
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.models.zoo import zoo_architecture
+from modelscope_cli.models.zoo import default_weights, zoo_architecture
 
 # These differ in the size of their pictures only.
 LOOK_ALIKE = ("fasterrcnn_mobilenet_v3_large_320_fpn", "fasterrcnn_mobilenet_v3_large_fpn")

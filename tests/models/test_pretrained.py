@@ -18,8 +18,8 @@ from modelscope_cli.models import pretrained as weights_module
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.loaded import LoadedModel
-from modelscope_cli.models.pretrained import choose_weights
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.zoo import choose_weights
 
 NAME = "squeezenet1_1"  # 5 MB
 

@@ -11,8 +11,8 @@ from torchvision import models
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.pretrained import weights_of
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.zoo import weights_of
 
 
 def test_every_model_is_of_one_kind() -> None:

@@ -20,9 +20,9 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.batch import Inputs, ModelSide
+from modelscope_cli.inputs.files import ListedImage
 from modelscope_cli.inputs.forward_signature import needed_beside_an_image
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.loaded import LoadedModel

@@ -15,9 +15,8 @@ from pathlib import Path
 from modelscope_cli.analysis.dataset.look import ImageFacts, look_at
 from modelscope_cli.analysis.health.check import known_findings, several, write_baseline
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.files import find_images
+from modelscope_cli.inputs.files import FileList, ListedImage, find_images
 from modelscope_cli.inputs.image import UnreadableImage, UnreadableImages, strict_pillow
-from modelscope_cli.inputs.listing import FileList, ListedImage
 from modelscope_cli.interrupts import deferred
 from modelscope_cli.records.check import (
     BYTES,

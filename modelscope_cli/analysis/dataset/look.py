@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.files import ListedImage
 from modelscope_cli.inputs.image import UNREADABLE, UnreadableImageError, decode
-from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.paths import refuse_endless
 
 

@@ -26,7 +26,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
-from modelscope_cli.inputs.named_noise import IMAGES, texts_of
+from modelscope_cli.inputs.noise import IMAGES, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
