@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from modelscope_cli.output_files import write_text
 from modelscope_cli.records.display import Shown
+from modelscope_cli.records.reading import RESULT_FILES
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, render_csv
 
 R = TypeVar("R", bound=Shown)
 Draw = Callable[[R], Any]  # returns a figure of matplotlib
@@ -60,6 +63,15 @@ class View(Generic[R]):
         Its document and its page are written by `report.page.results.save_folder`.
         """
         return record
+
+    @staticmethod
+    def write(record: R, folder: Path, figures: Mapping[str, Any], tables: Mapping[str, Sheet]) -> R:
+        """Write figures and csv tables under their names; return the record with the names of its files."""
+        for name, sheet in tables.items():
+            write_text(folder / name, render_csv(sheet))
+        for name, figure in figures.items():
+            save_figure(figure, folder / name)
+        return record.with_changes(files=(*figures, *tables, *RESULT_FILES))
 
     def tensors(self, record: R) -> Mapping[str, Any] | None:
         """Return the tensors of the run by name, from what the record keeps of it; None if it has none to save."""

@@ -45,9 +45,9 @@ MOMENTS = {
         "modelscope_cli.report.image_tiles.save_png",
         f"featuremaps {TINY} -w none --size 16 {{star}}",
     ),
-    "grads": ("modelscope_cli.report.files.save_figure", f"grads {TINY} -w none --size 16 {{star}}"),
-    "prune": ("modelscope_cli.report.files.save_figure", f"prune {TINY} -w none --size 16 {{star}}"),
-    "train": ("modelscope_cli.report.files.save_figure", f"train {SMALL} --steps 2"),
+    "grads": ("modelscope_cli.report.view.save_figure", f"grads {TINY} -w none --size 16 {{star}}"),
+    "prune": ("modelscope_cli.report.view.save_figure", f"prune {TINY} -w none --size 16 {{star}}"),
+    "train": ("modelscope_cli.report.view.save_figure", f"train {SMALL} --steps 2"),
     "weights": (
         "modelscope_cli.analysis.weights.statistics.write_safetensors",
         "weights {samples}/sick.safetensors --convert c.safetensors",

@@ -28,9 +28,8 @@ class AblateView(View[AblateRecord]):
 
     def save_files(self, record: AblateRecord, folder: Path) -> AblateRecord:
         from modelscope_cli.report.ablate.figures import draw_ablation
-        from modelscope_cli.report.files import write_files
 
         figures = {self.shown_below: draw_ablation(record)}
-        return write_files(record, folder, figures, {"ablation.csv": self.sheet(record)})
+        return self.write(record, folder, figures, {"ablation.csv": self.sheet(record)})
 
     shown_below = "ablation.png"

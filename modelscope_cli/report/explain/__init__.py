@@ -25,11 +25,10 @@ class ExplainView(View[ExplainRecord]):
 
     def save_files(self, record: ExplainRecord, folder: Path) -> ExplainRecord:
         from modelscope_cli.report.explain.figures import draw_explanations
-        from modelscope_cli.report.files import write_files
 
         figure = draw_explanations(record, self._images(record))
         figures = {self.shown_below: figure} if figure is not None else {}
-        return write_files(record, folder, figures, {"explanation.csv": self.sheet(record)})
+        return self.write(record, folder, figures, {"explanation.csv": self.sheet(record)})
 
     shown_below = "explanation.png"
 

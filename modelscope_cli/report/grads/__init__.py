@@ -32,10 +32,9 @@ class GradsView(View[GradsRecord]):
         return {name: (title, grads_sheet(record, name)) for name, title in titles.items()}
 
     def save_files(self, record: GradsRecord, folder: Path) -> GradsRecord:
-        from modelscope_cli.report.files import write_files
         from modelscope_cli.report.grads.figures import draw_gradient_flow
 
         tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
-        saved = write_files(record, folder, {"gradient_flow.png": draw_gradient_flow(record)}, tables)
+        saved = self.write(record, folder, {"gradient_flow.png": draw_gradient_flow(record)}, tables)
         *drawn, document, page = saved.files
         return saved.with_changes(files=(document, page, *drawn))  # the order that its documents have

@@ -27,7 +27,6 @@ class LrfindView(View[LrfindRecord]):
         return {"range test": draw_range_test}
 
     def save_files(self, record: LrfindRecord, folder: Path) -> LrfindRecord:
-        from modelscope_cli.report.files import write_files
         from modelscope_cli.report.lrfind.figures import draw_range_test
 
-        return write_files(record, folder, {"lr.png": draw_range_test(record)}, {})
+        return self.write(record, folder, {"lr.png": draw_range_test(record)}, {})

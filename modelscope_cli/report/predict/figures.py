@@ -8,10 +8,10 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.predict import BINS, DoctorRecord, DrawnMap, PredictedImages, PredictRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
-from modelscope_cli.report.files import write_files
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.predict.table import predict_sheet, tables_of, truth_words
 from modelscope_cli.report.sheet import Sheet
+from modelscope_cli.report.view import View
 from modelscope_cli.tensor_file import write_tensors
 
 _COLUMNS = 6
@@ -130,7 +130,7 @@ def save_files(record: PredictRecord, folder: Path) -> PredictRecord:
         figures |= {RELIABILITY: draw_reliability(record)} if truth.ece is not None else {}
         figures |= {WORST: draw_worst(record, worst)} if worst else {}
         tables = {f"{table}.csv": predict_sheet(record, table) for table in tables_of(truth)}
-    saved = write_files(record, folder, figures, tables)
+    saved = View.write(record, folder, figures, tables)
     if not maps:
         return saved
     write_tensors(folder / VALUES, {f"{n}.{one.name}": one.values for n, one in enumerate(maps)})

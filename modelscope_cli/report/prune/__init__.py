@@ -27,8 +27,7 @@ class PruneView(View[PruneRecord]):
         return {"pruning": draw_pruning}
 
     def save_files(self, record: PruneRecord, folder: Path) -> PruneRecord:
-        from modelscope_cli.report.files import write_files
         from modelscope_cli.report.prune.figures import draw_pruning
 
         tables = {f"{table}.csv": prune_sheet(record, table) for table in ("drift", "layers")}
-        return write_files(record, folder, {"drift.png": draw_pruning(record)}, tables)
+        return self.write(record, folder, {"drift.png": draw_pruning(record)}, tables)

@@ -34,12 +34,11 @@ class TrainView(View[TrainRecord]):
         return sections(record, embedded)
 
     def save_files(self, record: TrainRecord, folder: Path) -> TrainRecord:
-        from modelscope_cli.report.files import write_files
         from modelscope_cli.report.train.figures import draw
 
         figure, table = (
             ("comparison.png", "variants.csv") if record.is_study else ("curves.png", "layers.csv")
         )
-        saved = write_files(record, folder, {figure: draw(record)}, {table: train_sheet(record)})
+        saved = self.write(record, folder, {figure: draw(record)}, {table: train_sheet(record)})
         weights = (TRAINED_WEIGHTS,) if (folder / TRAINED_WEIGHTS).exists() else ()
         return saved.with_changes(files=(*saved.files, *weights))
