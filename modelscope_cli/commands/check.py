@@ -107,7 +107,7 @@ def check(
         ),
     ] = None,
     fail_on: Annotated[
-        Literal["error", "warning"] | None,
+        Literal["warning", "error"] | None,
         typer.Option(
             rich_help_panel="Rules",
             help="The lowest severity that makes the exit code 1.",

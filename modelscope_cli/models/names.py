@@ -50,7 +50,7 @@ def refuse_missing_file(spec: str) -> None:
     file = Path(where)
     if file.suffix != ".py" or file.is_file():
         return
-    others = (other.name for other in file.parent.glob("*.py"))
+    others = (other.name for other in file.parent.glob("*.py") if other.is_file())
     near = get_close_matches(file.name, others, n=1, cutoff=0.5)
     hint = look_for(file)
     if near:

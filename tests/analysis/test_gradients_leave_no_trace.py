@@ -97,10 +97,8 @@ def test_nothing_is_left_after_a_failure(net, measure, unchanged, monkeypatch, o
     else:
         monkeypatch.setattr("modelscope_cli.analysis.gradients.losses.Criterion.__call__", fail)
     check = unchanged(net)
-    reaches_the_body = "train_only" not in options
-    if place == "backward" and isinstance(error, ValueError) and not reaches_the_body:
-        (notice,) = measure(net, X, **options).warnings  # only the pass with everything trained failed
-        assert notice.message.endswith("could not be measured: backward raised ValueError: no luck")
+    if place == "backward" and "train_only" in options:
+        measure(net, X, **options)  # the backward pass does not reach what raises
         check()
         return
     with pytest.raises((ModelscopeError, KeyboardInterrupt, ValueError)) as caught:

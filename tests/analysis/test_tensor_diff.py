@@ -8,7 +8,6 @@ from tolerance import close
 
 from modelscope_cli.analysis.comparison.compare import diff_tensors
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance
-from modelscope_cli.analysis.comparison.matching import _in_shape
 from modelscope_cli.records.diff import Renaming, count_up, first_divergence
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
@@ -166,12 +165,3 @@ def test_a_state_is_the_same_as_itself_and_all_of_it_is_reported(sizes):
     assert {row.status for row in rows} <= {"same"}
     rows, _ = diff_tensors(state, {})
     assert [row.status for row in rows] == ["removed"] * len(state)
-
-
-def test_channels_at_the_end_are_moved_and_a_flat_value_is_reshaped():
-    maps = torch.arange(24.0).reshape(1, 4, 2, 3)
-    moved, _ = _in_shape(maps.permute(0, 2, 3, 1), maps.shape)
-    assert torch.equal(moved, maps)
-    (reshaped,) = _in_shape(maps.flatten(), maps.shape)
-    assert torch.equal(reshaped, maps)
-    assert not [*_in_shape(maps[..., :2], maps.shape)]

@@ -293,13 +293,12 @@ def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
     assert out.startswith("::error title=MS801 unreadable-images::")
 
 
-def test_options_about_models_are_refused_for_a_data_set(refused, photos):
-    for option in ("--weights none", "-c last.pth", "--seed 1"):
-        message, _ = refused(f"check {photos}/train {option}", 2)
-        assert "is for models" in message
-    for option in ("--size 32", "--mode train"):
-        message, _ = refused(f"check {photos}/train {option}", 2)
-        assert "is for models" in message
+def test_options_about_models_have_no_effect_on_a_data_set(run, refused, photos):
+    plain = run(f"check {photos}/train --json", expect=None)
+    for option in ("--weights none", "--seed 1", "--size 32", "--device cpu"):
+        same = run(f"check {photos}/train {option} -v --json", expect=plain.code)
+        assert same.json["findings"] == plain.json["findings"]
+        assert f"{option} has no effect: a data set is checked, not a model" in same.err
     message, _ = refused(f"check {photos}/train --select MS2", 2)
     assert "selects rules for a model" in message
     message, _ = refused(f"check resnet18 --against {photos}/val", 4)

@@ -182,7 +182,7 @@ LINES = {
     "demo": "demo there #a",
     "schema_option": "schema stats -q #a",
     # how a model is loaded and its images are prepared, in every command
-    "summary_key": f"summary {LOADED} --columns name,zero --input-shape 1,3,32,32 #t",
+    "summary_key": f"summary {LOADED} --columns name,field --input-shape 1,3,32,32 #t",
     "stats_key": f"stats {LOADED} {STAR} {PREPARED} #jt",
     "featuremaps_key": f"featuremaps {LOADED} {STAR} {PREPARED} --dtype bfloat16 -l conv --max-channels 2 #jt",
     "featuremaps_inputs": f"featuremaps {TWO} --mean 0 --std 1 --max-channels 2 --batch 1 --workers 0 #jt",

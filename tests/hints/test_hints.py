@@ -78,7 +78,6 @@ train {LEARN} --vary norm-layr=batch
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
 attack {TINY} dot.png --method fgsm --steps 3
-check two --mode train
 weights {TINY}
 help stat
 rules MS9999
