@@ -52,8 +52,9 @@ def raise_signals() -> None:
 
 
 def _say_of_others(lost: "sys.UnraisableHookArgs") -> None:
-    """Report exceptions that Python cannot raise, except signals, which `obey` raises again."""
-    if lost.exc_type not in (KeyboardInterrupt, Terminated):
+    """Report exceptions that Python cannot raise, except a signal, which `obey` raises again, and what follows it:
+    an iterator of a `DataLoader` that was stopped while it started fails once more when it is deleted."""
+    if _State.raised is None and lost.exc_type not in (KeyboardInterrupt, Terminated):
         sys.__unraisablehook__(lost)
 
 

@@ -34,14 +34,14 @@ sys.exit(run(sys.argv[1:]))
 SLOW_REPORT = """
 import pathlib, sys, time
 from modelscope_cli.shell.app import run
-from modelscope_cli.report import files
+from modelscope_cli.report import view
 
 def draw(figure, path):
     assert (path.parent / "parameters.csv").exists()
     pathlib.Path("../reached").touch()
     time.sleep(60)
 
-files.save_figure = draw
+view.save_figure = draw
 sys.exit(run(sys.argv[1:]))
 """
 

@@ -14,7 +14,7 @@ from torch import nn
 from torchvision import models
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models import pretrained as weights_module
+from modelscope_cli.models import zoo
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.loaded import LoadedModel
@@ -117,7 +117,7 @@ def test_explicit_weights_that_cannot_be_had_are_an_error(
 
 
 def test_a_silent_server_times_out(publish: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_module, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(zoo, "CONNECT_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         publish(NAME, {}, f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert "timed out" in load().warnings[0].message
