@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
-from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, OpcodeReader, python3_name
+from modelscope_cli.checkpoints.opcodes import OpcodeReader, python3_name
 
 
 class PickleEvents(Protocol):
@@ -75,7 +75,7 @@ class Persistent:
     id: Any
 
 
-__all__ = ["MAX_BYTES", "Blob", "Global", "Opaque", "Persistent", "PickleEvents", "PickleMachine"]
+__all__ = ["Global", "Opaque", "Persistent", "PickleEvents", "PickleMachine"]
 
 # Opcodes allowed for any pickle, and further ones per byte; torch needs one for three bytes.
 _MIN_OPERATIONS = 1_000_000

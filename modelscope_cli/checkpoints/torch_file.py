@@ -24,7 +24,8 @@ from modelscope_cli.checkpoints.entries import (
     checked_sizes,
 )
 from modelscope_cli.checkpoints.file_type import damaged
-from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, PickleMachine
+from modelscope_cli.checkpoints.opcodes import MAX_BYTES
+from modelscope_cli.checkpoints.pickle_machine import PickleMachine
 from modelscope_cli.checkpoints.tensor_refs import (
     StorageRef,
     TensorRef,

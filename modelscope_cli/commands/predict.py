@@ -106,10 +106,9 @@ def predict(
     """Print what a model predicts for images: the most likely classes of each.
 
     For a segmentation model these are the classes that cover most of the image, for a detection model its best
-    boxes; with several heads each has its rows. Images are predicted in batches; tsv and csv are written row by
-    row. With --truth, the metrics are printed instead: accuracy, classes, confusions, calibration, the worst
-    images. With --doctor, one row for each usual preprocessing mistake, with the number of predictions that it
-    changes.
+    boxes. Images are predicted in batches; tsv and csv are written row by row. With --truth, the metrics are
+    printed instead: accuracy, classes, confusions, calibration, the worst images. With --doctor, one row for each
+    usual preprocessing mistake, with the number of predictions that it changes.
 
     Examples:
 

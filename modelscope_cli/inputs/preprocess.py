@@ -8,7 +8,6 @@ image processor; its mean and std are measured on black and white images, as set
 import math
 import os
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,8 +239,6 @@ class ProcessorPreset(Preset):
         if getattr(call, "do_resize", False):
             sizes = {**dict(call.size or {}), **self._changes().get("size", {})}
             named = [f"{key.replace('_', ' ')} {value}" for key, value in sizes.items() if value]
-            if _counts_pixels(call) and call.size.get("shortest_edge"):
-                named = [f"{call.size['shortest_edge']} to {call.size['longest_edge']} pixels in area"]
             share = getattr(call, "crop_pct", None)
             named += [f"crop percentage {share:g}"] if share else []
             target = f"resize to {', '.join(named)}" if named else "resize"
@@ -326,7 +323,7 @@ def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
     tensor = tensor[0] if tensor.ndim == 3 else tensor  # patches
     while tensor.ndim > 3 and len(tensor) == 1:  # a batch of one clip of one frame
         tensor = tensor[0]
-    return tensor.float()  # tiles or patches of an image have other dimensions
+    return tensor.float()  # tiles or patches of an image have other dimensions, and are refused
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
@@ -346,18 +343,10 @@ def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[No
 
 def _resize_size(call: Any) -> tuple[int, ...]:
     """Return height and width, or the short side; empty for other ways to resize."""
-    if _counts_pixels(call):
-        return ()
     size = dict(call.size) if getattr(call, "do_resize", False) and call.size else {}
     if size.get("height") and size.get("width"):
         return size["height"], size["width"]
     return (size["shortest_edge"],) if size.get("shortest_edge") else ()
-
-
-def _counts_pixels(call: Any) -> bool:
-    """Tell whether shortest and longest edge mean minimum and maximum pixels, as in Qwen2-VL: modules of such
-    processors define `smart_resize`."""
-    return hasattr(sys.modules.get(type(call).__module__), "smart_resize")
 
 
 def _crop_size(call: Any) -> list[int] | None:

@@ -7,10 +7,10 @@ cache or are downloaded by `huggingface_hub`.
 import copy
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -64,21 +64,22 @@ _OPTION_OF = {
 _TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
-def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Architecture:
+def _timm_architecture(request: ModelRequest, name: str) -> Architecture:
     """Describe timm's model `name`, which may end in a weights tag, with random values."""
+    model_args = parse_model_args(request.model_args)
     for key in model_args.keys() & _OPTION_OF.keys():
         message = f"model argument '{key}' is a separate option for timm models"
         raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
     published(name)
 
     def make(num_classes: int | None) -> nn.Module:
-        with seeded(seed):
+        with seeded(request.seed):
             return _create(name, num_classes, model_args, {"pretrained": False})
 
     return Architecture("timm", f"timm:{name}", "custom", make, takes_num_classes=True)
 
 
-def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
+def _fill_timm(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
     """Build with timm's weights; with `auto`, randomly if their file is unavailable."""
     arch, _, tag = name.partition(".")
     if request.weights.lower() not in ("auto", "default"):
@@ -173,7 +174,7 @@ _HF_FILES = (
 _PROCESSOR = "preprocessor_config.json"
 
 
-def hf_architecture(request: ModelRequest, name: str) -> Architecture:
+def _hf_architecture(request: ModelRequest, name: str) -> Architecture:
     """Describe the model of a repository, or of a folder with a `config.json`, with random values."""
     config = _configure(_read_config(request, name), parse_model_args(request.model_args), f"hf:{name}")
     kind = _class_of(config)
@@ -186,7 +187,7 @@ def hf_architecture(request: ModelRequest, name: str) -> Architecture:
     return Architecture("hf", f"hf:{name}", "custom", make, takes_num_classes=takes_classes)
 
 
-def fill_from_hf(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
+def _fill_hf(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
     """Build with the weights of the repository or folder; with `auto`, randomly if unavailable."""
     if request.weights.lower() not in ("auto", "default"):
         message = f"'hf:{name}' has no weights '{request.weights}', only DEFAULT"
@@ -287,3 +288,13 @@ def _explained(name: str) -> Iterator[None]:
         logging.set_verbosity(level)
         if is_bar:
             logging.enable_progress_bar()
+
+
+class Library(NamedTuple):
+    """A library whose models have a prefix of `hubs.PACKAGES`."""
+
+    describe: Callable[[ModelRequest, str], Architecture]  # of the name behind the prefix
+    fill: Callable[[Architecture, ModelRequest, str], Filled]  # build it with its pretrained weights
+
+
+LIBRARIES = {"timm": Library(_timm_architecture, _fill_timm), "hf": Library(_hf_architecture, _fill_hf)}

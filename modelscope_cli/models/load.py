@@ -13,12 +13,7 @@ from modelscope_cli.inputs.model_config import configured_labels, configured_pre
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.fit import listed
-from modelscope_cli.models.from_libraries import (
-    fill_from_hf,
-    fill_from_timm,
-    hf_architecture,
-    timm_architecture,
-)
+from modelscope_cli.models.from_libraries import LIBRARIES
 from modelscope_cli.models.hubs import close_hubs, split_hub
 from modelscope_cli.models.importspec import imported_architecture, user_code_failed
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
@@ -97,7 +92,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
     if request.checkpoint is not None:
         filled = fill_from_checkpoint(architecture, request, request.checkpoint)
     elif prefix and request.weights.lower() != "none":
-        filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
+        filled = LIBRARIES[prefix].fill(architecture, request, name)
     elif weights is not None:
         filled = fill_pretrained(architecture, request, weights)
     else:
@@ -165,10 +160,8 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
     """Return the architecture to build and the torchvision weights, if any."""
     model_args = parse_model_args(request.model_args)
     prefix, name = split_hub(request.model)
-    if prefix == "timm":
-        return timm_architecture(name, model_args, request.seed), None
-    if prefix == "hf":
-        return hf_architecture(request, name), None
+    if prefix:
+        return LIBRARIES[prefix].describe(request, name), None
     if not is_import(request.model):
         name = request.model.lower()
         weights = choose_weights(name, request.weights)

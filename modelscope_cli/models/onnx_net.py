@@ -156,7 +156,7 @@ class OnnxNet(nn.Module):
             shapes = {name: tuple(value.shape) for name, value in values.items()}
             shapes |= {name: entry.shape for name, entry in self._entries.items()}
             for call in self._calls:
-                self._make(call, values, shapes)
+                self._call_layer(call, values, shapes)
         outputs = {one.name: values[one.name] for one in self.model.outputs}
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -169,12 +169,12 @@ class OnnxNet(nn.Module):
         """Free the memory of the runtime; another run opens it again."""
         self._session = None
 
-    def is_true(self, name: str) -> bool:
+    def is_stored_and_nonzero(self, name: str) -> bool:
         """Tell whether a value is stored in the file and not zero."""
         entries = [self._entries[name]] if name in self._entries else []
         return any(bool(read_values(entry, file).any()) for entry, file in each_with_file(entries))
 
-    def _make(self, call: _Call, values: dict[str, Tensor], shapes: dict[str, Shape]) -> None:
+    def _call_layer(self, call: _Call, values: dict[str, Tensor], shapes: dict[str, Shape]) -> None:
         """Call a layer with the values it had in the run; refuse a hook that changed what it returns."""
         outputs = [values[name] for name in call.outputs if name in values]
         given = outputs[0] if len(outputs) == 1 else tuple(outputs)

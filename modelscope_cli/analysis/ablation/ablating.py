@@ -355,7 +355,7 @@ def _mean(parts: Sequence[Tensor]) -> float:
     return float(torch.cat(list(parts)).double().mean())
 
 
-ZERO, MEAN, SHUFFLE = "zero", "mean", "shuffle"
+ZERO, MEAN = "zero", "mean"
 
 
 def is_replaceable(leaf: Any) -> bool:

@@ -51,7 +51,7 @@ def find_causes(
     preprocessing: Preprocessing | None,
     values: Mapping[Key, Tensor],
 ) -> tuple[Cause, ...]:
-    """Return the causes that a check shows, the first first; empty if none does.
+    """Return the causes that a check shows, in the order of the checks; empty if none does.
 
     Args:
         values: those of B, where A is unstable: each layer of A is then given what enters it in B.
@@ -129,7 +129,9 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
     if isinstance(b.program, OnnxProgram):
         for node in b.program.net.model.nodes:
             is_norm = node.op_type == "BatchNormalization" and node.attributes.get("training_mode") == 1
-            is_dropout = node.op_type == "Dropout" and b.program.net.is_true("".join(node.inputs[2:3]))
+            is_dropout = node.op_type == "Dropout" and b.program.net.is_stored_and_nonzero(
+                "".join(node.inputs[2:3])
+            )
             if (is_norm and has_statistics(node.module)) or is_dropout:
                 message, layer = f"node '{node.name}' ({node.op_type}) of B is in training mode", node.module
                 break
@@ -224,7 +226,6 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         moved = (a - b).abs().transpose(0, 1).flatten(1).amax(1) > tolerance * a.abs().max()
         message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
-        return
 
 
 def _forward(evidence: Divergence, given: Tensor) -> Tensor:

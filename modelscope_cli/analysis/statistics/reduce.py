@@ -35,14 +35,14 @@ HISTOGRAM_EXACT = 1 << 18
 HISTOGRAM_SAMPLE = 1 << 15
 _LANES = 4
 # A tensor of at most this many elements is reduced whole in float64: blocks cost more to begin than to sum.
-SHORT = 1 << 14
+WHOLE_UP_TO = 1 << 14
 # Above this ratio of mean square to variance, E[x^2] - E[x]^2 in float32 would lose more than 1e-5.
 CANCELLATION = 20.0
 
 
-def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
-    """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
-    is_whole = not wanted.quantiles and 0 < x.numel() <= SHORT
+def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
+    """Return the moments of a dense tensor of any dtype; see `reduce_tensor`."""
+    is_whole = not wanted.quantiles and 0 < x.numel() <= WHOLE_UP_TO
     if is_whole and x.dtype == torch.float32 and (short := _reduce_short(x, channel_dim, wanted)) is not None:
         return short
     leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
@@ -112,7 +112,7 @@ def _reduce_short(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
     )
 
 
-def deviation_on_cpu(x: Tensor, centre: float) -> float:
+def _deviation_on_cpu(x: Tensor, centre: float) -> float:
     """Return the sum of |x - centre| over the finite values."""
     flat = in_memory_order(x.to(_exact(x)))
     total = _sum_of_deviations(flat, centre)
@@ -346,7 +346,7 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
         raise TypeError(f"no statistics of a {_kind(x)} tensor")
     x = _unpacked(x)
     if x.device.type == "cpu":
-        moments = reduce_on_cpu(x, channel_dim, wanted)
+        moments = _reduce_on_cpu(x, channel_dim, wanted)
         return lambda: moments
     return reduce_on_device(x, channel_dim, wanted)
 
@@ -354,7 +354,7 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
 def abs_deviation(x: Tensor, centre: float) -> float | Tensor:
     """Return the sum of |x - centre| over the finite values of `x`; it stays on an accelerator."""
     x = _unpacked(x)
-    return deviation_on_cpu(x, centre) if x.device.type == "cpu" else deviation_on_device(x, centre)
+    return _deviation_on_cpu(x, centre) if x.device.type == "cpu" else _deviation_on_device(x, centre)
 
 
 def trailing_counts(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
@@ -416,7 +416,7 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
     return finish
 
 
-def deviation_on_device(x: Tensor, centre: float) -> Tensor:
+def _deviation_on_device(x: Tensor, centre: float) -> Tensor:
     """Return the sum of |x - centre| over the finite values, still on the device."""
     x = x.to(_wide(x))
     return torch.where(x.isfinite(), x - centre, 0.0).abs().sum()

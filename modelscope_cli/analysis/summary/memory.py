@@ -1,4 +1,4 @@
-"""The memory of one training step: who keeps what, how much at most, and the largest batch that fits.
+"""The memory of one training step: which layer keeps what, how much at most, and the largest batch that fits.
 
 The step runs on tensors without values, with the shapes, storages and operators of CPU tensors. Every storage is
 followed from the operator that makes it until it is freed, in the forward, the backward and the step of the

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from modelscope_cli.checkpoints.pickle_machine import Blob, Global, Opaque, Persistent
+from modelscope_cli.checkpoints.opcodes import Blob
+from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, Persistent
 from modelscope_cli.checkpoints.safety.call_rules import (
     CALL_RULES,
     HARMFUL,

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import IO, Any
 
 from modelscope_cli.checkpoints.file_type import INDEX, is_safetensors
-from modelscope_cli.checkpoints.pickle_machine import Blob
+from modelscope_cli.checkpoints.opcodes import Blob
 from modelscope_cli.checkpoints.reading import MAX_INDEX_BYTES, METADATA, is_outside
 from modelscope_cli.checkpoints.safety.call_rules import LOADS_BYTES
 from modelscope_cli.checkpoints.safety.containers import (

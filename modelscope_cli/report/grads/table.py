@@ -45,11 +45,13 @@ def every_column() -> tuple[Column, ...]:
 
 
 def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
+    is_clipped = bool(record and record.totals.norm_before_clip is not None)
     has_prior = bool(record and record.loss.weight_decay)
     has_noise = bool(record and record.passes > 1)
     return (
         *field_columns(ParameterGradient, "name type shape"),
         *_figures(ParameterGradient, record.parameters if record else ()),
+        *field_columns(ParameterGradient, "before clipped", is_shown=is_clipped),
         *field_columns(ParameterGradient, "likelihood prior", is_shown=has_prior),
         *field_columns(ParameterGradient, "weight_norm ratio"),
         *field_columns(ParameterGradient, "noise snr", is_shown=has_noise),
