@@ -21,7 +21,7 @@ from modelscope_cli.shell.options import (
     ModelOptions,
     OutputKind,
 )
-from modelscope_cli.shell.output import check_target, emit, save_as, save_report
+from modelscope_cli.shell.output import check_tensors_file, emit, save_as, save_report
 from modelscope_cli.shell.output_options import Out, OutputOptions, Resume, Save
 from modelscope_cli.shell.parameters import command
 
@@ -145,7 +145,7 @@ def _check_tensors(file: Path, inputs: InputRequest) -> None:
     from modelscope_cli.inputs.files import find_images
 
     if not console.settings.is_silent:
-        check_target(file)
+        check_tensors_file(file)
     if len(find_images(name for name in inputs.files if name != "-").files) > MOST_SHOWN:
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"

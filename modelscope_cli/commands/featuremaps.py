@@ -19,7 +19,7 @@ from modelscope_cli.shell.options import (
     ModelArgument,
     ModelOptions,
 )
-from modelscope_cli.shell.output import check_target, emit, save_as, save_report
+from modelscope_cli.shell.output import check_tensors_file, emit, save_as, save_report
 from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
 
@@ -137,7 +137,7 @@ def featuremaps(
     if save_tensors is not None:
         if top_images:
             refuse_both("top_images", top_images, "save_tensors", save_tensors, "it needs a single image")
-        check_target(save_tensors)
+        check_tensors_file(save_tensors)
     folder = show.folder(out, model.model)
     record = ms.featuremaps(
         model,

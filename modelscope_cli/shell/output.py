@@ -112,6 +112,14 @@ def check_target(file: Path) -> None:
     check_file(file, invocation().is_forced)
 
 
+def check_tensors_file(file: Path) -> None:
+    """Refuse, before anything runs, a file for --save-tensors that is not of safetensors; see `check_target`."""
+    if file.suffix.lower() != ".safetensors":
+        hint = f"--save-tensors {shlex.quote(str(file.with_suffix('.safetensors')))}"
+        raise UsageError(f"'--save-tensors {file}' does not end in .safetensors", hint)
+    check_target(file)
+
+
 def emit(
     where: Destination,
     sheet: "Sheet",

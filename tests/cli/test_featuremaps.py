@@ -140,3 +140,9 @@ def test_layers_that_cannot_be_drawn_are_rows_that_say_why(run, cwd):
     outcome = run("featuremaps {star} -m own.py:Own -w none -l mean --out there", expect=4)
     assert "error: no selected layer has an output that can be drawn" in outcome.err
     assert not (cwd / "there").exists()
+
+
+def test_tensors_go_into_a_file_of_safetensors(run, cwd):
+    result = run("featuremaps {star} {healthy} -l conv --save-tensors kept.pt", expect=2)
+    assert "--save-tensors kept.safetensors" in result.err
+    assert not (cwd / "kept.pt").exists()
