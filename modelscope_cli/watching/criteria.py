@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
+from operator import add
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +84,23 @@ class CriterionKey:
     is_training: bool
 
 
+T = TypeVar("T", Tensor, float)
+
+
+class _Figures(NamedTuple, Generic[T]):
+    """Figures of one call, on the device; or their sums over several calls."""
+
+    value: T
+    rows: T
+    labelled_rows: T
+    right: T
+    variance: T
+    guess: T
+    shared: T
+    n_other: T  # calls with an input that is not probabilities
+    n_negative: T  # calls with a negative value in the input
+
+
 @dataclass(slots=True)
 class CriterionSums:
     """Sums over the calls of one criterion between two steps; results stay on the device until they are fetched."""
@@ -98,8 +116,7 @@ class CriterionSums:
     is_summed: bool  # whether the loss is a sum over the batch
     is_weighted: bool = False  # whether classes have weights
     _pending: list[Tensor] = field(default_factory=list)
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 8)
-    _lowest: float = 0.0
+    _sums: _Figures[float] = field(default_factory=lambda: _Figures(*[0.0] * 9))
     _is_labelled: bool = True
     _labels: Tensor | None = None
     _predictions: Tensor | None = None
@@ -136,16 +153,18 @@ class CriterionSums:
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
             if has_no_labels or target.numel() < 2:
                 variance = nothing + math.nan  # one number has none
-            figures = [
-                value * rows,
-                rows,
-                labelled_rows,
-                right,
-                variance * rows,
-                (nothing + math.nan if guess is None else guess) * rows,
-                (nothing + math.nan if shared is None else shared) * rows,
-                *_as_probabilities(x, self.kind),
-            ]
+            n_other, n_negative = _as_probabilities(x, self.kind)
+            figures = _Figures(
+                value=value * rows,
+                rows=rows,
+                labelled_rows=labelled_rows,
+                right=right,
+                variance=variance * rows,
+                guess=(nothing + math.nan if guess is None else guess) * rows,
+                shared=(nothing + math.nan if shared is None else shared) * rows,
+                n_other=n_other,
+                n_negative=n_negative,
+            )
             dtype = torch.float32 if x.device.type == "mps" else torch.float64
             self._pending.append(torch.stack([one.detach().to(x.device, dtype) for one in figures]))
         if len(self._pending) >= _MOST_PENDING:
@@ -163,29 +182,28 @@ class CriterionSums:
 
     def _fetch(self) -> None:
         for one in self._pending:
-            *added, lowest = one.tolist()
-            self._is_labelled &= added[1] == added[2]
-            self._sums = [total + figure for total, figure in zip(self._sums, added, strict=True)]
-            self._lowest = min(self._lowest, lowest)
+            added = _Figures[float](*one.tolist())
+            self._is_labelled &= added.rows == added.labelled_rows
+            self._sums = _Figures(*map(add, self._sums, added))
         self._pending = []
 
     def row(self) -> "CriterionFigures":
         self._fetch()
-        value, rows, labelled_rows, right, variance, guess, shared, n_other = self._sums
+        sums, rows = self._sums, self._sums.rows
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None
         guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
         return CriterionFigures(
-            value=value / rows if rows else math.nan,
+            value=sums.value / rows if rows else math.nan,
             rows=int(rows),
-            accuracy=right / labelled_rows if labelled_rows and self._is_labelled else None,
+            accuracy=sums.right / sums.labelled_rows if sums.labelled_rows and self._is_labelled else None,
             labels=None if labels is None else [(index, n) for index, n in enumerate(labels) if n],
             commonest_prediction=None if guesses is None else max(guesses) / max(sum(guesses), 1),
-            target_variance=variance / rows if rows and self.n_classes is None else None,
-            is_probability=not n_other,
-            is_positive=self._lowest >= 0,
-            guessing=guess / rows if rows and math.isfinite(guess) else None,
-            shared=shared / rows if rows and math.isfinite(shared) else None,
+            target_variance=sums.variance / rows if rows and self.n_classes is None else None,
+            is_probability=not sums.n_other,
+            is_positive=not sums.n_negative,
+            guessing=sums.guess / rows if rows and math.isfinite(sums.guess) else None,
+            shared=sums.shared / rows if rows and math.isfinite(sums.shared) else None,
         )
 
 
@@ -211,13 +229,13 @@ class CriterionFigures:
 
 
 def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Return 0 if the input is probabilities, else 1; and -1 if any value is negative, else 0."""
+    """Return 0 if the input is probabilities, else 1; and 1 if any value is negative, else 0."""
     low, high = x.min(), x.max()
     is_unit = (low >= 0) & (high <= 1)
     if kind == CLASSES:
         sums = x.sum(1 if x.ndim > 1 else 0, dtype=torch.float32)
         is_unit = is_unit & ((sums - 1).abs().max() < 1e-2)
-    return ~is_unit, -(low < 0).to(torch.int8)
+    return ~is_unit, low < 0
 
 
 def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor | None:
@@ -361,25 +379,9 @@ class CriterionWatch:
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
         if is_training and is_first and _KINDS[name] not in (ALIGNMENT, RANKING):
             self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
-        by_key = self._training if is_training else self._evaluation
-        key = CriterionKey(name, place_of_caller(), is_training)
-        kind = _KINDS[name]
-        n_classes = 2 if kind == BINARY else None
-        if kind == CLASSES and not target.is_floating_point():
-            n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
-        reduction = options.get("reduction", "mean")
-        sums = by_key.get(key)
+        sums = self._sums_of(CriterionKey(name, place_of_caller(), is_training), x, target, options)
         if sums is None:
-            is_weighted = not (options.get("weight") is options.get("pos_weight") is None)
-            is_rate = options.get("log_input") is False  # of a Poisson distribution, not its logarithm
-            shapes, made_by = None, self._misplaced_in(key, x) or (None if is_rate else _made_by(x))
-            if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
-                shapes = tuple(x.shape), tuple(target.shape)
-            sums = by_key[key] = CriterionSums(
-                kind, name.endswith("logits"), n_classes, made_by, shapes, reduction == "sum", is_weighted
-            )
-        if sums.n_classes != n_classes:
-            return  # of another model, at the same line
+            return
         mean = value.detach()
         if mean.ndim:
             mean = mean.mean()
@@ -388,8 +390,29 @@ class CriterionWatch:
         if is_training:
             x, target = _some_rows(x, target)
         guess = _best_constant(name, target, options)
-        shared = _shared(kind, name, x, target) if is_training else None
+        shared = _shared(sums.kind, name, x, target) if is_training else None
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
+
+    def _sums_of(
+        self, key: CriterionKey, x: Tensor, target: Tensor, options: dict[str, Any]
+    ) -> CriterionSums | None:
+        """Return the sums to which a call is added; None if they are of another model, at the same line."""
+        kind, name = _KINDS[key.name], key.name
+        n_classes = 2 if kind == BINARY else None
+        if kind == CLASSES and not target.is_floating_point():
+            n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
+        by_key = self._training if key.is_training else self._evaluation
+        if (sums := by_key.get(key)) is None:
+            is_weighted = not (options.get("weight") is options.get("pos_weight") is None)
+            is_rate = options.get("log_input") is False  # of a Poisson distribution, not its logarithm
+            shapes, made_by = None, self._misplaced_in(key, x) or (None if is_rate else _made_by(x))
+            if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
+                shapes = tuple(x.shape), tuple(target.shape)
+            is_summed = options.get("reduction", "mean") == "sum"
+            sums = by_key[key] = CriterionSums(
+                kind, name.endswith("logits"), n_classes, made_by, shapes, is_summed, is_weighted
+            )
+        return sums if sums.n_classes == n_classes else None
 
     def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:
         if key not in self._misplaced:
