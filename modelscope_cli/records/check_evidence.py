@@ -137,7 +137,7 @@ class Evidence:
             input is large, None if the first layer is a norm.
         repeat_gap: |second - first| / |first| over the outputs of two runs on the same input in eval mode.
         draws: random functions that the model calls in eval mode, `torch.rand at net.py:12`.
-        awake: the forward pass after zero-initialised parameters were rescaled; None if there are none.
+        rescaled: the forward pass after zero-initialised parameters were rescaled; None if there are none.
             `backward` is of that model, too.
         is_real: the input was images or a tensor file, not noise.
         safety: code that the checkpoint would run; None without a file.
@@ -157,7 +157,7 @@ class Evidence:
     train: TrainMode | None = None
     repeat_gap: float | None = None
     draws: tuple[str, ...] = ()
-    awake: Forward | None = None
+    rescaled: Forward | None = None
     is_real: bool = False
     safety: Safety | None = None
     dataset: DatasetEvidence | None = None
@@ -166,7 +166,7 @@ class Evidence:
     @property
     def settled(self) -> Forward | None:
         """The forward pass for judging a missing signal."""
-        return self.awake or self.forward
+        return self.rescaled or self.forward
 
     @property
     def is_fresh(self) -> bool:

@@ -45,7 +45,7 @@ def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
 
 
 def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
-    """Return why rules about layers cannot be judged, if none was seen to run: TorchScript, exported programs."""
+    """Return why rules about layers cannot be judged, if none was seen to run, as in an exported program."""
     assert evidence.forward is not None
     types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
     is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)

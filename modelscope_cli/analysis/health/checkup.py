@@ -56,7 +56,16 @@ from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.stats import InputStats
 
-_NAMES = ("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "exponential_", "uniform_")
+_RANDOM_FUNCTIONS = (
+    "rand",
+    "normal",
+    "bernoulli",
+    "multinomial",
+    "dropout",
+    "poisson",
+    "exponential_",
+    "uniform_",
+)
 _OURS = Path(__file__).parents[2]
 _TORCH = Path(torch.__file__).parent
 
@@ -70,7 +79,7 @@ class RandomDraws(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name = getattr(func, "__name__", "")
-        if name.startswith(_NAMES) or name.endswith("dropout"):
+        if name.startswith(_RANDOM_FUNCTIONS) or name.endswith("dropout"):
             kwargs = kwargs or {}
             is_off = "dropout" in name and not (args[2:3] or (kwargs.get("training", True),))[0]
             if not is_off:
@@ -119,7 +128,7 @@ def gather(
         is_real: the input is images or a tensor file, not noise.
         seed: of random operations in a pass, such as dropout.
         over: maps a function over the batches where results are merged; see `Blocks.over`. Gradients, and batch
-        norm in train mode, go through `batches` themselves.
+            norm in train mode, go through `batches` themselves.
         first: the first batch, if `over` may begin with another.
     """
     over = over or _one_by_one(batches, track)
@@ -190,13 +199,14 @@ class _Checkup:
                 with self._missing_if_refused("train"):
                     evidence = replace(evidence, train=self._train())
             zero_init = ScaledZeroInit(self._model)
-            may_wake = zero_init.has_resting and not self._is_trained()
-            if "backward" in passes or ("forward" in passes and may_wake):
+            may_rescale = zero_init.can_rescale and not self._is_trained()
+            if "backward" in passes or ("forward" in passes and may_rescale):
                 with self._missing_if_refused("backward"), zero_init:
-                    backward = self._wake(zero_init, forward) if may_wake else self._backward(forward)
+                    backward = self._rescale(zero_init, forward) if may_rescale else self._backward(forward)
                     evidence = replace(evidence, backward=backward)
-                    if zero_init.has_woken:
-                        evidence = replace(evidence, awake=self._forward("activations awake"))
+                    if zero_init.has_rescaled:
+                        rescaled = self._forward("activations with rescaled weights")
+                        evidence = replace(evidence, rescaled=rescaled)
         return evidence
 
     def _is_trained(self) -> bool:
@@ -205,10 +215,10 @@ class _Checkup:
         is_loaded = self._loaded.info.weights.origin in ("cache", "download", "checkpoint")
         return is_loaded or (bool(norms) and not all(norm.is_fresh for norm in norms))
 
-    def _wake(self, awake: ScaledZeroInit, forward: Forward) -> Backward:
+    def _rescale(self, zero_init: ScaledZeroInit, forward: Forward) -> Backward:
         """Re-scale zero-initialised parameters step by step: a head of zeros blocks gradients until re-scaled."""
         backward = self._backward(forward)
-        while awake.wake(backward):
+        while zero_init.rescale(backward):
             backward = self._backward(forward)
         return backward
 

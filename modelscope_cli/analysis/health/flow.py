@@ -28,19 +28,18 @@ class ScaledZeroInit:
     """Re-scales zero-initialised parameters of a model; on exit all of them are restored to the bit."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._resting = {name: p for name, p in model.named_parameters() if _is_resting(name, p)}
+        self._zero_initialised = {name: p for name, p in model.named_parameters() if _is_almost_zero(name, p)}
         self._values: list[tuple[nn.Parameter, Tensor]] = []
 
     @property
-    def has_resting(self) -> bool:
-        """Whether any parameter may be re-scaled."""
-        return bool(self._resting)
+    def can_rescale(self) -> bool:
+        return bool(self._zero_initialised)
 
     @property
-    def has_woken(self) -> bool:
+    def has_rescaled(self) -> bool:
         return bool(self._values)
 
-    def wake(self, backward: Backward) -> bool:
+    def rescale(self, backward: Backward) -> bool:
         """Re-scale the parameters that a step of training would move; return whether there were any.
 
         A parameter without a gradient is left alone: training would not move it either.
@@ -48,8 +47,8 @@ class ScaledZeroInit:
         before = len(self._values)
         for row in backward.parameters:
             is_moved = bool(row.grad_norm) and not mark(row.grad_norm or 0.0, backward.output_grad_norm)
-            if is_moved and row.name in self._resting:
-                parameter = self._resting.pop(row.name)
+            if is_moved and row.name in self._zero_initialised:
+                parameter = self._zero_initialised.pop(row.name)
                 self._values.append((parameter, parameter.data))
                 parameter.data = _usual(parameter)
         return len(self._values) > before
@@ -62,7 +61,7 @@ class ScaledZeroInit:
             parameter.data = value
 
 
-def _is_resting(name: str, parameter: nn.Parameter) -> bool:
+def _is_almost_zero(name: str, parameter: nn.Parameter) -> bool:
     """Whether a parameter is almost zero and not a bias, which usually begins at zero."""
     is_value = parameter.is_floating_point() and not parameter.is_meta and parameter.numel() > 0
     if not is_value or "bias" in name.rpartition(".")[2]:

@@ -1,4 +1,4 @@
-"""MS711 to MS718, MS737, MS743, MS745, MS746, MS763: optimizers, parameters, gradients, modes. Certain."""
+"""Rules about optimizers, parameters, gradients and modes. Certain."""
 
 import math
 from collections.abc import Iterator, Sequence

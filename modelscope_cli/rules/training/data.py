@@ -1,4 +1,4 @@
-"""MS726 to MS734 and MS748: the inputs of the model, in batches and over ranks."""
+"""Rules about the inputs of the model, in batches and over ranks."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""MS702, MS705, MS706 and MS729 to MS731: outputs of layers, and initial weights."""
+"""Rules about outputs of layers, and initial weights."""
 
 import math
 from collections.abc import Iterator

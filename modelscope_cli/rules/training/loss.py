@@ -1,4 +1,4 @@
-"""MS701, MS704, MS733, MS735, MS736 and MS742: the loss as a whole."""
+"""Rules about the loss as a whole."""
 
 import math
 import statistics

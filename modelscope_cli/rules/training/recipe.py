@@ -1,4 +1,4 @@
-"""MS719, MS741, MS744 and MS758: schedules, clipping or weight decay that make steps vanish."""
+"""Rules about schedules, clipping or weight decay that make steps vanish."""
 
 import math
 from collections.abc import Iterator, Sequence

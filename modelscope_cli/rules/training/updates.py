@@ -1,4 +1,4 @@
-"""MS703, MS707 to MS710, MS747 and MS749: gradients of weights, and the size of updates."""
+"""Rules about gradients of weights, and the size of updates."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""MS720 to MS725: operations between the model and the loss."""
+"""Rules about operations between the model and the loss."""
 
 import math
 import statistics
