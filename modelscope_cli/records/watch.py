@@ -231,8 +231,8 @@ class WatchedCriterion:
     Attributes:
         is_training: whether it is a loss for training; False if it is only evaluated.
         classes: of the logits; None where it compares numbers.
-        made_by: what gave its input: softmax, relu, tanh, sigmoid; `softmax over dimension 0` where that is
-            not of the classes; None for anything else.
+        made_by: what gave its input: softmax, log_softmax, relu, tanh, sigmoid, hardtanh, exp, softplus, sum, or
+            cat of several scores; `softmax over dimension 0` where that is not of the classes; else None.
         shapes: of input and target where they differ and are broadcast.
         is_summed: the criterion is a sum over the batch; `is_weighted`: its classes have weights, so that its best
             constant is not the commonest label.

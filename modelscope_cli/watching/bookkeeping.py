@@ -197,41 +197,22 @@ class Bookkeeper:
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
         """Record the lines that create optimizers and schedules while open."""
-        original = Optimizer.__init__
 
-        @functools.wraps(original)
-        def init_optimizer(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-            original(optimizer, *args, **kwargs)
-            guard(self._made, optimizer)
+        def noting(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def noted(one: Any, /, *args: Any, **kwargs: Any) -> Any:
+                result = original(one, *args, **kwargs)
+                guard(note, one)
+                return result
 
-        left_alone_by_compiler(init_optimizer, with_callees=False)
-        init_schedule = LRScheduler.__init__
-
-        @functools.wraps(init_schedule)
-        def init_schedule_noted(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
-            init_schedule(schedule, *args, **kwargs)
-            guard(self._scheduled, schedule)
-
-        sequential = SequentialLR.__init__  # which does not call the other
-
-        @functools.wraps(sequential)
-        def noted_sequence(schedule: SequentialLR, *args: Any, **kwargs: Any) -> None:
-            sequential(schedule, *args, **kwargs)
-            guard(self._scheduled, schedule)
-
-        load = nn.Module.load_state_dict
-
-        @functools.wraps(load)
-        def noted_load(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            result = load(module, *args, **kwargs)
-            guard(self._loaded, module)
-            return result
+            return left_alone_by_compiler(noted, with_callees=False)
 
         with replaced(
-            (Optimizer, "__init__", init_optimizer),
-            (LRScheduler, "__init__", init_schedule_noted),
-            (SequentialLR, "__init__", noted_sequence),
-            (nn.Module, "load_state_dict", noted_load),
+            (Optimizer, "__init__", noting(Optimizer.__init__, self._made)),
+            (LRScheduler, "__init__", noting(LRScheduler.__init__, self._scheduled)),
+            # SequentialLR does not call LRScheduler.__init__
+            (SequentialLR, "__init__", noting(SequentialLR.__init__, self._scheduled)),
+            (nn.Module, "load_state_dict", noting(nn.Module.load_state_dict, self._loaded)),
         ):
             yield
 

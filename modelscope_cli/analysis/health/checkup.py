@@ -56,16 +56,7 @@ from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Args, Arguments, Kwargs
 from modelscope_cli.records.stats import InputStats
 
-_RANDOM_FUNCTIONS = (
-    "rand",
-    "normal",
-    "bernoulli",
-    "multinomial",
-    "dropout",
-    "poisson",
-    "exponential_",
-    "uniform_",
-)
+_RANDOM = ("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "exponential_", "uniform_")
 _OURS = Path(__file__).parents[2]
 _TORCH = Path(torch.__file__).parent
 
@@ -79,7 +70,7 @@ class RandomDraws(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name = getattr(func, "__name__", "")
-        if name.startswith(_RANDOM_FUNCTIONS) or name.endswith("dropout"):
+        if name.startswith(_RANDOM) or name.endswith("dropout"):
             kwargs = kwargs or {}
             is_off = "dropout" in name and not (args[2:3] or (kwargs.get("training", True),))[0]
             if not is_off:
