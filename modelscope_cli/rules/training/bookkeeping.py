@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
+from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import ACTIVE, UNHELD, WatchedParameter
 from modelscope_cli.rules.training.progress import scale_of
 from modelscope_cli.rules.training.rule_types import (
@@ -81,21 +82,18 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     words = (
         f"receives gradients but {state}{case.beside(others)} ({percent(share)} of the trainable parameters)"
     )
+    is_whole, place = first.model in unheld_models, case.facts.optimizers[0].made
+    is_fed = any(one.model == first.model and one.is_fed for one in case.facts.models)
+    is_certain = holds_others_only or (is_whole and (first.model in told or not is_fed))
     if strangers is not None:
+        is_certain, place = True, strangers.made
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that belong to no "
             f"running model: they were replaced after the optimizer was made, or are of another model"
         )
-        place, severity = strangers.made, ERROR
-    else:
-        place = case.facts.optimizers[0].made
-        is_meant = first.model not in told and any(
-            one.model == first.model and one.is_fed for one in case.facts.models
-        )
-        severity = ERROR if holds_others_only or (first.model in unheld_models and not is_meant) else WARNING
-        if first.model in unheld_models:
-            words += f"; no parameter of {first.model} ever changes"
-    yield TrainingSighting(first, 0, share, words, place, severity=severity)
+    elif is_whole:
+        words += f"; no parameter of {first.model} ever changes"
+    yield TrainingSighting(first, 0, share, words, place, severity=ERROR if is_certain else WARNING)
 
 
 def _is_left(one: WatchedParameter) -> bool:
@@ -144,12 +142,18 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: make the optimizer from the parameters of the trained model, once the model is complete
     Why: the steps change a model that is not used
     """
-    for one in case.facts.optimizers:
-        is_all = one.strangers and one.strangers >= _MOSTLY * one.held
-        if is_all and case.course.steps >= threshold and not any(not_held.judge(case, threshold)):
-            count = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {count}, none of which belongs to a model that runs"
-            yield TrainingSighting(None, 0, one.strangers, words, one.made)
+    is_enough = case.course.steps >= threshold
+    for one in _holding_strangers(case, threshold, are_most=True) if is_enough else ():
+        count = counted(one.strangers, "parameter")
+        words = f"{one.optimizer} holds {count}, none of which belongs to a model that runs"
+        yield TrainingSighting(None, 0, one.strangers, words, one.made)
+
+
+def _holding_strangers(case: Case, threshold: float, are_most: bool) -> list[OptimizerFacts]:
+    """Return the optimizers with parameters of no running model: most, or fewer; none if MS712 is found."""
+    found = [one for one in case.facts.optimizers if one.strangers]
+    found = [one for one in found if (one.strangers >= _MOSTLY * one.held) == are_most]
+    return [] if found and any(not_held.judge(case, threshold)) else found
 
 
 @training_rule("MS713", "gradients-never-cleared", ERROR, 3, Link.BOOKKEEPING)
@@ -258,11 +262,10 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words = f"is never used: its layer does not run, and it receives no gradient{case.beside(others)}"
         yield TrainingSighting(first, 0, len(idle), words)
         return
-    for one in case.facts.optimizers:
-        if one.strangers and one.strangers < _MOSTLY * one.held and not any(not_held.judge(case, threshold)):
-            count = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {count} of layers that never run and receive no gradient"
-            yield TrainingSighting(None, 0, one.strangers, words, one.made)
+    for one in _holding_strangers(case, threshold, are_most=False):
+        count = counted(one.strangers, "parameter")
+        words = f"{one.optimizer} holds {count} of layers that never run and receive no gradient"
+        yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
 @training_rule("MS717", "every-weight-is-frozen", WARNING, 0.5, Link.BOOKKEEPING)

@@ -60,15 +60,15 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if is_exp:
             words = (
                 f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True), "
+                "so that it predicts no rate below 1"
             )
-            words += "so that it predicts no rate below 1"
         elif inner == "softmax" and (one.classes or 0) > 1:
             words = (
                 f"{one.name} receives probabilities (they sum to 1), but applies softmax itself{_floor(one)}"
             )
         elif inner == "sigmoid" and one.made_by in ("sigmoid", "softmax"):
             words = f"{one.name} receives the output of {one.made_by}, but applies sigmoid itself"
-        elif one.name == "nll_loss" and one.made_by not in ("log_softmax",):
+        elif one.name == "nll_loss" and one.made_by != "log_softmax":
             words = "nll_loss receives probabilities, but expects log-probabilities"
         else:
             continue
@@ -267,7 +267,7 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
     if third < _MANY or len(guesses) < third:
         return
     first, middle, last = (
-        [statistics.fmean(column) for column in zip(*pairs[start:][:third], strict=True)]
+        [statistics.fmean(column) for column in zip(*pairs[start : start + third], strict=True)]
         for start in (0, third, len(pairs) - third)
     )
     cost = statistics.fmean(guesses[-third:])
@@ -303,8 +303,8 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             given, wanted = (str(tuple(shape)) for shape in one.shapes)
             words = (
                 f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: they "
+                "are broadcast, so every prediction is compared with every target"
             )
-            words += "are broadcast, so every prediction is compared with every target"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             return
     yield from case.told(BROADCAST)
