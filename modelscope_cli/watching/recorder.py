@@ -51,6 +51,7 @@ class Recorder:
     """Observes one process.
 
     Args:
+        listener: receives the observations.
         every: record every this many steps; None for the schedule of `is_recorded`.
         patterns: `--layer`, checked when the first model is trained.
         models: the models to observe; None for every one that runs.
@@ -81,20 +82,18 @@ class Recorder:
         self._budget = Budget(clock)
         self.stretches = Stretches(clock, is_barred=every is not None or has_ranks)
         self._spent = 0.0  # by the guard, up to the last step
-        self.guard = self._guard = Guard(
-            lambda kind, message: listener.on_event(self.n_steps, kind, message), clock
-        )
+        self.guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message), clock)
         self.replicas = ReplicaWatch() if has_ranks else None
         self._passes = PassWatch(
             self.registry,
             self.losses,
             self.bookkeeper,
-            self._guard,
+            self.guard,
             self.settle,
             self._is_counting,
             self.replicas,
         )
-        self.step_time = self._guard.step_time = self._passes.step_time
+        self.step_time = self.guard.step_time = self._passes.step_time
         self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
         self.clocks = Clocks(self.bookkeeper)
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
@@ -103,11 +102,11 @@ class Recorder:
         self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
         self._workers = WorkerWatch()
         self._history = LossHistory()
-        self._is_told = False  # whether an optimizer of torch has stepped
+        self._has_stepped = False  # whether an optimizer of torch has stepped
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Observe while open; see `alone`."""
+        """Observe while open."""
         with ExitStack() as stack:
             stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
             stack.callback(optim.register_optimizer_step_post_hook(self._after_step).remove)
@@ -115,27 +114,27 @@ class Recorder:
             stack.enter_context(
                 watched_losses(
                     self.losses,
-                    lambda: self._guard.is_open and not self.stretches.is_open,
+                    lambda: self.guard.is_open and not self.stretches.is_open,
                     self._step_skipped,
-                    lambda one: self._guard(self.bookkeeper.before_unscaling, one),
+                    lambda one: self.guard(self.bookkeeper.before_unscaling, one),
                     lambda: self._n_counted,
                     begin=self._before_backward,
                     end=self._after_backward,
                 )
             )
             stack.enter_context(self.step_time.installed(self.registry.is_evaluating))
-            stack.enter_context(watched_criteria(self.criteria, self._guard))
-            stack.enter_context(self.bookkeeper.installed(self._guard))
+            stack.enter_context(watched_criteria(self.criteria, self.guard))
+            stack.enter_context(self.bookkeeper.installed(self.guard))
             stack.enter_context(
-                self._workers.installed(lambda: self._guard.is_open, self.registry.is_evaluating)
+                self._workers.installed(lambda: self.guard.is_open, self.registry.is_evaluating)
             )
             if self.replicas is not None:
-                stack.enter_context(self.replicas.installed(self._guard))
-            self._guard(self._expect_optimizers)
+                stack.enter_context(self.replicas.installed(self.guard))
+            self.guard(self._expect_optimizers)
             yield
-            self._guard(self._resume)
+            self.guard(self._resume)
             self.settle()
-            self._guard(self._look_at_workers, True)
+            self.guard(self._tell_at_end)
 
     def _expect_optimizers(self) -> None:
         """Register the optimizers made before the recorder, to notice one that never steps."""
@@ -158,28 +157,28 @@ class Recorder:
 
     @left_alone_by_compiler
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self.stretches.is_open or torch.compiler.is_compiling() or not self._guard.is_open:
+        if self.stretches.is_open or torch.compiler.is_compiling() or not self.guard.is_open:
             return
         self._inferred.forget()
         self._passes.tape.drop()
-        self._is_told = True
-        if not self._means(optimizer):
+        self._has_stepped = True
+        if not self._is_watched(optimizer):
             return
         self._stepping = [step for step in self._stepping if is_running(step.frame)]
         self._passes.forget_broken()
         self._stepping.append(OpenStep(sys._getframe(1)))
         if len(self._stepping) == 1:
             self.losses.begin_step()
-            self._guard(self._begin_step, optimizer)
+            self.guard(self._begin_step, optimizer)
 
-    def _means(self, optimizer: Optimizer) -> bool:
+    def _is_watched(self, optimizer: Optimizer) -> bool:
         if self._only:
             return any(optimizer is one for one in self._only)
         return not self.registry.is_closed or bool(self._models_of(optimizer))
 
     def _begin_step(self, optimizer: Optimizer) -> None:
         for label in self._unheld if has_no_gradients(optimizer) else ():
-            self._guard.tell_once(UNHELD, f"{label}: its loss reaches no parameter of an optimizer")
+            self.guard.tell_once(UNHELD, f"{label}: its loss reaches no parameter of an optimizer")
         self.bookkeeper.take_over(optimizer)
         clock = self.clocks.of(optimizer)
         is_due = self._is_due(clock)
@@ -198,21 +197,24 @@ class Recorder:
         try:
             for model in models:
                 if (leak := find_leak(model, self.criteria.targets)) is not None:
-                    self._guard.tell_once(*leak)
+                    self.guard.tell_once(*leak)
         finally:
             self._passes.is_blind = False
 
-    def _look_at_workers(self, is_end: bool = False) -> None:
+    def _tell_repeats(self) -> None:
         if (repeated := self._workers.take()) is not None:
-            self._guard.tell_once(REPEATS, repeated)
-        for told in self._history.at_end(self.registry.models) if is_end else ():
-            self._guard.tell_once(*told)
+            self.guard.tell_once(REPEATS, repeated)
+
+    def _tell_at_end(self) -> None:
+        self._tell_repeats()
+        for told in self._history.at_end(self.registry.models):
+            self.guard.tell_once(*told)
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded."""
         clock.decide(self._every, self._budget)
         if clock.is_owed:
-            self._guard.tell_once(SPARSE, Budget.NOTE)
+            self.guard.tell_once(SPARSE, Budget.NOTE)
         return clock.is_due or clock.decided[1]
 
     def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
@@ -232,10 +234,10 @@ class Recorder:
     def _step_skipped(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             return  # its steps are inferred
-        if not self._means(optimizer):
+        if not self._is_watched(optimizer):
             self.losses.drop()
             return
-        self._guard(self._forget_step, optimizer)
+        self.guard(self._forget_step, optimizer)
 
     def _forget_step(self, optimizer: Optimizer) -> None:
         """Discard the passes that led to a step which a scaler skipped."""
@@ -271,12 +273,12 @@ class Recorder:
 
     @left_alone_by_compiler
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._guard.is_open:
+        if torch.compiler.is_compiling() or not self.guard.is_open:
             return
         if self.stretches.is_open:
-            self._guard(self._count_step, optimizer)
+            self.guard(self._count_step, optimizer)
             return
-        if not self._means(optimizer):
+        if not self._is_watched(optimizer):
             if not self._stepping:
                 self.losses.drop()  # they belonged to this step
             return
@@ -292,18 +294,18 @@ class Recorder:
         if isinstance(found_inf, Tensor) and found_inf.any():
             return  # a fused optimizer skips the step itself; the scaler calls `_step_skipped`
         reports: list[StepReport] = []
-        self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
+        self.guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
         self._hand_on(reports)
-        is_plain = self._budget.was_plain, not self._guard.is_timed
+        is_plain = self._budget.was_plain, not self.guard.is_timed
         if reports and self.stretches.begins(id(optimizer), self._n_counted, *is_plain):
-            self._guard(self._rest)
+            self.guard(self._rest)
 
     def _rest(self) -> None:
         """Take the hooks away; steps are still counted."""
         if self._inferred.is_open or any(clock.is_due for clock in self.clocks.all()) or has_compiled():
             self.stretches.is_open = False
             return
-        self._guard.tell_once(SPARSE, Stretches.NOTE)
+        self.guard.tell_once(SPARSE, Stretches.NOTE)
         self._passes.unhook()
         self.step_time.rest()
         self._n_missed = 0
@@ -316,7 +318,7 @@ class Recorder:
             self.n_steps, self._n_missed = max(self.n_steps, clock.step), self._n_missed + 1
             if self.stretches.ends(id(optimizer)):
                 self._resume()
-        elif self._means(optimizer):  # a new one, which may step too rarely to be met between stretches
+        elif self._is_watched(optimizer):  # a new one, which may step too rarely to be met between stretches
             self.bookkeeper.cycle(optimizer).n_steps += 1
             self.stretches.is_barred = True
             self._resume()
@@ -344,31 +346,31 @@ class Recorder:
 
     def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:
-            self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
+            self.guard(self._listener.on_step, report)  # what stops the script on purpose passes through
         self._see_time()
 
     def _see_time(self) -> None:
         """Measure the time of the next step's hooks if they look at anything."""
-        self._guard.is_timed = any(model.is_followed for model in self.registry.models)
+        self.guard.is_timed = any(model.is_followed for model in self.registry.models)
 
     @left_alone_by_compiler
     def settle(self) -> None:
         """Report the inferred steps since the last backward pass; see `custom_optimizers`."""
         reports: list[StepReport] = []
-        if self._inferred.is_open and self._guard.is_open and not self._stepping:
+        if self._inferred.is_open and self.guard.is_open and not self._stepping:
             ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
-            self._guard(reports.extend, ended)
+            self.guard(reports.extend, ended)
             self._hand_on(reports)
 
     @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
-        self._guard(self._prepare_backward, tensors)
+        self.guard(self._prepare_backward, tensors)
 
     def _prepare_backward(self, tensors: Any) -> None:
         self._look_for_tensors(tensors)
         self.settle()
         self._look_at_loss(tensors)
-        if self._is_told and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
+        if self._has_stepped and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
             self._search_graph(tensors)
         self._passes.tape.compare(tensors)
         self.bookkeeper.before_backward()
@@ -376,7 +378,7 @@ class Recorder:
 
     @left_alone_by_compiler
     def _after_backward(self) -> None:
-        self._guard(self._finish_backward)
+        self.guard(self._finish_backward)
 
     def _finish_backward(self) -> None:
         self.settle()  # a hook may have stepped during the backward pass
@@ -389,13 +391,13 @@ class Recorder:
                 message = (
                     "the trained model is compiled: its layers are not visible, only loss and parameters"
                 )
-                self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
+                self.guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
 
     def _look_for_tensors(self, loss: Any) -> None:
         """Treat the leaves of a loss as the model if no module runs and no optimizer holds them."""
         held, models = self._inferred.tensors, self.registry.models
-        is_other = self._is_told or self._only or self.registry.is_closed
+        is_other = self._has_stepped or self._only or self.registry.is_closed
         if is_other or any(model.has_been_trained and model.root() is not held for model in models):
             return
         model = self._inferred.take_tensors(loss, self.registry, self.bookkeeper.waiting())
@@ -403,14 +405,14 @@ class Recorder:
             model.has_been_trained = model.has_trained = True
             self.bookkeeper.look_at_start(model)
             what = "the trained tensors belong to no module: their values, gradients and loss are judged"
-            self._guard.tell_once("tensors", f"{what}, but there are no layers")
+            self.guard.tell_once("tensors", f"{what}, but there are no layers")
 
     def _search_graph(self, loss: Any) -> None:
         """Search the graph of one of the first losses for other parameters and leaks between samples."""
         self._unheld = unheld_models(loss, self.registry, held := self.bookkeeper.held())
         self._inferred.take_loose(loss, self.registry, held)
         if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
-            self._guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
+            self.guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
 
     def _look_at_loss(self, tensors: Any) -> None:
         """Report likely faults in a hand-written loss."""
@@ -418,7 +420,7 @@ class Recorder:
             return
         place = place_of_caller()
         for kind, message in self._history.see(tensors):
-            self._guard.tell_once(kind, f"{message} ({place})" if place else message)
+            self.guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
@@ -459,7 +461,7 @@ class Recorder:
                     model.flags.see_gradients(root)
         self._tell_birth(clock, models, report.loss)
         if watch is not None:
-            self._look_at_workers()
+            self._tell_repeats()
         if watch is not None and clock.step == 0:
             name_owners(optimizer, self.registry)
         clock.step += 1
@@ -479,9 +481,9 @@ class Recorder:
             if not models:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
-                self._guard.tell_once("unseen", f"{what} ({why})")
+                self.guard.tell_once("unseen", f"{what} ({why})")
         is_plain = watch is None and not is_followed
-        spent = self._guard.spent + (0.0 if is_plain else self._budget.clock() - begun)
+        spent = self.guard.spent + (0.0 if is_plain else self._budget.clock() - begun)
         self._budget.take(spent - self._spent, is_plain)
         self._spent = spent
         self.n_steps = max(self.n_steps, clock.step)
