@@ -366,11 +366,11 @@ class Bookkeeper:
             model.makes_targets |= is_like and other.runs_alone(sum(model.trained_steps))
         first = [entry[1].sample for p in _own(model) if (entry := self._known.get(id(p))) is not None]
         for other in self._registry.models if first else ():
-            if other.n_looked and not other.has_been_trained and (parameters := _own(other)):
+            if other.n_no_grad and not other.has_been_trained and (parameters := _own(other)):
                 model.copies.pop(other.label, None)
                 if _are_same(first, [sample_of(p, _SAMPLE) for p in parameters]):
-                    is_to_follow = other.is_average or (other.is_target and other.n_looked >= _LONG)
-                    model.copies[other.label] = other.n_looked, sum(other.evaluated), is_to_follow
+                    is_to_follow = other.is_average or (other.is_target and other.n_no_grad >= _LONG)
+                    model.copies[other.label] = other.n_no_grad, sum(other.evaluated), is_to_follow
 
     def unknown_without_gradient(self, groups: list[dict[str, Any]]) -> int:
         """Count the parameters of an optimizer without a gradient that belong to no model that ran."""

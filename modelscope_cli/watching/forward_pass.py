@@ -72,8 +72,8 @@ class ForwardPass(threading.local):
             call.index = self.calls[name]
             self.calls[name] += 1
             is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
-            is_meant = self.model is not None and self.model.means(name, is_innermost=True)
-            call.has_functions = self.has_functions and is_meant and is_looked_into and module.training
+            is_selected = self.model is not None and self.model.selects(name, is_innermost=True)
+            call.has_functions = self.has_functions and is_selected and is_looked_into and module.training
         if self.open:
             self.open[-1].is_innermost = False
         self.open.append(call)

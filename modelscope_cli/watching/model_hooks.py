@@ -119,10 +119,10 @@ class PassWatch:
         for handle in self._handles:
             handle.remove()
         self._is_away = root is not None
-        self._handles = [] if root is None else [root.register_forward_hook(self._wake, always_call=True)]
+        self._handles = [] if root is None else [root.register_forward_hook(self._rehook, always_call=True)]
 
     @left_alone_by_compiler
-    def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _rehook(self, module: nn.Module, args: Any, output: Any) -> None:
         self.hook()
         self._pass.leave(module)
         if self.tape.outputs or self._is_counting():
@@ -211,22 +211,22 @@ class PassWatch:
             return  # another model, or a module around a watched one
         if not now.open:
             self._settle()
-            can_look_between = self._functional.begin()
+            can_record_functions = self._functional.begin()
             flagged, is_recorded = self._begin_pass(module, args)
             model = flagged if is_recorded else None
-            now.begin(flagged, model, is_recorded and can_look_between, sys._getframe(3))
+            now.begin(flagged, model, is_recorded and can_record_functions, sys._getframe(3))
             root = peel(module)
             now.is_training, found = root.training, self._registry.find(root)
-            if can_look_between and found is not None and self._is_passed_over(module, found[0]):
+            if can_record_functions and found is not None and self._is_passed_over(module, found[0]):
                 self.unhook(module)
             if model is not None:
-                self._look_at_arguments(model, args)
+                self._record_arguments(model, args)
         name = None if now.flagged is None or is_wrapper(module) else self._name_in(now.flagged, module)
         if now.flagged is not None:
             now.flagged.flags.see(ENTERED, module, args)
         now.enter(module, name)
         if now.model is not None and name is not None:
-            self._look_at_call(now.model, name, module, args)
+            self._record_call(now.model, name, module, args)
         self._functional.switch(now.wants_functions)
 
     def _is_passed_over(self, root: nn.Module, model: WatchedModel) -> bool:
@@ -251,7 +251,7 @@ class PassWatch:
         if model is None:
             return None, False
         if not torch.is_grad_enabled():
-            model.look(self._losses.n_backward)
+            model.count_no_grad(self._losses.n_backward)
             model.is_only_fed &= not root.training
             model.is_average |= is_average(module)
             if model.called is None:
@@ -279,15 +279,15 @@ class PassWatch:
         model.flags.see(BEGUN, None, ())
         return model, is_recorded
 
-    def _look_at_arguments(self, model: WatchedModel, args: Any) -> None:
+    def _record_arguments(self, model: WatchedModel, args: Any) -> None:
         """Record the arguments of the model."""
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         model.is_fed |= any(x.requires_grad for x in tensors)
         model.is_only_fed &= any(x.grad_fn is not None for x in tensors)
         for place, x in enumerate(tensors):
-            self._look_at_entering(model, f"input#{place}" if place else "input", "", x)
+            self._record_input(model, f"input#{place}" if place else "input", "", x)
 
-    def _look_at_call(self, model: WatchedModel, name: str, module: nn.Module, args: Any) -> None:
+    def _record_call(self, model: WatchedModel, name: str, module: nn.Module, args: Any) -> None:
         """Record that a module runs, and the input of the first one with weights."""
         model.ran.add(name)
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p >= _NEARLY_ALL:
@@ -299,12 +299,12 @@ class PassWatch:
             return
         if not self._pass.has_entered and next(module.parameters(recurse=False), None) is not None:
             self._pass.has_entered = True
-            self._look_at_entering(model, name, type(module).__name__, tensors[0])
+            self._record_input(model, name, type(module).__name__, tensors[0])
         if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) and tensors[0].ndim > 1:
             values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
             model.norm_values = max(model.norm_values or values, values)
 
-    def _look_at_entering(self, model: WatchedModel, name: str, kind: str, x: Tensor) -> None:
+    def _record_input(self, model: WatchedModel, name: str, kind: str, x: Tensor) -> None:
         if not x.numel() or x.is_meta:
             return
         held = next((key for key in model.entering if key.name == name), None)
@@ -326,9 +326,7 @@ class PassWatch:
             return
         module = peel(module)
         name = self._name_in(now.flagged, module)
-        if name is None:
-            return
-        if now.model is None:
+        if name is None or now.model is None:
             return
         if not name and now.is_training:
             now.model.expect_gradient(output)
@@ -340,19 +338,19 @@ class PassWatch:
             now.model.forget(name)
             if not name:
                 self._registry.set_aside(now.model)
-        elif now.model.means(name, call.is_innermost or is_norm(module)):
+        elif now.model.selects(name, call.is_innermost or is_norm(module)):
             tensors = [x for _, x in tensors_in(output) if x.is_floating_point()]
             if tensors:
                 channel_dim = now.channels.find(module, tensors[0])
                 what = FunctionOperation(kind_of(module), channel_dim, dimension_of(module))
-                self._look_at(now.model, (name, call.index), what, tensors[0])
+                self._record_output(now.model, (name, call.index), what, tensors[0])
 
     @left_alone_by_compiler
     def _called(self, call: FunctionCall) -> None:
         if not in_backward() and not is_transformed():
-            self._guard(self._look_between, call)
+            self._guard(self._record_function, call)
 
-    def _look_between(self, call: FunctionCall) -> None:
+    def _record_function(self, call: FunctionCall) -> None:
         """Record an operation that a module computes itself."""
         now, x = self._pass, call.find_output()
         if now.model is None or x is None or (key := now.count(call.name)) is None:
@@ -365,11 +363,10 @@ class PassWatch:
             self._guard.tell_once("many-calls", message)
             return
         now.model.flags.see(CALLED, key, x)
-        self._look_at(
-            now.model, key, FunctionOperation(type_of(call.name), now.channels.find(None, x), call.dim), x
-        )
+        what = FunctionOperation(type_of(call.name), now.channels.find(None, x), call.dim)
+        self._record_output(now.model, key, what, x)
 
-    def _look_at(self, model: WatchedModel, key: CallKey, what: FunctionOperation, x: Tensor) -> None:
+    def _record_output(self, model: WatchedModel, key: CallKey, what: FunctionOperation, x: Tensor) -> None:
         held = model.sums if self._pass.is_training else model.eval_sums
         sums = held.get(key) or StepSums()
         try:

@@ -94,8 +94,8 @@ class WatchedModel:
     is_only_fed: bool = True  # whether they flow to another model in every pass in training mode
     is_average: bool = False  # whether its class, or its wrapper, averages another model
     is_target: bool = False  # whether a variable of the script calls it a target, as of a value function
-    n_looked: int = 0  # runs without gradients, separated by backward passes
-    looked_at: int = -1  # backward passes before the last such run
+    n_no_grad: int = 0  # runs without gradients, separated by backward passes
+    no_grad_at: int = -1  # backward passes before the last such run
     n_made: int = 0  # recorded passes in training mode
     n_reached: int = 0  # those whose output received a gradient
     # Whether it or a copy of it runs in most steps without a gradient or a criterion after it.
@@ -141,15 +141,15 @@ class WatchedModel:
         if x.numel() > 1:
             std, mean = torch.std_mean(x.detach().float(), correction=0)
             now, before = torch.stack([mean, std]), self._before
-            is_again = before is not None and before[0] == self.looked_at and torch.equal(before[1], now)
+            is_again = before is not None and before[0] == self.no_grad_at and torch.equal(before[1], now)
             self.is_sampled |= is_again
-            self.seen, self._before = now, (self.looked_at, now)
+            self.seen, self._before = now, (self.no_grad_at, now)
 
-    def look(self, n_backward: int) -> None:
+    def count_no_grad(self, n_backward: int) -> None:
         """Count a run without gradients, after this many backward passes of the training."""
         self.has_run_without_gradients = True
-        self.n_looked += self.looked_at != n_backward
-        self.looked_at = n_backward
+        self.n_no_grad += self.no_grad_at != n_backward
+        self.no_grad_at = n_backward
 
     def expect_gradient(self, output: Any) -> None:
         """Count a pass, and whether any of its outputs receives a gradient."""
@@ -169,7 +169,7 @@ class WatchedModel:
     def runs_alone(self, n_steps: int) -> bool:
         """Tell whether it runs in most steps without a gradient or a criterion after it."""
         is_unreached = self.n_made >= _FEW and self.n_made - self.n_reached >= _OFTEN * self.n_made
-        return is_unreached or self.n_looked - sum(self.evaluated) >= max(_OFTEN * n_steps, _FEW)
+        return is_unreached or self.n_no_grad - sum(self.evaluated) >= max(_OFTEN * n_steps, _FEW)
 
     def layer_sums(self) -> dict[CallKey, StepSums]:
         """Return the sums of the passes in training mode, else of those in evaluation mode."""
@@ -216,7 +216,7 @@ class WatchedModel:
         ends = [float(part.median()) for one in spreads for part in (one[:few], one[-few:])]
         return [len(alike), int(alike.sum()), *ends]
 
-    def means(self, name: str, is_innermost: bool) -> bool:
+    def selects(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted
 
     def forget(self, name: str) -> None:
@@ -396,7 +396,7 @@ class ModelRegistry:
 
     def _new(self, root: nn.Module) -> WatchedModel:
         model = WatchedModel(self._label(root), weakref.ref(root))
-        model.wanted = self._meant(root) if self._patterns else None
+        model.wanted = self._selected_names(root) if self._patterns else None
         self.models.append(model)
         return model
 
@@ -408,7 +408,7 @@ class ModelRegistry:
         n_alike = sum(label.partition("#")[0] == kind for label in others)
         return f"{kind}#{n_alike + 1}" if n_alike else kind
 
-    def _meant(self, root: nn.Module) -> frozenset[str]:
+    def _selected_names(self, root: nn.Module) -> frozenset[str]:
         layers = [layer for layer, _ in written_layers(root)]
         names: set[str] = set()
         for pattern in map(parse_pattern, self._patterns):
