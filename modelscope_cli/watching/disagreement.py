@@ -56,7 +56,7 @@ class Replicas:
         steps = [rank.steps.get((self.optimizer, step)) for rank in self.members.values()]
         return [None if one is None else one.loss for one in steps]
 
-    def is_meant(self) -> bool:
+    def should_be_equal(self) -> bool:
         """Tell whether the copies should be equal: by DistributedDataParallel, or because they were averaged.
 
         Ranks whose losses differ have different data; if their gradients, or the weights after the step, are equal
@@ -89,7 +89,7 @@ class Breach:
     distance: float | None = None  # at `step`; None if unknown
 
     @property
-    def culprit(self) -> int:
+    def cause_step(self) -> int:
         return max(self.step - 1, 0)
 
     @property
@@ -101,28 +101,22 @@ class Breach:
 
 def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, str | None]:
     """Return why the copies differ, a hint, and the line of the script."""
-    copies, step = breach.copies, breach.culprit
+    copies, step = breach.copies, breach.cause_step
     made_at = next((origin.get("made") for origin in copies.origins if origin), None)
     is_parallel = all(copies.origins)
     if breach.step == 0:
         words = "they differ before the first step"
         if is_parallel:
-            return (
-                f"{words}, so they were changed after DistributedDataParallel was made",
-                _MAKE_LAST,
-                made_at,
-            )
+            words += ", so they were changed after DistributedDataParallel was made"
+            return words, _MAKE_LAST, made_at
         return f"{words}, and only the gradients are averaged", _BROADCAST, made_at
     if breach.is_between:
         return f"they change between steps {step} and {step + 1} without an optimizer", _WRITE_ALIKE, None
     if is_parallel:
         passes = {number: _passes(rank, copies.optimizer, step) for number, rank in copies.members.items()}
         if without_sync := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
-            return (
-                f"every backward pass of {_ranks_named(without_sync)} runs inside no_sync()",
-                _NO_SYNC,
-                made_at,
-            )
+            cause = f"every backward pass of {_ranks_named(without_sync)} runs inside no_sync()"
+            return cause, _NO_SYNC, made_at
         if bypassing := [n for n, (averaged, alone, _) in passes.items() if not alone and not averaged]:
             called = _any_rank(copies).facts.models.get(copies.key[0])
             where = called.called if called is not None else None
@@ -140,20 +134,26 @@ def _gradient_cause(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, 
     """Return the cause according to the norms of gradients at the step of the breach."""
     numbers = list(breach.copies.members)
     # Averaged gradients are equal even if the weights are not, so a later step can be used, too.
-    step = next((step for step in breach.copies.common() if step >= breach.culprit), breach.culprit)
+    step = next((step for step in breach.copies.common() if step >= breach.cause_step), breach.cause_step)
     rows = [(one, one.row(step, 0)) for one in replicas if list(one.members) == numbers]
     gradients = [(one, [norm or 0.0 for norm in norms]) for one, norms in rows if any(norms)]
     differing = [(one, norms) for one, norms in gradients if not _are_same(norms)]
     if not differing:
         return _UNKNOWN
     first, norms_of_first = differing[0]
-    ratios = [[norm / norms[0] for norm in norms] for _, norms in differing if norms[0]]
-    if len(ratios) == len(gradients) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True)):
-        n, ratio = max(zip(numbers, ratios[0], strict=True), key=lambda pair: abs(math.log(pair[1] or 1e-30)))
+    usable = [norms for _, norms in differing if norms[0]]
+    if len(usable) == len(gradients) and (ratios := _common_ratios(usable)):
+        n, ratio = max(zip(numbers, ratios, strict=True), key=lambda pair: abs(math.log(pair[1] or 1e-30)))
         words = f"every gradient of rank {n} is {ratio:.3g} times that of rank {numbers[0]}"
         return f"{words}, clipped or scaled on one of them only", _CLIP_ALIKE
     each = " and ".join(f"{norm:.3g} on rank {n}" for n, norm in zip(numbers, norms_of_first, strict=True))
     return f"the norm of the gradient of {first.key[1]} is {each}", _AVERAGE
+
+
+def _common_ratios(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Return the ratios of each rank's norm to that of the first, if equal for several gradients; else none."""
+    ratios = [[norm / norms[0] for norm in norms] for norms in rows]
+    return ratios[0] if len(ratios) > 1 and all(map(_are_same, zip(*ratios, strict=True))) else []
 
 
 _MAKE_LAST = (
@@ -218,19 +218,12 @@ def find_other_ends(ranks: Sequence[RankLog]) -> Iterator[Event]:
         return
     usual = statistics.median_low(sorted(rank.n_steps for rank in ranks))
     for number, rank in enumerate(ranks):
-        if rank.exit_code not in (0, ranks[0].exit_code):
-            how = (
-                "without an end in its log" if rank.exit_code is None else f"with exit code {rank.exit_code}"
-            )
-            yield Event(
-                rank.n_steps, "rank", f"rank {number} ended {how}, after {counted(rank.n_steps, 'step')}"
-            )
+        code, steps = rank.exit_code, counted(rank.n_steps, "step")
+        if code not in (0, ranks[0].exit_code):
+            how = "without an end in its log" if code is None else f"with exit code {code}"
+            yield Event(rank.n_steps, "rank", f"rank {number} ended {how}, after {steps}")
         if rank.n_steps != usual:
-            yield Event(
-                rank.n_steps,
-                "rank",
-                f"rank {number} took {counted(rank.n_steps, 'step')}, the others {usual}",
-            )
+            yield Event(rank.n_steps, "rank", f"rank {number} took {steps}, the others {usual}")
 
 
 def find_same_data(ranks: Sequence[RankLog]) -> Iterator[Event]:
@@ -260,7 +253,7 @@ def compare_weights(ranks: Sequence[RankLog]) -> RankFacts | None:
     sharded = {key for rank in ranks for key in rank.sharded}
     keys = dict.fromkeys(key for rank in ranks for key in rank.weights if key not in sharded)
     several = [copies for key in keys for copies in _copies(key, ranks) if len(copies.members) > 1]
-    certain = [copies for copies in several if copies.is_meant()]
+    certain = [copies for copies in several if copies.should_be_equal()]
     certain = certain or [one for one in several if _has_scaled_gradients(one, several)]
     replicas = [copies for copies in several if copies in certain or _belongs_to(copies, certain)]
     compared = {copies.key for copies in replicas}
@@ -279,16 +272,16 @@ def compare_weights(ranks: Sequence[RankLog]) -> RankFacts | None:
     first = _made_exact(min(apart, key=lambda one: one.step))
     last = max(one.copies.distance(one.copies.common()[-1]) for one in apart)
     words, cure, place = _cause_of(first, replicas)
-    odd = _odd_ones(first)
+    minority = _minority(first)
     disagreement = Disagreement(
         model=first.copies.key[0],
         name=first.copies.key[1],
-        ranks=tuple(odd),
-        step=first.culprit if first.is_exact and not first.is_between else first.step,
+        ranks=tuple(minority),
+        step=first.cause_step if first.is_exact and not first.is_between else first.step,
         after=None if first.is_exact else first.after,
         distance=first.distance,
         last_distance=last or None,
-        message=f"{_subject(odd, first)} {_when(first)}{_how_far(first.distance, last)}: {words}",
+        message=f"{_subject(minority, first)} {_when(first)}{_how_far(first.distance, last)}: {words}",
         cure=cure,
         place=place,
     )
@@ -313,9 +306,8 @@ def _has_scaled_gradients(copies: Replicas, several: Sequence[Replicas]) -> bool
     n_scaled = 0
     for step in copies.common():
         rows = [[norm or 0.0 for norm in one.row(step, 0)] for one in of_model]
-        ratios = [[norm / norms[0] for norm in norms] for norms in rows if norms[0]]
-        is_one = len(ratios) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True))
-        n_scaled += is_one and _differ(copies.losses(step))
+        has_factor = bool(_common_ratios([norms for norms in rows if norms[0]]))
+        n_scaled += has_factor and _differ(copies.losses(step))
     return n_scaled >= _TWICE
 
 
@@ -410,7 +402,7 @@ def _made_exact(breach: Breach) -> Breach:
     return breach
 
 
-def _odd_ones(breach: Breach) -> list[int]:
+def _minority(breach: Breach) -> list[int]:
     """Return the ranks that differ from the majority; all of them without a majority."""
     numbers = list(breach.copies.members)
     (usual, n), *_ = Counter(breach.values).most_common(1)
@@ -429,8 +421,8 @@ def _when(breach: Breach) -> str:
     if breach.step == 0:
         return "from the start"
     if breach.is_exact:
-        return f"since step {breach.step if breach.is_between else breach.culprit}"
-    return f"since one of the steps {breach.after or 0} to {breach.culprit}"
+        return f"since step {breach.step if breach.is_between else breach.cause_step}"
+    return f"since one of the steps {breach.after or 0} to {breach.cause_step}"
 
 
 def _how_far(first: float | None, last: float) -> str:
