@@ -9,7 +9,6 @@ import inspect
 import math
 import re
 import types
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -17,10 +16,9 @@ from operator import add
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import is_sharded
@@ -482,36 +480,3 @@ def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Cal
         criterion.__code__, original.__globals__, name, None, criterion.__closure__
     )
     return functools.wraps(original)(with_globals)
-
-
-def is_criterion(module: nn.Module, output: Any) -> bool:
-    """Tell a loss from a layer by its output: scalars computed from the parameters of other modules.
-
-    A model that returns its loss computes it from its own parameters; a head that does so has trained layers.
-    Neither is a criterion. Its own parameters, such as the weights of its terms, do not matter.
-    """
-    if any(kind.__module__ == "torch.nn.modules.loss" for kind in type(module).__mro__):
-        return True  # also without reduction
-    if isinstance(output, Tensor) and output.ndim:
-        return False
-    tensors = [tensor for _, tensor in tensors_in(output)]
-    if not tensors or any(tensor.ndim for tensor in tensors):
-        return False
-    is_head = any(parameter.requires_grad for child in module.children() for parameter in child.parameters())
-    return not is_head and any(_is_made_of_others(tensor, module) for tensor in tensors)
-
-
-def _is_made_of_others(loss: Tensor, module: nn.Module) -> bool:
-    """Tell whether a loss depends on parameters of other modules."""
-    ids = {id(parameter) for parameter in module.parameters()}
-    nodes = deque([loss.grad_fn] if loss.grad_fn is not None else [])
-    visited = set(nodes)
-    while nodes:
-        node = nodes.popleft()
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, nn.Parameter) and id(leaf) not in ids:
-            return True
-        inputs = {other for other, _ in node.next_functions if other is not None} - visited
-        visited |= inputs
-        nodes.extend(inputs)
-    return False

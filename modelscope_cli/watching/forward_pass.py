@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.hooks.layers import ChannelFinder
+from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.torch_private import (
     has_compiled,
     insert_mode,
@@ -137,6 +137,39 @@ def _is_torchs(module: nn.Module) -> bool:
 
 def is_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._NormBase | nn.GroupNorm | nn.LayerNorm)
+
+
+def is_criterion(module: nn.Module, output: Any) -> bool:
+    """Tell a loss from a layer by its output: scalars computed from the parameters of other modules.
+
+    A model that returns its loss computes it from its own parameters; a head that does so has trained layers.
+    Neither is a criterion. Its own parameters, such as the weights of its terms, do not matter.
+    """
+    if any(kind.__module__ == "torch.nn.modules.loss" for kind in type(module).__mro__):
+        return True  # also without reduction
+    if isinstance(output, Tensor) and output.ndim:
+        return False
+    tensors = [tensor for _, tensor in tensors_in(output)]
+    if not tensors or any(tensor.ndim for tensor in tensors):
+        return False
+    is_head = any(parameter.requires_grad for child in module.children() for parameter in child.parameters())
+    return not is_head and any(_is_made_of_others(tensor, module) for tensor in tensors)
+
+
+def _is_made_of_others(loss: Tensor, module: nn.Module) -> bool:
+    """Tell whether a loss depends on parameters of other modules."""
+    ids = {id(parameter) for parameter in module.parameters()}
+    nodes = deque([loss.grad_fn] if loss.grad_fn is not None else [])
+    visited = set(nodes)
+    while nodes:
+        node = nodes.popleft()
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in ids:
+            return True
+        inputs = {other for other, _ in node.next_functions if other is not None} - visited
+        visited |= inputs
+        nodes.extend(inputs)
+    return False
 
 
 _ACTIVATIONS = """celu elu gelu glu hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish prelu relu

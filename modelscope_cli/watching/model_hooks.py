@@ -23,7 +23,6 @@ from modelscope_cli.hooks.torch_private import (
 from modelscope_cli.records.naming import dtype_name, is_rectifier, percent
 from modelscope_cli.records.watch import DROPPED
 from modelscope_cli.watching.bookkeeping import Bookkeeper
-from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.error_isolation import Guard
 from modelscope_cli.watching.exchanged_rows import Tape
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
@@ -32,6 +31,7 @@ from modelscope_cli.watching.forward_pass import (
     FunctionalWatch,
     FunctionCall,
     FunctionOperation,
+    is_criterion,
     is_norm,
     type_of,
 )

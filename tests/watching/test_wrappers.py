@@ -7,7 +7,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel
 
-from modelscope_cli.watching.criteria import is_criterion
+from modelscope_cli.watching.forward_pass import is_criterion
 
 
 class Net(nn.Module):
