@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.plain_text import markdown, plain, plain_json, plain_lines, spreadsheet_cell
-from modelscope_cli.report.sheet import Column, Sheet, render_csv, render_tsv
+from modelscope_cli.report.formats import render_csv, render_tsv
+from modelscope_cli.report.sheet import Column, Sheet
 
 JOINERS = "\u200c\u200d"  # scripts are written with them
 HOSTILE = st.text(

@@ -14,6 +14,8 @@ from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
 from modelscope_cli.records.check import CheckRecord
 from modelscope_cli.records.refusals import flags
+from modelscope_cli.report.ci import CI_FORMATS
+from modelscope_cli.report.formats import Format
 from modelscope_cli.rules.settings import CheckSettings
 from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
@@ -25,8 +27,8 @@ from modelscope_cli.shell.options import (
     NamedModelOptions,
     OutputKind,
 )
-from modelscope_cli.shell.output import CI_FORMATS, emit, save_report
-from modelscope_cli.shell.output_options import BlocksOut, OutputOptions, Resume
+from modelscope_cli.shell.output import emit, save_report
+from modelscope_cli.shell.output_options import BlocksOut, OutputOptions, Resume, format_option
 from modelscope_cli.shell.parameters import command
 
 FOUND = 1
@@ -149,30 +151,7 @@ def check(
     output_kind: OutputKind = "auto",
     out: BlocksOut = None,
     resume: Resume = False,
-    format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            rich_help_panel="Output",
-            help="auto (table on a terminal and in the log of CI, else tsv), table, tsv, csv, json, markdown, "
-            "brief, github, sarif, gitlab, junit.",
-            autocompletion=completion.one_of(
-                "auto",
-                "table",
-                "tsv",
-                "csv",
-                "json",
-                "markdown",
-                "brief",
-                "github",
-                "sarif",
-                "gitlab",
-                "junit",
-            ),
-        ),
-    ] = "auto",
+    format: Annotated[str, format_option(*CI_FORMATS, "junit")] = "auto",
     *,
     limits: Budgets,
     on: NamedModelOptions,
@@ -201,7 +180,8 @@ def check(
     from modelscope_cli.report.check.table import COLUMNS, check_sheet, render_junit, review
     from modelscope_cli.rules.settings import read_settings
 
-    where = show.begin(format, (*CI_FORMATS, "junit"), is_shared=True)
+    junit = Format(render_junit, ".xml", "record")
+    where = show.begin(format, {**CI_FORMATS, "junit": junit}, is_shared=True)
     where.layout.check(COLUMNS)
     settings = read_settings(
         Path.cwd(),
@@ -245,7 +225,7 @@ def check(
         record, refused = error.record, error
     if out is not None:
         record = save_report(record, out, has_content=bool(interrupts.resumable))
-    emit(where, check_sheet(record), record, lambda: review(record), {"junit": lambda: render_junit(record)})
+    emit(where, check_sheet(record), record, lambda: review(record))
     if refused is not None:
         raise refused
     return 0 if record.passed else FOUND

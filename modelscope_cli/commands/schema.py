@@ -37,7 +37,7 @@ def schema(
 
       modelscope schema weights-scan
     """
-    from modelscope_cli.report.sheet import render_json
+    from modelscope_cli.report.formats import render_json
 
     show.begin_quietly()
     console.write(render_json(ms.schema(document)))

@@ -14,11 +14,12 @@ from modelscope_cli.records.check import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.records.refusals import refuse_without
 from modelscope_cli.records.watch import UNKNOWN
+from modelscope_cli.report.ci import CI_FORMATS
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.live import open_closed
 from modelscope_cli.shell.options import FailOn
-from modelscope_cli.shell.output import CI_FORMATS, emit
-from modelscope_cli.shell.output_options import CiFormat, Out, OutputOptions
+from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.output_options import Out, OutputOptions, format_option
 from modelscope_cli.shell.parameters import command
 
 _MISUSED = 2  # exit code of argparse and Click for an unknown option
@@ -96,7 +97,7 @@ def watch(
         ),
     ] = None,
     out: Out = None,
-    format: CiFormat = "auto",
+    format: Annotated[str, format_option(*CI_FORMATS)] = "auto",
     *,
     show: OutputOptions,
 ) -> int:

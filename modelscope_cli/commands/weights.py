@@ -9,11 +9,11 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.weights import Safety, WeightsRecord
-from modelscope_cli.report.ci import Review
+from modelscope_cli.report.ci import CI_FORMATS, Review
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import refuse_model
-from modelscope_cli.shell.output import CI_FORMATS, Destination, emit
-from modelscope_cli.shell.output_options import CiFormat, OutputOptions
+from modelscope_cli.shell.output import Destination, emit
+from modelscope_cli.shell.output_options import OutputOptions, format_option
 from modelscope_cli.shell.parameters import command
 
 FOUND, UNREADABLE = 1, 4
@@ -68,7 +68,7 @@ def weights(
             "never.",
         ),
     ] = "call",
-    format: CiFormat = "auto",
+    format: Annotated[str, format_option(*CI_FORMATS)] = "auto",
     *,
     show: OutputOptions,
 ) -> int:

@@ -12,7 +12,7 @@ from modelscope_cli import __version__
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import ERROR, RuleText
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.sheet import render_json
+from modelscope_cli.report.formats import Format, render_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,6 @@ class Review:
     not_judged: tuple[str, ...] = ()  # one line a reason; `not_judged_title` counts them
     not_judged_title: str = "not judged"
     warnings: tuple[Notice, ...] = ()
-
-
-def render_review(review: Review, format: str) -> str:
-    """Return the review in one of `CI_FORMATS`."""
-    return {"github": _github, "sarif": _sarif, "gitlab": _gitlab}[format](review)
 
 
 def last_line(review: Review) -> str:
@@ -187,3 +182,10 @@ def _identified(review: Review) -> Iterator[tuple[Problem, str]]:
         key = (review.command, review.subject, problem.code, problem.where or "", problem.file or "")
         counts[key] += 1
         yield problem, hashlib.sha256("\0".join([*key, str(counts[key])]).encode()).hexdigest()
+
+
+CI_FORMATS = {  # of the commands that return findings
+    "github": Format(_github, of="review"),
+    "sarif": Format(_sarif, ".sarif", "review"),
+    "gitlab": Format(_gitlab, of="review"),
+}

@@ -1,8 +1,7 @@
 """The display of records in Python: in a notebook, by `print`, as a figure or a page; see `records/display.py`."""
 
-import io
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache, partial
 from html import escape
 from importlib.resources import files
@@ -16,40 +15,21 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
+from modelscope_cli.report.formats import FORMATS, to_text
 from modelscope_cli.report.page.results import page_of, save_folder, save_page, save_run, save_within
 from modelscope_cli.report.registry import sheet_of, view_of
-from modelscope_cli.report.sheet import (
-    Column,
-    Sheet,
-    other_columns,
-    render_csv,
-    render_json,
-    render_markdown,
-    render_tsv,
-)
+from modelscope_cli.report.sheet import Column, Sheet, other_columns
 
-__all__ = ["save_run", "save_within", "sheet_of", "view_of"]  # of other modules, for `records.display.report`
+# Of other modules, for `records.display.report`.
+__all__ = ["save_run", "save_within", "sheet_of", "to_text", "view_of"]
 
 _LABELS = ("name", "call", "output")  # fields that make the label of a row
 _MOST_ROWS = 40  # rows before a table is folded
 
 
-def to_text(sheet: Sheet, width: int | None = None) -> str:
-    """Return the table as plain text: whole, or folded to a width."""
-    from rich.console import Console
-
-    from modelscope_cli.report.table import render_table
-
-    console = Console(file=io.StringIO(), width=width or 10_000, markup=False, emoji=False, highlight=False)
-    sheet = _without_empty_columns(sheet)
-    with console.capture() as capture:
-        console.print(render_table(sheet, width, fold(sheet) if width else None))
-    return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
-
-
 def to_html(sheet: Sheet) -> str:
     """Return the table as HTML with inline style and no script; all text is escaped."""
-    columns = _without_empty_columns(sheet).shown()
+    columns = sheet.without_empty_columns().shown()
     head = "".join(f"<th{_class(_kind(column))}>{escape(column.title)}</th>" for column in columns)
     facts = "".join(
         f"<dt{_class('warning' if label == 'warning' else '')}>{escape(label)}</dt><dd>{escape(text)}</dd>"
@@ -72,12 +52,6 @@ def _box(title: str, content: str, facts: str) -> str:
     """Return a title, what is below it as HTML, and the lines of a description list."""
     head = f'<style>{_style()}</style><p class="title">{escape(title)}</p>'
     return f'<div class="modelscope">{head}{content}<dl class="facts">{facts}</dl></div>'
-
-
-def _without_empty_columns(sheet: Sheet) -> Sheet:
-    first, *others = sheet.columns
-    columns = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
-    return replace(sheet, columns=(first, *columns))
 
 
 def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
@@ -207,16 +181,11 @@ def save_tensors(record: Any, file: Path) -> Any:
 def _save(record: Any, path: Path) -> Any:
     suffix = path.suffix.lower()
     view = view_of(record)
-    texts = {
-        ".json": lambda: render_json(record.to_dict()),
-        ".csv": lambda: render_csv(view.whole_sheet(record)),
-        ".tsv": lambda: render_tsv(view.whole_sheet(record)),
-        ".md": lambda: render_markdown(view.whole_sheet(record)),
-    }
+    texts = {one.suffix: one for name, one in FORMATS.items() if one.suffix and name != "table"}
     if path.is_dir() or not suffix:
         return save_folder(record, path, is_forced=True)
-    if suffix in texts:
-        write_text(path, texts[suffix]())
+    if one := texts.get(suffix):
+        write_text(path, one.render(record if one.of == "record" else view.whole_sheet(record)))
     elif suffix == ".safetensors" and view.tensors(record) is not None:
         return save_tensors(record, path)
     elif suffix == ".html":

@@ -1,18 +1,15 @@
-"""A sheet: rows and columns, the requested view of them, and the text formats: JSON, TSV, CSV and Markdown."""
+"""A sheet: rows and columns, and the requested view of them."""
 
-import csv
-import io
-import json
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, cast, get_type_hints
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.plain_text import markdown, plain, plain_json, spreadsheet_cell
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.display import FieldColumn
 from modelscope_cli.report import numbers
 
@@ -178,6 +175,11 @@ class Sheet:
     def shown(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.is_shown)
 
+    def without_empty_columns(self) -> "Sheet":
+        first, *others = self.columns
+        columns = [one for one in others if not self.rows or not one.is_shown or any(one.cells(self.rows))]
+        return replace(self, columns=(first, *columns))
+
 
 def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Column, ...]:
     """Return the columns listed by key, in that order; all of them if none are listed."""
@@ -266,102 +268,3 @@ def natural_key(value: Any) -> list[tuple[int, str]]:
     """Return a sort key of texts in natural order, `layer2` before `layer10`."""
     words = re.split(r"(\d+)", str(value).casefold())
     return [(int(word), "") if n % 2 else (0, word) for n, word in enumerate(words)]
-
-
-def render_json(document: dict[str, Any] | list[Any], *, is_indented: bool = True) -> str:
-    """Return `document` as standard JSON, indented or on one line."""
-    layout: dict[str, Any] = {"indent": 2} if is_indented else {"separators": (",", ":")}
-    return plain_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False, **layout)) + "\n"
-
-
-def strict(value: Any) -> Any:
-    """Return `value` with non-finite numbers as None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [item if type(item) is int else strict(item) for item in value]
-    return value
-
-
-def render_tsv(sheet: Sheet) -> str:
-    """Return the sheet with tabs between the cells; tabs and line ends inside a cell become spaces."""
-    lines = [[column.key for column in sheet.columns], *_cells(sheet)]
-    return "".join("\t".join(line) + "\n" for line in lines)
-
-
-def render_csv(sheet: Sheet) -> str:
-    """Return the sheet as RFC 4180 comma-separated values."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(column.key for column in sheet.columns)
-    writer.writerows(_cells(sheet, is_whole=True))
-    return text.getvalue()
-
-
-def _cells(sheet: Sheet, *, is_whole: bool = False) -> Iterator[list[str]]:
-    """Yield the cells of each row, escaped against spreadsheet formulas; `is_whole` keeps whitespace."""
-    for row in sheet.rows:
-        cells = []
-        for column in sheet.columns:
-            value = column.value(row)
-            cell = _cell(value) if is_whole else " ".join(_cell(value).split())
-            cells.append(spreadsheet_cell(cell) if isinstance(value, str) else cell)
-        yield cells
-
-
-def _cell(value: Value) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, float) else plain(str(value))
-
-
-def render_markdown(sheet: Sheet) -> str:
-    """Return the sheet as a Markdown section: title, table, facts."""
-    columns = sheet.shown()
-    lines = [f"### {markdown(sheet.title)}", ""]
-    lines.append(_row(markdown(column.title) for column in columns))
-    lines.append(_row("---:" if column.is_number else ":---" for column in columns))
-    cells = zip(*(column.cells(sheet.rows) for column in columns), strict=True)
-    lines += [_row(map(markdown, row)) for row in cells]
-    if sheet.facts:
-        lines += ["", *(f"- {markdown(label)}: {markdown(text)}" for label, text in sheet.facts)]
-    return "\n".join(lines) + "\n"
-
-
-_BRIEF_LINES, _BRIEF_FACTS, _BRIEF_WIDTH = 40, 30, 300
-
-
-def render_brief(sheet: Sheet) -> str:
-    """Return at most 40 lines for a program that reads text: title, facts (verdict, causes, what to do), and the
-    flagged rows; the first rows where none is flagged."""
-    facts = [" ".join(filter(None, [label and f"{label}:", text])) for label, text in sheet.facts]
-    lines = [plain(sheet.title), *(plain(line) for line in _few(facts, _BRIEF_FACTS, "facts"))]
-    columns = [column for column in sheet.shown() if column.rank <= 1]
-    flagged = [row for row in sheet.rows if sheet.is_bad(row)]
-    rows = flagged or sheet.rows
-    first, *others = columns
-    cells = [[f"{column.title} {cell}" * bool(cell) for cell in column.cells(rows)] for column in others]
-    names = [_cell(first.value(row)) for row in rows]  # in full, where the table shows a tree
-    texts = [" | ".join(filter(None, row)) for row in zip(names, *cells, strict=True)]
-    lines.append(
-        f"{len(flagged)} of {len(sheet.rows)} rows are flagged"
-        if flagged
-        else f"{len(rows)} rows, none flagged"
-    )
-    lines += _few(texts, _BRIEF_LINES - len(lines), "rows")
-    short = (line if len(line) <= _BRIEF_WIDTH else f"{line[: _BRIEF_WIDTH - 3]}..." for line in lines)
-    return "".join(f"{' '.join(line.split())}\n" for line in short)
-
-
-def _few(lines: list[str], most: int, what: str) -> list[str]:
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], f"... and {len(lines) - most + 1} more {what}; --json has all"]
-
-
-def _row(cells: object) -> str:
-    return "| " + " | ".join(cells) + " |"  # type: ignore[arg-type]

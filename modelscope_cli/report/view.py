@@ -8,9 +8,10 @@ from modelscope_cli.output_files import write_text
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.sheet import Column, Sheet, render_csv
+from modelscope_cli.report.sheet import Column, Sheet
 
 R = TypeVar("R", bound=Shown)
 Draw = Callable[[R], Any]  # returns a figure of matplotlib

@@ -4,7 +4,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +12,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import with_file
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import invocation
+from modelscope_cli.report.formats import FORMATS, Format, render_markdown, to_text
 from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
@@ -23,12 +24,6 @@ T = TypeVar("T")
 R = TypeVar("R", bound="Shown")
 _LOG_WIDTH = 100
 _LOGS = ("CI", "PRE_COMMIT")  # variables that CI hosts and pre-commit set
-CI_FORMATS = ("github", "sarif", "gitlab")  # of the commands that return findings
-FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
-_BY_SUFFIX = {
-    **{".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"},
-    **{".xml": "junit", ".sarif": "sarif"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,8 @@ class Destination:
     format: str
     file: Path | None
     layout: "Layout"
-    html: Path | None = None  # a page to write in addition
+    html: Path | None  # a page to write in addition
+    formats: Mapping[str, Format]  # those of the command, by name
 
     @property
     def is_asked_for(self) -> bool:
@@ -51,19 +47,19 @@ def destination(
     is_json: bool,
     file: Path | None,
     layout: "Layout",
-    more: tuple[str, ...] = (),
+    more: Mapping[str, Format] | None = None,
     page: Path | None = None,
 ) -> Destination:
     """Check the output options before anything runs.
 
     Args:
         layout: rows and columns; json always has all.
-        more: formats that only this command has.
+        more: formats that only this command has, by name.
         page: file for a page in addition.
     """
-    formats = (*FORMATS, *more)
-    if format not in formats:
-        raise unknown("a format", format, formats)
+    formats = {**FORMATS, **(more or {})}
+    if format not in ("auto", *formats):
+        raise unknown("a format", format, ("auto", *formats))
     if is_json:
         if format not in ("auto", "json"):
             raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
@@ -71,17 +67,17 @@ def destination(
     if page is not None:
         check_page(page)
     if file is None:
-        return Destination(format, None, layout, page)
+        return Destination(format, None, layout, page, formats)
     if format == "auto":
-        format = _BY_SUFFIX.get(file.suffix.lower(), "")
-        if format not in formats:
+        format = {one.suffix: name for name, one in formats.items()}.get(file.suffix.lower(), "")
+        if not format:
             is_page = file.suffix.lower() in (".html", ".htm")
-            every = f"--format {formats[1]}   one of {', '.join(formats[1:])}"
+            every = f"--format {next(iter(formats))}   one of {', '.join(formats)}"
             hint = f"leave out --output {shlex.quote(str(file))}   --html writes a page" if is_page else every
             hint = (None if file.suffix else _as_folder()) or hint
             raise UsageError(f"'--output {file}' has no suffix that names a format", hint)
     check_target(file)
-    return Destination(format, file, layout, page)
+    return Destination(format, file, layout, page, formats)
 
 
 def _as_folder() -> str | None:
@@ -125,10 +121,8 @@ def emit(
     sheet: "Sheet",
     record: "Shown",
     review: "Callable[[], Review] | None" = None,
-    more: Mapping[str, Callable[[], str]] | None = None,
 ) -> None:
-    """Write the result: `record` for json, `review` for the formats of CI hosts, `more` for other formats of the
-    command, `sheet` for the rest.
+    """Write the result: the sheet, the record or the review, whichever the format renders.
 
     Of several processes with the same result, only the first writes.
     """
@@ -138,33 +132,25 @@ def emit(
         _append_summary(sheet)
     sheet = where.layout.arrange(sheet)
 
-    def render(format: str) -> str:
-        if more and format in more:
-            return more[format]()
-        if review is not None and format in CI_FORMATS:
-            from modelscope_cli.report.ci import render_review
-
-            return render_review(review(), format)
-        if format == "json":
-            from modelscope_cli.report.sheet import render_json
-
-            return render_json(record.to_dict())
-        return _render(format, sheet)
+    def render(format: Format) -> str:
+        if format.of == "review" and review is not None:
+            return format.render(review())
+        return format.render(record if format.of == "record" else sheet)
 
     if where.html is not None:
         _write_page(where.html, record)
-    if _resolved(where) in ("tsv", "csv"):  # rows only
+    format = _resolved(where)
+    if where.formats[format].is_rows_only:
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
     if where.file is not None:
         from modelscope_cli.output_files import write_text
 
-        write_text(where.file, render(where.format))
+        write_text(where.file, render(where.formats[format]))
         _console.note(f"wrote {where.file}")
         if review is not None:
             _console.note(_verdict(review()))
         return
-    format = _resolved(where)
     if format == "table" and _console.stdout().isatty():
         from modelscope_cli.report.fold import fold
         from modelscope_cli.report.table import render_table
@@ -172,11 +158,11 @@ def emit(
         is_whole = where.layout.is_whole or where.layout.top is not None
         _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
     elif format == "table" and where.format == "auto":
-        _console.write(_render(format, sheet, _LOG_WIDTH))
+        _console.write(to_text(sheet, _LOG_WIDTH))
         if review is not None:
             _console.write(_verdict(review()) + "\n")
     else:
-        _console.write(render(format))
+        _console.write(render(where.formats[format]))
 
 
 def _verdict(review: "Review") -> str:
@@ -188,8 +174,6 @@ def _verdict(review: "Review") -> str:
 def _append_summary(sheet: "Sheet") -> None:
     """Append the whole table to the job summary of GitHub Actions, if its file is set."""
     if file := os.environ.get("GITHUB_STEP_SUMMARY"):
-        from modelscope_cli.report.sheet import render_markdown
-
         try:
             with Path(file).open("a", encoding="utf-8") as summary:
                 summary.write(f"{render_markdown(sheet)}\n")
@@ -243,7 +227,7 @@ def is_streamed(where: Destination) -> bool:
     """Tell whether rows can be written to stdout one by one."""
     is_in_order = where.layout.sort is None and where.layout.top is None
     is_alone = where.file is None and where.html is None
-    return is_alone and _resolved(where) in ("tsv", "csv") and is_in_order
+    return is_alone and where.formats[_resolved(where)].is_rows_only and is_in_order
 
 
 def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[[T], None]:
@@ -254,13 +238,14 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
     Args:
         lay_out: returns the sheet of a record, always with the same columns.
     """
-    has_header = False
+    render = where.formats[_resolved(where)].render
+    header = ""
 
     def write(record: T) -> None:
-        nonlocal has_header
-        text = _render(_resolved(where), where.layout.arrange(lay_out(record)))
-        _console.write(text.partition("\n")[2] if has_header else text)
-        has_header = True
+        nonlocal header
+        sheet = where.layout.arrange(lay_out(record))
+        _console.write(render(sheet).removeprefix(header))
+        header = render(replace(sheet, rows=()))
 
     return write
 
@@ -278,19 +263,3 @@ def _is_log() -> bool:
     except (OSError, ValueError):  # closed, or not a real stream
         return False
     return not is_file and any(os.environ.get(name, "").lower() not in ("", "0", "false") for name in _LOGS)
-
-
-def _render(format: str, sheet: "Sheet", width: int | None = None) -> str:
-    if format == "markdown":
-        from modelscope_cli.report.sheet import render_markdown
-
-        return render_markdown(sheet)
-    if format == "table":
-        from modelscope_cli.report.notebook import to_text
-
-        return to_text(sheet, width)
-    from modelscope_cli.report.sheet import render_brief, render_csv, render_tsv
-
-    if format == "brief":
-        return render_brief(sheet)
-    return render_csv(sheet) if format == "csv" else render_tsv(sheet)

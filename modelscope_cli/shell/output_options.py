@@ -1,8 +1,9 @@
 """The options of the panel Output: how and where a result is written, and how much is said."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -10,11 +11,24 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import OutputFolder, free_folder
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import invocation, invoked_as
+from modelscope_cli.report.formats import FORMATS, Format
 from modelscope_cli.report.sheet import Layout
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.output import Destination, destination
 
-_FORMATS = "auto (table on a terminal and in the log of CI, else tsv), table, tsv, csv, json, markdown, brief"
+
+def format_option(*more: str) -> Any:
+    """Return the option --format; `more`: the formats that only this command has."""
+    names = ", ".join((*FORMATS, *more))
+    return typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        rich_help_panel="Output",
+        help=f"auto (table on a terminal and in the log of CI, else tsv), {names}.",
+        autocompletion=completion.one_of("auto", *FORMATS, *more),
+    )
+
 
 Out = Annotated[
     Path | None,
@@ -44,17 +58,6 @@ Resume = Annotated[
         rich_help_panel="Output",
         help="Continue with the blocks in --out, with any number of processes; the result is bit-identical to an "
         "uninterrupted run.",
-    ),
-]
-CiFormat = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="FORMAT",
-        rich_help_panel="Output",
-        help=f"{_FORMATS}, github, sarif, gitlab.",
-        autocompletion=completion.one_of(*_FORMATS.split(", ")[2:], "github", "sarif", "gitlab"),
     ),
 ]
 
@@ -101,16 +104,7 @@ class OutputOptions(QuietOptions):
         int | None, typer.Option(metavar="N", min=1, help="Show only the first N rows. JSON has all.")
     ] = None
     all: Annotated[bool, typer.Option("--all", help="Show every row, even of a long table.")] = False
-    format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help=f"{_FORMATS}.",
-            autocompletion=completion.one_of("auto", *_FORMATS.split(", ")[2:]),
-        ),
-    ] = "auto"
+    format: Annotated[str, format_option()] = "auto"
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False
     output: Annotated[
         Path | None,
@@ -118,7 +112,8 @@ class OutputOptions(QuietOptions):
             "--output",
             "-o",
             metavar="FILE",
-            help="Write to a file; the suffix decides the format (.txt .tsv .csv .json .md).",
+            help="Write to a file; the suffix decides the format "
+            f"({' '.join(one.suffix for one in FORMATS.values() if one.suffix)}).",
         ),
     ] = None
     html: Annotated[
@@ -132,7 +127,7 @@ class OutputOptions(QuietOptions):
     ] = False
 
     def begin(
-        self, format: str | None = None, more: tuple[str, ...] = (), *, is_shared: bool = False
+        self, format: str | None = None, more: Mapping[str, Format] | None = None, *, is_shared: bool = False
     ) -> Destination:
         """Apply these options before anything runs, and return where the result goes.
 

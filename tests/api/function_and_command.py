@@ -65,7 +65,7 @@ def without(document: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 def plain(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document as JSON would give it back."""
-    from modelscope_cli.report.sheet import render_json
+    from modelscope_cli.report.formats import render_json
 
     found: dict[str, Any] = json.loads(render_json(document))
     return found

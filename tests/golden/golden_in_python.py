@@ -9,8 +9,9 @@ from undrawn import DRAWN
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import spreadsheet_cell
+from modelscope_cli.report.formats import _cell
 from modelscope_cli.report.registry import sheet_of, view_of
-from modelscope_cli.report.sheet import Value, _cell
+from modelscope_cli.report.sheet import Value
 
 
 class Cells(HTMLParser):

@@ -9,8 +9,8 @@ import pytest
 from samples_of_results import LINES
 
 from modelscope_cli.records.documents import RECORDS, NotADocumentError, restore
+from modelscope_cli.report.formats import render_json, strict
 from modelscope_cli.report.registry import sheet_of
-from modelscope_cli.report.sheet import render_json, strict
 
 
 @pytest.mark.parametrize("name", LINES)

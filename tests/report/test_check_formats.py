@@ -12,7 +12,7 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.report.check.table import render_junit, review
-from modelscope_cli.report.ci import render_review
+from modelscope_cli.report.ci import CI_FORMATS
 from modelscope_cli.rules.registry import RULES
 
 RULE = RULES[0]
@@ -27,7 +27,7 @@ def record(layer: str, message: str) -> CheckRecord:
 
 
 def rendered(checked: CheckRecord, format: str) -> str:
-    return render_review(review(checked), format)
+    return CI_FORMATS[format].render(review(checked))
 
 
 @given(TEXT, TEXT)

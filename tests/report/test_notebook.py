@@ -14,8 +14,9 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.report.formats import strict
 from modelscope_cli.report.notebook import to_html
-from modelscope_cli.report.sheet import Column, Sheet, strict
+from modelscope_cli.report.sheet import Column, Sheet
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from modelscope_cli.records.documents import restore
 from modelscope_cli.records.reading import DOCUMENT, PAGE
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.formats import render_json, strict
 from modelscope_cli.report.page.common import (
     environment,
     kind_of,
@@ -19,7 +20,6 @@ from modelscope_cli.report.page.common import (
 from modelscope_cli.report.page.html import element, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.registry import view_of
-from modelscope_cli.report.sheet import render_json, strict
 
 R = TypeVar("R", bound=Shown)
 

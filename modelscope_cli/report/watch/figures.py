@@ -11,9 +11,9 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRecord, labelling
 from modelscope_cli.report import training_panels
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, save_figure
+from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.layer_axis import POINTS, groups_of, layer_names
 from modelscope_cli.report.numbers import shortened
-from modelscope_cli.report.sheet import render_csv
 from modelscope_cli.report.training_figures import WIDE, codes, draw_heat, draw_maps, draw_training
 from modelscope_cli.report.watch.table import watch_sheet
 
