@@ -41,6 +41,16 @@ from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.subject import describe_module
 assert OutputReader.of(describe_module(model)).read({"angles": x[:, 0, 0]}, (x,)).main.words == "8 angles"
 
+rows = [json.loads(line) for line in printed("stats net.py:net x.pt --format jsonl").splitlines()]
+assert [row["name"] for row in rows] == ["0", "1"]
+record.save("rows.jsonl")
+assert "jsonl" in printed("stats --help-all")
+
+assert [row.name for row in ms.stats("tiny:net", x, device="cpu")] == ["0", "1"]
+
+record.plot("means.png", picture="means")
+assert open("means.png", "rb").read(4) == b"\\x89PNG"
+
 assert "  kinds        Count the layers of each class.\\n" in printed("--help")
 assert "--least N" in printed("kinds --help")
 assert "kinds" in printed("schema --help")
@@ -66,6 +76,7 @@ def test_what_the_recipes_add_can_be_used(tmp_path):
     (tmp_path / "net.py").write_text(
         "import torch\n\n\ndef net():\n    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())\n"
     )
+    (tmp_path / "tinylib.py").write_text("from net import net\n\n\ndef create(name):\n    return net()\n")
     (tmp_path / "train.py").write_text(
         "import torch\n\nmodel = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
         "for _ in range(4):\n    optimizer.zero_grad()\n    model(torch.randn(4, 2)).square().mean().backward()\n"
@@ -82,7 +93,10 @@ def test_what_the_recipes_add_can_be_used(tmp_path):
     ("column of stats", 2),
     ("rule of training", 1),
     ("method of explanation", 3),
-    ("output adapter", 2),
+    ("kind of output", 2),
+    ("format", 1),
+    ("library", 2),
+    ("chart", 2),
     ("command", 8),
 ])  # fmt: skip
 def test_an_addition_touches_few_files(name, most):

@@ -57,7 +57,7 @@ RECIPES: dict[str, Additions] = {
             '    "brightness",\n',
         ),
     ),
-    "output adapter": (
+    "kind of output": (
         (
             "analysis/outputs/angles.py",
             "",
@@ -85,6 +85,61 @@ RECIPES: dict[str, Additions] = {
             "from modelscope_cli.analysis.outputs.boxes import",
             "from modelscope_cli.analysis.outputs.angles import Angles\n",
         ),
+    ),
+    "format": (
+        (
+            "report/formats.py",
+            "FORMATS = {",
+            "def render_jsonl(sheet: Sheet) -> str:\n"
+            '    """Return each row as one line of JSON."""\n'
+            "    rows = ({column.key: column.value(row) for column in sheet.columns} for row in sheet.rows)\n"
+            '    return "".join(render_json(row, is_indented=False) for row in rows)\n\n\n',
+        ),
+        (
+            "report/formats.py",
+            '    "brief": Format(',
+            '    "jsonl": Format(render_jsonl, ".jsonl", is_rows_only=True),\n',
+        ),
+    ),
+    "library": (
+        ("models/hubs.py", '"hf": "transformers"}', '"tiny": "tinylib", '),
+        (
+            "models/from_libraries.py",
+            "class Library(NamedTuple):",
+            "def _tiny_architecture(request: ModelRequest, name: str) -> Architecture:\n"
+            "    import tinylib\n\n"
+            '    return Architecture("tiny", f"tiny:{name}", "custom", lambda _: tinylib.create(name), False)\n\n\n'
+            "def _fill_tiny(architecture: Architecture, request: ModelRequest, name: str) -> Filled:\n"
+            "    return fill_randomly(architecture, request)\n\n\n",
+        ),
+        (
+            "models/from_libraries.py",
+            '"hf": Library(',
+            '"tiny": Library(_tiny_architecture, _fill_tiny), ',
+        ),
+        (
+            "models/from_libraries.py",
+            "from modelscope_cli.models.request import",
+            "from modelscope_cli.models.initialise import fill_randomly\n",
+        ),
+    ),
+    "chart": (
+        (
+            "report/stats/figures.py",
+            "def draw_distributions(",
+            "def draw_means(record: StatsRecord) -> Any:\n"
+            '    """Draw the mean of every layer."""\n'
+            "    from modelscope_cli.report.canvas import axes_at, new_figure\n\n"
+            '    figure = new_figure(6, 4, "means", is_laid_out=False)\n'
+            "    axes_at(figure, 0.5, 0.5, 5, 3).plot([row.mean for row in record.layers])\n"
+            "    return figure\n\n\n",
+        ),
+        (
+            "report/stats/__init__.py",
+            '        return {"distributions"',
+            "        from modelscope_cli.report.stats.figures import draw_means\n\n",
+        ),
+        ("report/stats/__init__.py", '"distributions": draw_distributions}', '"means": draw_means, '),
     ),
     "command": (
         (
