@@ -145,7 +145,6 @@ def _name(key: str) -> str:
 
 _SHOWN = {
     "ablation": "Change of the target without each layer",
-    "classes": "The mean evidence for each class",
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
     "activations": "The loss, the accuracy, and the outputs of the layers over the steps",
@@ -155,7 +154,6 @@ _SHOWN = {
     "graph": "Every call of a layer in execution order; arcs are values that skip rows",
     "divergence": "The relative difference of B from A, by layer",
     **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
-    **dict.fromkeys(("loss", "losses"), "The loss over the steps of the attack"),
     "memory": "The memory of a training step while each layer runs",
     **dict.fromkeys(("lr", "range test"), "The loss over the learning rate"),
     "reliability": "Accuracy by confidence",
