@@ -197,7 +197,7 @@ OF_ANY_CALLER = ("records/keywords.py", "records/refusals.py")
 def code_and_declarations(names: tuple[str, ...]) -> tuple[int, int]:
     """Return the lines of some files: of code, and of declared options and keywords.
 
-    Declared are `Name = Annotated[...]`, fields with an annotation, and typed dicts.
+    Declared are `Name = Annotated[...]`, fields with an annotation, options of Typer, and typed dicts.
     """
     code = declared = 0
     for name in (name for name in names if (PACKAGE / name).is_file()):
@@ -215,7 +215,7 @@ def _is_declared(node: ast.AST) -> bool:
         return any("TypedDict" in ast.unparse(base) or "Keywords" in ast.unparse(base) for base in node.bases)
     if isinstance(node, ast.Assign | ast.AnnAssign):
         return "Annotated[" in ast.unparse(node) or ast.unparse(node).startswith("DEFAULTS")
-    return False
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.Option"
 
 
 def own_keywords_of_stats() -> int:

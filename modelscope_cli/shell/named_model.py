@@ -19,10 +19,8 @@ def names_model(word: str) -> bool:
         return word.endswith(".py") and os.path.isfile(word)
     from modelscope_cli.models.hubs import split_hub
 
-    if split_hub(word)[0]:
-        return True
     is_import = _IMPORT.fullmatch(word) and not has_name_of_image(word)
-    return bool(is_import) or word.lower() in model_names()
+    return bool(split_hub(word)[0] or is_import) or word.lower() in model_names()
 
 
 def names_learner(word: str) -> bool:

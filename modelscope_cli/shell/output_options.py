@@ -19,13 +19,12 @@ from modelscope_cli.shell.output import Destination, destination
 
 def format_option(*more: str) -> Any:
     """Return the option --format; `more`: the formats that only this command has."""
-    names = ", ".join((*FORMATS, *more))
     return typer.Option(
         "--format",
         "-f",
         metavar="FORMAT",
         rich_help_panel="Output",
-        help=f"auto (table on a terminal and in the log of CI, else tsv), {names}.",
+        help=f"auto (table on a terminal and in the log of CI, else tsv), {', '.join((*FORMATS, *more))}.",
         autocompletion=completion.one_of("auto", *FORMATS, *more),
     )
 
@@ -135,11 +134,10 @@ class OutputOptions(QuietOptions):
             format: the value of --format of a command that declares its own, and `more` the formats it adds.
             is_shared: whether the processes of torchrun share the work; then only the first one prints.
         """
-        settings = console.settings
-        settings.is_silent = is_shared and not find_ranks().is_first
+        console.settings.is_silent = is_shared and not find_ranks().is_first
         self.begin_quietly(is_forced=self.force, is_verbose=self.verbose)
         layout = Layout(self.columns, self.sort, self.top, self.all)
-        page = None if settings.is_silent else self.html
+        page = None if console.settings.is_silent else self.html
         where = destination(format or self.format, self.json, self.output, layout, more, page=page)
         console.begin_work()
         return where
@@ -160,8 +158,7 @@ class OutputOptions(QuietOptions):
             save: the value of --save; `resume`: of --resume, for which the folder has content.
         """
         if not save:
-            is_about_folder = self.force and not (self.output or self.html or beside)
-            if out or is_about_folder:
+            if out or (self.force and not (self.output or self.html or beside)):
                 hint = "leave out --no-save, or leave out --out and --force"
                 raise UsageError("--no-save writes no folder", hint)
             return None
