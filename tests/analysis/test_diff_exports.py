@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import modelscope_cli as ms
+from modelscope_cli.analysis.comparison.variants import of_input
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -127,3 +128,12 @@ def test_values_that_are_missing_are_not_rounding(tmp_path):
     record = ms.diff(model, tmp_path / "net.onnx", x)
     assert record.first_divergence == "head"
     assert not record.is_same
+
+
+def test_channels_last_and_another_range_are_told_apart():
+    x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    last = x.permute(0, 2, 3, 1)
+    assert of_input(x, last, None).kind == "axis_order"
+    cause = of_input(x, 255 * last, None)
+    assert cause.kind == "input_range"
+    assert "255 times those of A" in cause.message

@@ -77,6 +77,15 @@ def test_16_bit_gray_is_scaled_not_clipped(tmp_path, name, mode):
     assert pixels(tmp_path / name, mode)[0, 0].tolist() == [0, 1, 100, 101, 255]
 
 
+def test_16_bit_gray_may_be_stored_in_32_bits(tmp_path):
+    image = Image.new("I", (2, 1), 65535)
+    image.putpixel((0, 0), 257 * 100)
+    image.save(tmp_path / "a.tif")
+    assert pixels(tmp_path / "a.tif", "L")[0, 0].tolist() == [100, 255]
+    Image.new("I", (2, 1), 65536).save(tmp_path / "b.tif")
+    assert "no defined white level" in refusal(tmp_path / "b.tif", "32-bit")
+
+
 def test_32_bit_float_pixels_have_no_stated_white(tmp_path):
     Image.new("F", (3, 3), 0.5).save(tmp_path / "a.tif")
     assert "no defined white level" in refusal(tmp_path / "a.tif", "32-bit")
