@@ -157,6 +157,16 @@ def test_numbers_are_in_the_picture_and_the_largest_is_the_darkest(records):
     assert darkest.row.macs == max(row.macs for row in innermost(records["resnet18"]))
 
 
+def test_numbers_of_three_powers_of_ten_have_a_logarithmic_scale_that_ends_at_the_extremes():
+    model = nn.Sequential(nn.Linear(2, 100), nn.ReLU(), nn.Linear(100, 3000), nn.ReLU(), nn.Linear(3000, 1))
+    key = summary(model, torch.rand(1, 2)).plot(picture="graph").axes[-1]
+    assert key.get_xscale() == "log"
+    assert key.get_xlim() == pytest.approx((200, 300_000))
+    even = summary(model[2:], torch.rand(1, 100)).plot(picture="graph").axes[-1]
+    assert even.get_xscale() == "linear"
+    assert even.get_xlim() == pytest.approx((0, 300_000))
+
+
 def test_a_forward_that_raises_is_drawn_up_to_there():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(3, 3), nn.Linear(4, 4))
     with pytest.raises(CannotRunError) as raised:
