@@ -6,7 +6,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.options import LearnerOptions, ModelArgument, TrainingOptions
+from modelscope_cli.shell.options import ClassesArgument, LearnerOptions, ModelArgument, TrainingOptions
 from modelscope_cli.shell.output import emit, save_report
 from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
@@ -15,14 +15,7 @@ from modelscope_cli.shell.parameters import command
 @command
 def lrfind(
     first: ModelArgument = None,
-    folder: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DIR",
-            help="A folder with one subfolder of images per class. Without it, ten classes of drawn shapes.",
-            show_default=False,
-        ),
-    ] = None,
+    folder: ClassesArgument = None,
     low: Annotated[
         float, typer.Option("--from", metavar="R", rich_help_panel="Sweep", help="The first learning rate.")
     ] = 1e-05,

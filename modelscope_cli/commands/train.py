@@ -8,7 +8,13 @@ import modelscope_cli as ms
 from modelscope_cli.records.check import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.options import FailOn, LearnerOptions, ModelArgument, TrainingOptions
+from modelscope_cli.shell.options import (
+    ClassesArgument,
+    FailOn,
+    LearnerOptions,
+    ModelArgument,
+    TrainingOptions,
+)
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.output_options import Out, OutputOptions
 from modelscope_cli.shell.parameters import command
@@ -17,14 +23,7 @@ from modelscope_cli.shell.parameters import command
 @command
 def train(
     first: ModelArgument = None,
-    folder: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DIR",
-            help="A folder with one subfolder of images per class. Without it, ten classes of drawn shapes.",
-            show_default=False,
-        ),
-    ] = None,
+    folder: ClassesArgument = None,
     fail_on: FailOn = None,
     steps: Annotated[
         int,

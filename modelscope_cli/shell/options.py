@@ -44,6 +44,14 @@ ImagesArgument = Annotated[
         "seeded noise of its input size.",
     ),
 ]
+ClassesArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DIR",
+        help="A folder with one subfolder of images per class. Without it, ten classes of drawn shapes.",
+        show_default=False,
+    ),
+]
 Mode = Annotated[
     Literal["auto", "eval", "train"],
     typer.Option(
