@@ -239,13 +239,15 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
         lay_out: returns the sheet of a record, always with the same columns.
     """
     render = where.formats[_resolved(where)].render
-    header = ""
+    header: str | None = None
 
     def write(record: T) -> None:
         nonlocal header
         sheet = where.layout.arrange(lay_out(record))
+        if header is None:
+            header = render(replace(sheet, rows=()))
+            _console.write(header)
         _console.write(render(sheet).removeprefix(header))
-        header = render(replace(sheet, rows=()))
 
     return write
 
