@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.errors import afterwards
+from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.check import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
@@ -40,6 +40,15 @@ def _renew(page: Path, record: Any) -> None:
     from modelscope_cli.report.page.results import save_running
 
     save_running(record, page)
+
+
+def _seconds(text: str | float) -> float:
+    """Return the seconds of `90`, `90s`, `5m` or `1h`."""
+    number, unit = (str(text)[:-1], str(text)[-1]) if str(text)[-1:] in "smh" else (str(text), "s")
+    try:
+        return float(number) * {"s": 1, "m": 60, "h": 3600}[unit or "s"]
+    except ValueError:
+        raise UsageError(f"'--fix-time {text}' is not a time", "--fix-time 5m") from None
 
 
 @command
@@ -77,6 +86,33 @@ def watch(
             "--strict", help="With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."
         ),
     ] = False,
+    try_fixes: Annotated[
+        bool,
+        typer.Option(
+            "--try-fixes",
+            rich_help_panel="Trials",
+            help="Run the script again with one thing changed each time, if the verdict is a fault or cannot be "
+            "told, to prove what makes it learn. With --report, after a run that has ended.",
+        ),
+    ] = False,
+    fix_time: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TIME",
+            parser=_seconds,
+            rich_help_panel="Trials",
+            help="The time for all trials, such as 90s or 5m.",
+            show_default="12 times the run, at most 10m",
+        ),
+    ] = None,
+    fix_writes: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel="Trials",
+            help="A folder in which trials may write besides their own copy of the files (repeatable).",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -113,6 +149,8 @@ def watch(
 
       modelscope watch --fail-on error demo/train.py --variant sick
 
+      modelscope watch --try-fixes demo/train.py --variant sick
+
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
     from modelscope_cli.output_files import free_folder
@@ -141,6 +179,9 @@ def watch(
             report=report,
             out=place,
             force=show.force,
+            try_fixes=try_fixes,
+            fix_time=fix_time,
+            fix_writes=fix_writes or (),
             progress=_WatchProgress(where.html and where.html.absolute()),
         )
     open_closed()

@@ -14,6 +14,7 @@ from modelscope_cli.records.training_facts import (
     ScheduleFacts,
     TimeFacts,
 )
+from modelscope_cli.records.trials import Fix, TrialRow
 
 Series = tuple[float | None, ...]
 
@@ -390,6 +391,7 @@ class TrainingFinding(Row):
         layer: the call or parameter it was seen at; None for the run as a whole.
         place: the line of the script it is about, `train.py:31`; None where that is not known.
         follows: code of the finding that explains it; None for a cause of its own.
+        proved: the trial that removes the cause; None where it was only inferred.
     """
 
     code: str
@@ -403,6 +405,7 @@ class TrainingFinding(Row):
     hint: str
     place: str | None = None
     follows: str | None = None
+    proved: Fix | None = None
 
 
 FAULT, SOUND, UNKNOWN = "fault", "nothing wrong", "cannot tell"
@@ -423,6 +426,8 @@ class WatchRecord(Record):
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
             it is not about.
         births: where values that are not finite began, in the order of the steps.
+        trials: with `try_fixes`, the runs of the script with one thing changed; `fix`: the change that makes it learn,
+            None where none does; `tried`: what follows from the trials, or why there are none.
     """
 
     document: ClassVar[str] = "watch"
@@ -441,6 +446,9 @@ class WatchRecord(Record):
     births: tuple[Birth, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
+    trials: tuple[TrialRow, ...] = ()
+    fix: Fix | None = None
+    tried: str | None = None
 
     @property
     def came_to_nothing(self) -> bool:

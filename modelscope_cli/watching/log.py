@@ -8,6 +8,7 @@
 {"facts": {...}}     which optimizer holds a parameter, when gradients are cleared, and so on; the last entry counts
 {"birth": {...}}     the first non-finite value
 {"event": {...}}     a notable event
+{"trials": {...}}    the script again with one thing changed: after the end
 {"end": {...}}       exit code and number of steps; missing if the run was killed
 """
 
@@ -38,12 +39,19 @@ class Log:
     Args:
         path: the file; None to write nothing.
         follow: called with `(kind, entry)` of each, as `read_log` yields them.
+        goes_on: keep what the file holds.
     """
 
-    def __init__(self, path: Path | None, follow: Callable[[str, Entry], object] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        follow: Callable[[str, Entry], object] | None = None,
+        *,
+        goes_on: bool = False,
+    ) -> None:
         self._follow = follow
         self.failure: str | None = None  # why nothing more could be written
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if goes_on else os.O_TRUNC)
         self._file = os.open(path, flags, 0o644) if path is not None else None
 
     def write(self, kind: str, /, **fields: Any) -> None:

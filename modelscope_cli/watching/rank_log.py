@@ -8,6 +8,7 @@ from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts, TimeFacts
+from modelscope_cli.records.trials import Fix, TrialRow, Trials
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,
@@ -195,6 +196,7 @@ class RankLog:
     events: list[Event] = field(default_factory=list)
     facts: FactsLog = field(default_factory=FactsLog)
     births: list[Birth] = field(default_factory=list)
+    trials: Trials = Trials()
     _by_id: dict[int, Any] = field(default_factory=dict)
 
     @property
@@ -222,6 +224,8 @@ class RankLog:
             self.events.append(Event(entry["step"], entry["kind"], entry["message"]))
         elif kind == "birth":
             self.births.append(Birth(**entry))
+        elif kind == "trials":
+            self.trials = _trials(entry)
         elif kind == "layer":
             model, name, call = entry["key"]
             layer = self._by_id[entry["id"]] = model, name, int(call)
@@ -262,6 +266,18 @@ class RankLog:
     def _take_rows(self, rows: Entry, step: int) -> None:
         for id_, values in rows.items():
             self._by_id[int(id_)].rows[step] = values
+
+
+def _trials(entry: Entry) -> Trials:
+    fix = entry["fix"]
+    return Trials(
+        rows=tuple(TrialRow(**one) for one in entry["rows"]),
+        fix=Fix(**{**fix, "codes": tuple(fix["codes"])}) if fix else None,
+        outcome=entry["outcome"],
+        refuted=tuple(entry["refuted"]),
+        examined=entry["examined"],
+        place=entry["place"],
+    )
 
 
 def _sums(values: list[Any]) -> Sums:

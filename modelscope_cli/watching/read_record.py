@@ -41,6 +41,7 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
         warnings=tuple(_notices(series, first, is_running)),
         elapsed_ms=(first.end or {}).get("elapsed_ms", 0.0),
     )
+    trials = first.trials
     record = WatchRecord(
         run=run,
         steps=series.steps,
@@ -55,8 +56,11 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
         events=series.events,
         facts=series.facts,
         births=series.births,
+        trials=trials.rows,
+        fix=trials.fix,
+        tried=trials.outcome,
     )
-    judged = judge_training(record, series.facts)
+    judged = judge_training(record, series.facts, trials)
     return replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
 
 

@@ -17,4 +17,9 @@ class WatchRequest:
     patterns: tuple[str, ...] = ()  # the layers to record; empty for every innermost call
     folder: Path | None = None  # for the log, the report and the figures; None to write nothing
     force: bool = False  # the folder need not be empty
+    # With trials: the seconds that they may take, None for twelve times the run or ten minutes; and where they may
+    # write besides their own copy of the files
+    try_fixes: bool = False
+    fix_time: float | None = None
+    fix_writes: tuple[Path, ...] = ()
     progress: Progress = SILENT

@@ -3,11 +3,13 @@
 import atexit
 import gc
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.output_files import OutputFolder
@@ -23,15 +25,52 @@ from modelscope_cli.watching.ranks import WAIT_FOR_RANKS_S, wait_for_first, wait
 from modelscope_cli.watching.read_record import read_record, record_of
 from modelscope_cli.watching.read_series import merge_ranks, read_rank
 from modelscope_cli.watching.request import WatchRequest
-from modelscope_cli.watching.runner import Script, gentle_sigterm
+from modelscope_cli.watching.runner import Script, Target, gentle_sigterm
 from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher
 
 
 def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
     """Run a script and return the record; the first rank returns that of all ranks, the others their own.
 
-    Without a folder the log is kept in memory, and other ranks are not read.
+    Without a folder the log is kept in memory, and other ranks are not read. Trials see the files as they were before.
     """
+    if not request.try_fixes:
+        record, folder, _ = _watched(script, request, invoked)
+        return conclude(record, folder, request)
+    from modelscope_cli.watching.trials.fixes import FixFinder, add_trials, entry_of
+
+    started = _started(script)
+    target = Target(script.target, script.arguments, script.is_module, Path(script.file), Path(started["cwd"]))
+    with FixFinder(target, request) as finder:
+        record, folder, memory = _watched(script, request, invoked)
+        if find_ranks().is_first and not record.came_to_nothing:
+            trials, code = finder.find(record), record.exit_code
+            if folder is not None:
+                add_trials(folder, trials)
+                record = read_record(folder)
+            else:
+                memory.take("trials", entry_of(trials))
+                record = record_of(merge_ranks([memory]))
+            record = replace(record, exit_code=code)
+    return conclude(record, folder, request)
+
+
+def _started(script: Script) -> dict[str, Any]:
+    """Return how a script is started, so that it can be run again."""
+    return {
+        "target": script.target,
+        "arguments": list(script.arguments),
+        "module": script.is_module,
+        "file": script.file,
+        "cwd": os.getcwd(),
+        "at": time.time(),
+    }
+
+
+def _watched(
+    script: Script, request: WatchRequest, invoked: Invocation
+) -> tuple[WatchRecord, Path | None, RankLog]:
+    """Return the record of a run, the folder that is kept, and the log in memory where there is none."""
     folder, progress = request.folder, request.progress
     ranks = find_ranks() if folder is not None else Ranks()
     memory = RankLog()
@@ -43,7 +82,15 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         is_remembered = path is None or request.abort_on == "findings"
         log = Log(path, memory.take if is_remembered else None)
         argv = [*invoked.argv]
-        log.write("begin", version=VERSION, script=script.name, argv=argv, rank=ranks.rank, world=ranks.world)
+        log.write(
+            "begin",
+            version=VERSION,
+            script=script.name,
+            argv=argv,
+            rank=ranks.rank,
+            world=ranks.world,
+            started=_started(script),
+        )
         live_progress = progress if isinstance(progress, LiveProgress) else None
         live = live_progress.live() if ranks.is_first and live_progress is not None else nullcontext()
         with live as show, without_compile_warning():
@@ -88,11 +135,11 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
                 record = read_record(folder) if is_first else record_of(merge_ranks([read_rank(path)]))
         record = replace(record, exit_code=code)  # even if the log was cut off
         if path is None or not ranks.is_first:
-            return record if path is not None else conclude(record, None, request)
+            return record, None, memory
         is_kept = not (record.came_to_nothing and is_new and ranks.world == 1)
         if not is_kept:
             path.unlink(missing_ok=True)
-        return conclude(record, folder if is_kept else None, request)
+        return record, folder if is_kept else None, memory
 
 
 def _enter(folder: str) -> None:

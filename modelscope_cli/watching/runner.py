@@ -11,6 +11,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,17 @@ from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.paths import look_for
 
 _OURS = str(Path(__file__).parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The script as it was started: what was typed, and the file, whose folder is copied."""
+
+    name: str
+    arguments: tuple[str, ...]
+    is_module: bool
+    file: Path
+    cwd: Path
 
 
 class Script:
@@ -39,6 +51,7 @@ class Script:
             self.file = str(_find_file(target).absolute())
             self._folder = str(Path(target).resolve().parent)
         self.name = target if is_module else Path(target).name
+        self.target, self.arguments, self.is_module = target, tuple(arguments), is_module
         self.argv = [self.file if is_module else target, *arguments]
         self.typed = shlex.join([*["-m"] * is_module, target, *arguments])
         self._code = _compile(self.file, target)

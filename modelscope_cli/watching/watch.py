@@ -12,7 +12,7 @@ from modelscope_cli.library_types import Module, Optimizer
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.refusals import check_range, check_word
+from modelscope_cli.records.refusals import check_range, check_word, refuse_without
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.request import WatchRequest
@@ -37,6 +37,9 @@ def watch(
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
+    try_fixes: bool = False,
+    fix_time: float | None = None,
+    fix_writes: Sequence[str | PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> WatchRecord: ...
 
@@ -70,6 +73,9 @@ def watch(
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
+    try_fixes: bool = False,
+    fix_time: float | None = None,
+    fix_writes: Sequence[str | PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> "WatchRecord | WatchedLoop":
     """Run a training script and return what happened inside its models; or watch a loop of your own.
@@ -96,6 +102,10 @@ def watch(
             anything. Also draws the figures from the log of a run that ended.
         layer: layer patterns without positions.
         out: folder for the log, written as it goes, and the report; `force` allows one that is not empty.
+        try_fixes: run the script again with one thing changed, if its verdict is a fault or cannot be told, to prove
+            what makes it learn. Nothing but a copy of the files is written. With `report`, after a run that has ended.
+        fix_time: seconds for all trials. None: at most twelve times the run, and ten minutes.
+        fix_writes: folders in which trials may write besides their own copy of the files.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
@@ -104,7 +114,10 @@ def watch(
     invoked = invocation()
     patterns = (layer,) if isinstance(layer, str) else tuple(layer)
     folder = Path(out) if out is not None else None
-    request = WatchRequest(every, steps, abort_on, patterns, folder, force, progress or SILENT)
+    writes = tuple(Path(place).absolute() for place in fix_writes)
+    request = WatchRequest(
+        every, steps, abort_on, patterns, folder, force, try_fixes, fix_time, writes, progress or SILENT
+    )
     _check(request)
     if report is not None:
         if what is not None:
@@ -114,6 +127,10 @@ def watch(
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record
 
+        if try_fixes:
+            from modelscope_cli.watching.trials.fixes import try_afterwards
+
+            try_afterwards(Path(report), request)
         record = read_record(Path(report))
         return conclude(record, folder, request, report=Path(report))
     if what is None:
@@ -121,6 +138,8 @@ def watch(
     if not isinstance(what, str | PathLike):
         if arguments or module:
             raise UsageError("'arguments' and 'module' are for a script", "leave them out")
+        if try_fixes:
+            raise UsageError("'try_fixes' runs a script again; a loop of your own cannot be", "leave it out")
         from modelscope_cli.watching.own_loop import WatchedLoop
 
         return WatchedLoop(what, optimizer, request)
@@ -137,6 +156,11 @@ def watch(
 def _check(request: WatchRequest) -> None:
     check_range("every", request.every, least=1, most=LONGEST_RUN)
     check_range("steps", request.steps, least=1, most=LONGEST_RUN)
+    check_range("fix_time", request.fix_time, least=1)
+    for option in ("fix_time", "fix_writes"):
+        value = getattr(request, option)
+        if value and not request.try_fixes:
+            refuse_without(option, value, "try_fixes", True)
     check_word("abort_on", request.abort_on, ("nan", "findings"))
     for pattern in request.patterns:
         if parse_pattern(pattern).is_positional:

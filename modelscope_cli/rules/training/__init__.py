@@ -1,13 +1,14 @@
 """MS7xx: rules about trainings. Standard library only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.naming import counted
+from modelscope_cli.records.trials import Trials
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.rule import rules_in
-from modelscope_cli.rules.training import bookkeeping, data, layers, loss, recipe, time, updates, wiring
+from modelscope_cli.rules.training import bookkeeping, data, layers, loss, recipe, time, trial, updates, wiring
 from modelscope_cli.rules.training.progress import (
     FEW_LABELS,
     MIN_STEPS,
@@ -17,7 +18,8 @@ from modelscope_cli.rules.training.progress import (
 from modelscope_cli.rules.training.rule_types import Case, Course, Link, TrainingRule, TrainingSighting
 
 NOT_FALLEN = "MS735"
-RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time)
+RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time, trial)
+NOT_TRIED = Trials()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,19 @@ class Judgement:
     reason: str | None
 
 
-def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgement:
-    """Return the verdict, and the findings with each cause before its symptoms."""
+def judge_training(
+    course: Course, facts: TrainingFacts | None = None, trials: Trials = NOT_TRIED
+) -> Judgement:
+    """Return the verdict, and the findings with each cause before its symptoms, one that was proved by trial first."""
     facts = facts or TrainingFacts()
-    case = Case(course, facts, follow(course.loss, course.lr, facts, course.events))
+    case = Case(course, facts, follow(course.loss, course.lr, facts, course.events), trials)
     findings_by_rule = [(rule, sighting) for rule in RULES for sighting in rule.judge(case, rule.threshold)]
     if _may_have_begun(case) and {rule.code for rule, _ in findings_by_rule} == {NOT_FALLEN}:
         findings_by_rule = []  # one that learns may be there too after so few labels
     label = case.naming()
-    explained = tell(case, findings_by_rule)
+    by_rules = [one for one in findings_by_rule if one[0].code not in trial.CODES]
+    proofs = [one for one in findings_by_rule if one[0].code in trial.CODES]
+    explained = by_trial(trials, proofs[0], tell(case, by_rules)) if proofs else tell(case, by_rules)
     worst = {code for (rule, sighting), code in explained if (sighting.severity or rule.severity) == ERROR}
     findings = tuple(
         TrainingFinding(
@@ -53,6 +59,7 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
             hint=sighting.hint or rule.hint,
             place=sighting.place,
             follows=follows,
+            proved=sighting.proved,
         )
         for (rule, sighting), follows in explained
     )
@@ -147,6 +154,33 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
         explained.append((cause, None))
         explained += [(one, code) for one, code in follows if code == cause[0].code]
     return explained
+
+
+def by_trial(
+    trials: Trials, proof: Found, explained: Sequence[tuple[Found, str | None]]
+) -> list[tuple[Found, str | None]]:
+    """Put the cause that trials proved first, under the code of the rule that named it, and refuted ones below it.
+
+    What a loop does wrong in any case, such as a parameter that no optimizer holds, stays a cause of its own.
+    """
+    (rule, sighting), fix, rest = proof, trials.fix, list(explained)
+    named = next((one for one in rest if fix and one[1] is None and one[0][0].code in fix.codes), None)
+    if named is not None and fix is not None:
+        (rule, seen), _ = named
+        place, words = seen.place or fix.source, f"{seen.message}; {fix.sentence}"
+        sighting = replace(seen, place=place, message=words, hint=fix.write, proved=fix)
+        rest.remove(named)
+    first = rule, sighting
+
+    def below(one: tuple[Found, str | None]) -> str | None:
+        (other, after), follows = one
+        is_certain = _link((other, after)) <= Link.WIRING and other.code not in trials.refuted
+        return follows if is_certain or _link((other, after)) is Link.SPEED else rule.code
+
+    placed = [(found, below((found, follows))) for found, follows in rest]
+    own = {found[0].code for found, follows in placed if follows is None}
+    placed = [(found, follows if follows in own or follows is None else rule.code) for found, follows in placed]
+    return [(first, None), *sorted(placed, key=lambda one: one[1] != rule.code)]
 
 
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.training_facts import GRADIENT, Birth, OptimizerFacts
+from modelscope_cli.records.trials import Fix, Trials
 from modelscope_cli.records.watch import (
     Event,
     ParameterFacts,
@@ -69,6 +70,7 @@ class Case:
     course: Course
     facts: TrainingFacts
     progress: CourseOfTraining  # whether it learns
+    trials: Trials = Trials()  # what became of it with one thing changed
 
     @property
     def fails(self) -> bool:
@@ -185,6 +187,7 @@ class TrainingSighting:
     severity: str | None = None
     link: Link | None = None
     hint: str | None = None
+    proved: Fix | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,85 @@
+"""What `watch --try-fixes` found: trainings run again with one thing changed. Standard library only."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.display import Row
+
+PROVED, A_LITTLE, NO, BROKE = "proved", "a little", "no", "broke"
+"""Whether a change makes a training learn: with another seed too; less than that; not at all; it cannot be told, as
+the script ended with an error or the change had nothing to act on."""
+
+
+GRADIENT, DATA, MODEL = "gradient", "data", "model"
+"""Where the cause is if no change helps: a layer with a wrong gradient, the data or labels, the model or its loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow(Row):
+    """One run of the script with one thing changed.
+
+    Attributes:
+        name: `no clipping`; `changed`: in words, with the value that was replaced.
+        steps: optimizer steps that it was followed for.
+        loss_first, loss_last: means over the first and the last of these steps, of the loss; or, if the change alters
+            the scale of the loss or the script's criterion is given probabilities, of the cross-entropy of the
+            predictions.
+        metric: accuracy of the predictions in the last steps, 0 to 1; None without labels of classes.
+        seed: added to the seeds that the script sets.
+        helps: one of `PROVED`, `A_LITTLE`, `NO` and `BROKE`; None for the same training again.
+        reason: why it broke; what an examination found.
+    """
+
+    name: str
+    changed: str
+    steps: int
+    loss_first: float | None
+    loss_last: float | None
+    metric: float | None
+    helps: str | None
+    seed: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """The change that makes a training learn, with more than one seed.
+
+    Attributes:
+        trial: name of the trial.
+        sentence: what was proved, with the loss; `write`: what to write in the script.
+        source: file and line of what to change, `train.py:31`; None where that is not known.
+        codes: of the rules whose finding it proves.
+        steps: that were compared; loss_last, metric: with the change; loss_without, metric_without: without it.
+    """
+
+    trial: str
+    sentence: str
+    write: str
+    source: str | None
+    codes: tuple[str, ...]
+    steps: int
+    loss_last: float
+    loss_without: float | None
+    metric: float | None
+    metric_without: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """All trials of a run.
+
+    Attributes:
+        rows: in the order in which they were run.
+        fix: None where no change makes it learn.
+        outcome: what follows in one sentence: what was proved, what is excluded, or why nothing was tried.
+        refuted: codes of the rules whose cause was removed, and it did not help.
+        examined: where the examinations point if no change helps: `GRADIENT`, `DATA` or `MODEL`; None if nowhere.
+        place: the line of the script that this is about.
+    """
+
+    rows: tuple[TrialRow, ...] = ()
+    fix: Fix | None = None
+    outcome: str | None = None
+    refuted: tuple[str, ...] = ()
+    examined: str | None = None
+    place: str | None = None

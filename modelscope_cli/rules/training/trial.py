@@ -1,0 +1,66 @@
+"""Rules about causes that were proved or excluded by running the script again with one thing changed."""
+
+from collections.abc import Iterator
+
+from modelscope_cli.records.check import ERROR
+from modelscope_cli.records.trials import DATA, GRADIENT, MODEL
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
+
+CODES = "MS790", "MS791", "MS792", "MS793"
+
+
+@training_rule("MS790", "proved-by-trial", ERROR, 0.5, Link.DATA)
+def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """With one thing changed the training learns, with another seed too.
+
+    Measure: what the loss falls by without the change, as a share of what it falls by with it
+    Source: own choice: half; a tenth for changes that make most trainings better
+    Hint: change it in the script as told, and run it again
+    Why: it is the cause: nothing else was changed
+    """
+    fix = case.trials.fix
+    if fix is not None:
+        yield TrainingSighting(
+            None, 0, fix.loss_last, fix.sentence, fix.source, hint=fix.write, proved=fix
+        )
+
+
+@training_rule("MS791", "wrong-gradient", ERROR, 0.05, Link.DATA)
+def wrong_gradient(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The gradient of a layer is not the slope of what it computes.
+
+    Measure: difference of the slope along a random direction, by autograd and by differences, as a share of it
+    Source: derived: differences in float64 agree to six digits; 5 % leaves room for kinks
+    Hint: correct the backward of its autograd.Function, or the detach(), no_grad() or .data in its forward
+    Why: its weights and all before it are moved in a wrong direction
+    """
+    yield from _examined(case, GRADIENT)
+
+
+@training_rule("MS792", "nothing-to-learn-from-the-data", ERROR, 0.3, Link.DATA)
+def unrelated_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """No change makes it learn, but it learns eight samples by heart: the labels do not follow from the inputs.
+
+    Measure: what is left of the loss of eight samples, as a share of it at first
+    Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
+    Hint: print a few inputs with their labels: are both of the same sample, in the same order, prepared as they should?
+    Why: the model, its loss and the optimizer work, so that only the data is left
+    """
+    yield from _examined(case, DATA)
+
+
+@training_rule("MS793", "eight-samples-are-too-many", ERROR, 0.3, Link.DATA)
+def unable(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """No change makes it learn, and not even eight samples are learnt by heart.
+
+    Measure: what is left of the loss of eight samples, as a share of it at first
+    Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
+    Hint: follow one sample through the model: does the output depend on it, and the loss on the output?
+    Why: the fault is in the model or its loss, not in the data
+    """
+    yield from _examined(case, MODEL)
+
+
+def _examined(case: Case, what: str) -> Iterator[TrainingSighting]:
+    if case.trials.examined == what:
+        yield TrainingSighting(None, 0, None, str(case.trials.outcome), case.trials.place)

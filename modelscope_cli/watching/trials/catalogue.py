@@ -1,0 +1,398 @@
+"""All trials: what each changes, when it is suspected, what it proves and what to write in the script."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers, weights
+from modelscope_cli.watching.trials.change import Change
+from modelscope_cli.watching.trials.criterion_changes import labels_shuffled, no_label_smoothing, plain_logits
+from modelscope_cli.watching.trials.trial import Clues
+
+if TYPE_CHECKING:
+    from modelscope_cli.watching.trials.meter import Meter, Writer
+
+ABSENT, PRESENT, SUSPECT = 0, 1, 2
+"""Whether a change has anything to act on, and whether what it acts on is far from what is usual."""
+Words = Callable[[Clues], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A change and what is known about it.
+
+    Attributes:
+        change: made of the meter and the results of its process.
+        suspicion: one of `ABSENT`, `PRESENT` and `SUSPECT`.
+        changed, write: what is changed, and what to write, in words; place: the line of the script.
+        codes: of the rules that name the cause that it removes.
+        is_general: it makes many trainings better, and so proves its cause only if nothing is learnt without it.
+        rescales: the loss has another scale with it, so that predictions are compared.
+    """
+
+    name: str
+    change: Change | Callable[["Meter", "Writer"], Change]
+    suspicion: Callable[[Clues], int]
+    changed: Words
+    write: Words
+    place: Callable[[Clues], str | None]
+    codes: str = ""
+    is_general: bool = False
+    rescales: bool = False
+    needs_meter: bool = False
+
+
+def change_of(name: str, meter: "Meter", write: "Writer") -> Change:
+    """Return the change of a trial or an examination."""
+    if name == DIFFERENCES:
+        return examine.gradients_against_differences(write)
+    if name == FINITE:
+        return data.finite_batches(meter)
+    return {one.name: one.change for one in TRIALS}.get(name) or EXAMINATIONS[name]  # type: ignore[return-value]
+
+
+DIFFERENCES, HEART, SHUFFLED, FINITE = "finite differences", "by heart", "shuffled labels", "finite batches"
+EXAMINATIONS: dict[str, Change] = {HEART: examine.by_heart, SHUFFLED: labels_shuffled}
+
+
+def _when(suspected: bool, present: bool) -> int:
+    return SUSPECT if suspected else PRESENT if present else ABSENT
+
+
+def _clip(clues: Clues) -> tuple[str, float, float]:
+    """Return line, limit and median norm of the clipping that takes most."""
+    return min(
+        ((place, *pair) for place, pair in clues.survey.clips.items()),
+        key=lambda one: one[1] / max(one[2], 1e-30),
+        default=("", math.inf, 0.0),
+    )
+
+
+def _clipping(clues: Clues) -> int:
+    _, limit, norm = _clip(clues)
+    return _when(limit < 0.05 * norm, limit < norm)
+
+
+def _settings(clues: Clues) -> int:
+    found = [one["unusual"] for one in clues.survey.settings if one["unusual"]]
+    odd = any(
+        one.get("momentum", 0) > 0.95
+        or one.get("eps", 0) > 1e-4
+        or (one.get("betas") or (0.9,))[0] > 0.97
+        or not 0.9 <= (one.get("betas") or (0.9, 0.99))[1] < 0.99995
+        or one.get("dampening", 0) > 0.5
+        for one in found
+    )
+    return _when(odd, bool(found))
+
+
+def _unusual(clues: Clues) -> str:
+    words = [
+        f"{name}={_figures(value)}"
+        for one in clues.survey.settings
+        for name, value in one["unusual"].items()
+    ]
+    return ", ".join(dict.fromkeys(words))
+
+
+def _figures(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_figures, value))})"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _decay(clues: Clues) -> int:
+    found = [(one["weight_decay"], one["rate"], one["class"]) for one in clues.survey.settings]
+    taken = [
+        decay * rate >= 2e-3 if "W" in kind else decay >= 0.05 for decay, rate, kind in found if decay
+    ]
+    return _when(any(taken), False)
+
+
+def _schedule(clues: Clues) -> int:
+    seen = clues.survey
+    if seen.schedule is None or not seen.scheduled:
+        return ABSENT
+    return _when(seen.slow_steps >= 0.4 * seen.steps, seen.lowest < 0.9 * seen.scheduled)
+
+
+def _doubled(clues: Clues) -> int:
+    return _when(any(n >= 0.9 * clues.base.n for n in clues.survey.criteria.values()), False)
+
+
+def _scaler(clues: Clues) -> int:
+    is_scaled = any(one.scaled for one in clues.record.facts.optimizers)
+    return _when(is_scaled, clues.survey.scaler is not None)
+
+
+def _inputs(clues: Clues) -> int:
+    seen = clues.survey
+    if not seen.shape:
+        return ABSENT
+    largest = max(abs(seen.low), abs(seen.high))
+    uneven = seen.channels[0] > 30 * max(seen.channels[1], 1e-9) and seen.channels[0] > 10
+    odd = largest > 50 or abs(seen.mean) > 5 * max(seen.std, 1e-9) or uneven or seen.std < 0.01
+    return _when(odd, not 0.2 < seen.std < 4 or abs(seen.mean) > 1)
+
+
+def _range_255(clues: Clues) -> int:
+    seen = clues.survey
+    return _when(len(seen.shape) > 2 and seen.low >= 0 and 100 < seen.high <= 255, False)
+
+
+def _order(clues: Clues) -> int:
+    within, overall = clues.survey.alike
+    return _when(within > overall + 0.5 * (1 - overall), True) if clues.survey.loader else ABSENT
+
+
+def _sign(clues: Clues) -> int:
+    base = clues.base
+    rises = base.last("cost") > 1.05 * base.first("cost") and math.isfinite(base.first("cost"))
+    return _when(rises, False)
+
+
+def _finite(clues: Clues) -> int:
+    return _when(clues.survey.non_finite > 0, not math.isfinite(clues.base.last("loss")))
+
+
+def _start(clues: Clues) -> int:
+    far = clues.survey.weights[0]
+    return _when(far > 4, far > 2)
+
+
+def _optimizer_place(clues: Clues) -> str | None:
+    return next((one["place"] for one in clues.survey.settings if one["place"]), None)
+
+
+def _says(text: str) -> Words:
+    return lambda _: text
+
+
+def _rates(clues: Clues, factor: float) -> str:
+    rates = dict.fromkeys(f"{one['rate'] * factor:.3g}" for one in clues.survey.settings)
+    return " and ".join(rates)
+
+
+def _rate(name: str, factor: float, words: str, codes: str) -> Trial:
+    return Trial(
+        name,
+        optimizers.rate_times(factor),
+        lambda clues: _when(False, bool(clues.survey.settings)),
+        lambda clues: f"the learning rate {words} ({_rates(clues, factor)})",
+        lambda clues: f"lr={_rates(clues, factor)}",
+        _optimizer_place,
+        codes,
+        is_general=True,
+    )
+
+
+TRIALS = (
+    Trial(
+        "clear gradients",
+        gradients.cleared,
+        lambda clues: _when(clues.survey.uncleared >= 0.3 * clues.survey.steps, clues.survey.uncleared > 0),
+        _says("gradients cleared before each backward pass that follows a step"),
+        _says("call optimizer.zero_grad() before each loss.backward() that follows a step"),
+        lambda clues: clues.survey.backward or _optimizer_place(clues),
+        "MS713",
+    ),
+    Trial(
+        "no clipping",
+        gradients.unclipped,
+        _clipping,
+        lambda clues: f"gradients not clipped (limit {_clip(clues)[1]:g}, median norm {_clip(clues)[2]:.3g})",
+        lambda clues: f"leave out the clipping, or clip at {max(1.0, 2 * _clip(clues)[2]):.1g}",
+        lambda clues: _clip(clues)[0] or None,
+        "MS741 MS710",
+    ),
+    Trial(
+        "no scaler",
+        modes.no_scaler,
+        _scaler,
+        _says("the loss not scaled by a GradScaler"),
+        _says("step by scaler.step(optimizer), and clip after scaler.unscale_(optimizer); or leave out the scaler"),
+        lambda clues: clues.survey.scaler,
+        "MS745",
+    ),
+    Trial(
+        "no double softmax",
+        plain_logits,
+        _doubled,
+        _says("the criterion given the logits, without the activation that it applies itself"),
+        _says("give the criterion the logits: no softmax or sigmoid before it (log_softmax before nll_loss)"),
+        lambda clues: clues.survey.criterion,
+        "MS720 MS738",
+        rescales=True,
+    ),
+    Trial(
+        "missing parameters",
+        optimizers.missing_added,
+        lambda clues: _when(clues.survey.missing > 0, False),
+        lambda clues: f"{clues.survey.missing} parameters trained that no optimizer holds",
+        _says("give the optimizer all parameters of the model, after its last layer is in place"),
+        _optimizer_place,
+        "MS712 MS737 MS711",
+    ),
+    Trial(
+        "unfreeze",
+        optimizers.unfrozen,
+        lambda clues: _when(clues.survey.frozen > 0, False),
+        lambda clues: f"{clues.survey.frozen} frozen parameters trained",
+        _says("train them too: requires_grad_(True) before the optimizer is made, which has to hold them"),
+        lambda clues: clues.survey.model,
+        "MS717",
+    ),
+    Trial(
+        "usual modes",
+        modes.usual_modes,
+        lambda clues: _when(clues.survey.evaluating >= 0.3 * clues.survey.steps, clues.survey.training > 0),
+        _says("models in training mode with gradients, and in evaluation mode without"),
+        _says("call model.train() before the steps, and model.eval() before validation only"),
+        lambda clues: clues.survey.model,
+        "MS718 MS743",
+    ),
+    Trial(
+        "usual settings",
+        optimizers.usual_settings,
+        _settings,
+        lambda clues: f"the usual momentum, betas and eps of the optimizer (not {_unusual(clues)})",
+        lambda clues: f"leave out {_unusual(clues)}, or write usual values: momentum=0.9, betas=(0.9, 0.999), eps=1e-8",
+        _optimizer_place,
+    ),
+    Trial(
+        "no weight decay",
+        optimizers.no_weight_decay,
+        _decay,
+        lambda clues: f"no weight decay ({max((one['weight_decay'] for one in clues.survey.settings), default=0):g})",
+        _says("weight_decay=0, or 1e-4 for SGD and 0.01 for AdamW"),
+        _optimizer_place,
+        "MS744",
+    ),
+    Trial(
+        "constant rate",
+        optimizers.constant_rate,
+        _schedule,
+        lambda clues: f"the learning rate constant at {clues.survey.scheduled:.3g}",
+        _says("leave out the schedule, or make it as long as the training, counted in the calls of its step()"),
+        lambda clues: clues.survey.schedule,
+        "MS719 MS758",
+    ),
+    Trial(
+        FINITE,
+        data.finite_batches,  # type: ignore[arg-type]
+        _finite,
+        _says("batches with a value that is not finite left out"),
+        _says("leave out or repair the samples that hold NaN or infinite values"),
+        lambda clues: clues.survey.model,
+        "MS728 MS701 MS702 MS703",
+    ),
+    Trial(
+        "inputs / 255",
+        data.over_255,
+        _range_255,
+        _says("inputs divided by 255"),
+        _says("divide the images by 255, and normalise them"),
+        lambda clues: clues.survey.model,
+        "MS726",
+    ),
+    Trial(
+        "standardised inputs",
+        data.standardised,
+        _inputs,
+        lambda clues: f"inputs standardised (mean {clues.survey.mean:.3g}, standard deviation {clues.survey.std:.3g})",
+        _says("subtract the mean of each feature over the training data and divide by its standard deviation"),
+        lambda clues: clues.survey.model,
+        "MS726",
+    ),
+    Trial(
+        "channels",
+        data.permuted,
+        lambda clues: _when(clues.survey.roughness > 1.3, False),
+        _says("images permuted from height, width, channels, which a view or reshape had mixed"),
+        _says("permute(0, 3, 1, 2) in place of view or reshape"),
+        lambda clues: clues.survey.model,
+    ),
+    Trial(
+        "default initialisation",
+        weights.default_initialisation,
+        _start,
+        lambda clues: f"weights as torch draws them ({_far(clues)})",
+        _says("leave out the initialisation, or use the one of torch.nn.init that fits the activation"),
+        lambda clues: clues.survey.model,
+        "MS729 MS739 MS730",
+    ),
+    Trial(
+        "random order",
+        data.random_order,
+        _order,
+        _says("the samples in random order"),
+        _says("shuffle=True in the DataLoader of the training"),
+        lambda clues: clues.survey.loader,
+        "MS725",
+    ),
+    Trial(
+        "no dropout",
+        modes.no_dropout,
+        lambda clues: _when(clues.survey.dropout >= 0.7, clues.survey.dropout >= 0.3),
+        lambda clues: f"no dropout (p={clues.survey.dropout:g})",
+        _says("a lower probability of dropout, such as 0.1"),
+        lambda clues: clues.survey.model,
+        "MS764",
+    ),
+    Trial(
+        "no label smoothing",
+        no_label_smoothing,
+        lambda clues: _when(clues.survey.label_smoothing >= 0.4, False),
+        lambda clues: f"no label smoothing ({clues.survey.label_smoothing:g})",
+        _says("label_smoothing=0.1 or less"),
+        lambda clues: clues.survey.criterion,
+        rescales=True,
+    ),
+    Trial(
+        "sign",
+        gradients.sign_exchanged,
+        _sign,
+        _says("the sign of the loss exchanged"),
+        _says("minimise the loss: no minus before the criterion, and no maximize=True"),
+        lambda clues: clues.survey.criterion,
+        "MS722",
+        rescales=True,
+    ),
+    Trial(
+        "no autocast",
+        modes.no_autocast,
+        lambda clues: _when(False, clues.survey.autocast is not None),
+        _says("no autocast"),
+        _says("torch.bfloat16 in place of float16, or compute what overflows outside of autocast"),
+        lambda clues: clues.survey.autocast,
+        "MS733",
+    ),
+    _rate("rate / 10", 0.1, "divided by 10", "MS704 MS709 MS701 MS706"),
+    _rate("rate / 100", 0.01, "divided by 100", "MS704 MS709 MS701 MS706"),
+    _rate("rate x 10", 10, "multiplied by 10", "MS710"),
+    _rate("rate x 100", 100, "multiplied by 100", "MS710"),
+    Trial(
+        "clip to 1",
+        gradients.clipped,
+        lambda clues: _when(False, bool(clues.survey.settings)),
+        _says("the norm of the gradients clipped to 1"),
+        _says("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before optimizer.step()"),
+        _optimizer_place,
+        is_general=True,
+    ),
+    Trial(
+        "fresh AdamW",
+        optimizers.fresh_adamw,
+        lambda clues: _when(False, bool(clues.survey.settings)),
+        _says("AdamW with a learning rate of 0.001 over all parameters"),
+        _says("torch.optim.AdamW(model.parameters(), lr=1e-3)"),
+        _optimizer_place,
+        is_general=True,
+    ),
+)
+
+
+def _far(clues: Clues) -> str:
+    far, layer = clues.survey.weights
+    return f"those of {layer or 'the model'} differ in size {far:.2g} times"

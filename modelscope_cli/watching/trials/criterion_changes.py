@@ -1,0 +1,75 @@
+"""Trials that change what a criterion is given."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.trials.criteria import (
+    CLASSES,
+    Criterion,
+    is_distribution,
+    is_probability,
+    wrapped_criteria,
+)
+from modelscope_cli.watching.trials.change import Act
+
+
+@contextmanager
+def plain_logits(act: Act) -> Iterator[None]:
+    """Give a criterion of logits the logits that its input, probabilities, was made from; nll_loss log-probabilities."""
+
+    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+        x = criterion.x
+        if isinstance(x, Tensor) and is_doubled(criterion):
+            act()
+            is_classes = criterion.kind == CLASSES
+            criterion = criterion.with_arguments(
+                input=criterion.log_probabilities(x) if is_classes else criterion.logits(x)
+            )
+        return original(*criterion.args, **criterion.kwargs)
+
+    with replaced(*wrapped_criteria(handle)):
+        yield
+
+
+def is_doubled(criterion: Criterion) -> bool:
+    """Tell whether a criterion applies an activation that its input has had already, or lacks one that is due."""
+    x = criterion.x.detach()
+    if criterion.kind == CLASSES:
+        return is_distribution(x) or (criterion.name == "nll_loss" and bool((x > 0).any()))
+    return criterion.name == "binary_cross_entropy_with_logits" and is_probability(x)
+
+
+@contextmanager
+def no_label_smoothing(act: Act) -> Iterator[None]:
+    """Compute cross-entropies without smoothing of the labels."""
+
+    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+        if criterion.options.get("label_smoothing"):
+            act()
+            criterion = criterion.with_arguments(label_smoothing=0.0)
+        return original(*criterion.args, **criterion.kwargs)
+
+    with replaced(*wrapped_criteria(handle)):
+        yield
+
+
+@contextmanager
+def labels_shuffled(act: Act) -> Iterator[None]:
+    """Give every criterion of a training the targets of other samples of the batch."""
+    generator = torch.Generator().manual_seed(0)
+
+    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+        target, x = criterion.target, criterion.x
+        if isinstance(target, Tensor) and target.ndim and isinstance(x, Tensor) and x.requires_grad:
+            act()
+            order = torch.randperm(len(target), generator=generator).to(target.device)
+            criterion = criterion.with_arguments(target=target[order])
+        return original(*criterion.args, **criterion.kwargs)
+
+    with replaced(*wrapped_criteria(handle)):
+        yield

@@ -1,0 +1,123 @@
+"""Trials that change the data: how inputs are scaled and laid out, the order of samples, batches that are left out."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim import optimizer as optim
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+
+from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.trials.meter import Meter
+from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
+from modelscope_cli.watching.trials.change import Act
+
+_COLOURS = 1, 3, 4
+
+
+@contextmanager
+def _with_data(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        return map_data(args, kwargs, change)
+
+    with entered(enter):
+        yield
+
+
+def standardised(act: Act) -> Any:
+    """Subtract from every input the mean of its channel in the first batch, and divide by the standard deviation."""
+    known: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+
+    def change(x: Tensor) -> Tensor:
+        key = tuple(x.shape[1:])
+        if key not in known:
+            over = [d for d in range(x.ndim) if d != (x.ndim - 1 if x.ndim == 3 else 1)]
+            finite = x.nan_to_num(0.0, 0.0, 0.0).float()
+            std, mean = torch.std_mean(finite, dim=over, keepdim=True, correction=0)
+            known[key] = mean, std.where(std > 0, torch.ones_like(std))
+        mean, std = known[key]
+        act()
+        return ((x - mean) / std).to(x.dtype)
+
+    return _with_data(change)
+
+
+def over_255(act: Act) -> Any:
+    """Divide every input by 255."""
+
+    def change(x: Tensor) -> Tensor:
+        act()
+        return x / 255
+
+    return _with_data(change)
+
+
+def permuted(act: Act) -> Any:
+    """Undo a `view` or `reshape` of images from height, width, channels that should have been a `permute`."""
+
+    def change(x: Tensor) -> Tensor:
+        if x.ndim != 4 or x.shape[1] not in _COLOURS:
+            return x
+        act()
+        n, channels, height, width = x.shape
+        return x.reshape(n, height, width, channels).permute(0, 3, 1, 2)
+
+    return _with_data(change)
+
+
+@contextmanager
+def random_order(act: Act) -> Iterator[None]:
+    """Let loaders of torch that go through their samples in order go through them at random."""
+    begin = DataLoader.__init__
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        batches = self.batch_sampler
+        if isinstance(self.sampler, SequentialSampler) and getattr(batches, "sampler", None) is self.sampler:
+            batches.sampler = RandomSampler(self.dataset)
+            act()
+
+    with replaced((DataLoader, "__init__", made)):
+        yield
+
+
+def finite_batches(meter: Meter) -> Callable[[Act], Any]:
+    """Leave out the steps of batches with a value that is not finite, in the input or the loss."""
+
+    @contextmanager
+    def change(act: Act) -> Iterator[None]:
+        backward, hidden = torch.autograd.backward, list[Any]()
+
+        def clean(x: Tensor) -> Tensor:
+            if bool(x.isfinite().all()):
+                return x
+            meter.is_left_out |= torch.is_grad_enabled()
+            return x.nan_to_num(0.0, 0.0, 0.0)
+
+        def checked(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            several = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+            meter.is_left_out |= not all(bool(one.isfinite().all()) for one in several)
+            return backward(tensors, *args, **kwargs)
+
+        def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            if meter.is_left_out:
+                act()
+                parameters = [p for group in optimizer.param_groups for p in group["params"]]
+                hidden.extend((p, p.grad) for p in parameters)
+                for parameter in parameters:
+                    parameter.grad = None
+
+        def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            hidden.clear()  # what is not finite is not given back
+
+        with ExitStack() as stack:
+            stack.enter_context(_with_data(clean))
+            stack.enter_context(replaced((torch.autograd, "backward", checked)))
+            stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
+            stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+            yield
+
+    return change

@@ -1,0 +1,203 @@
+"""Examinations, where no change helps: eight samples by heart, and the gradient of each layer against differences."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.trials.change import Act
+from modelscope_cli.watching.trials.criteria import Criterion, wrapped_criteria
+from modelscope_cli.watching.trials.meter import NOTE, Writer
+from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
+
+BY_HEART = 8  # samples
+_STEP = 1e-6  # of a difference, as a share of the size of a tensor
+_WRONG = 0.05  # share of a slope
+_DIRECTIONS = 3
+_MOST_MODULES, _MOST_VALUES = 128, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """The slopes of one module in several directions: by autograd, and by differences of its output."""
+
+    layer: str
+    type: str
+    slopes: Sequence[tuple[float, float]]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether they differ by mistake: a straight-through estimate has a gradient where its output does not change."""
+        return any(measured for _, measured in self.slopes)
+
+    @property
+    def words(self) -> str:
+        name, (by_autograd, measured) = f"{self.layer or 'the model'} ({self.type})", self.slopes[0]
+        if not by_autograd:
+            return f"{name} lets no gradient through, although its output changes"
+        if not measured:
+            return f"{name} has a gradient, although its output does not change with its input"
+        ratios = [a / b for a, b in self.slopes if b]
+        if max(ratios) - min(ratios) < _WRONG * abs(ratios[0]):
+            return f"the gradient of {name} is {ratios[0]:.3g} times the slope of its output"
+        return f"the gradient of {name} is {by_autograd:.3g} where its output has the slope {measured:.3g}"
+
+
+@contextmanager
+def by_heart(act: Act) -> Iterator[None]:
+    """Give the model eight samples of the first batch in every step, and the criterion their targets."""
+    inputs: dict[tuple[int, ...], Tensor] = {}
+    targets: dict[tuple[int, ...], Tensor] = {}
+    rows = 0
+
+    def repeated(first: Tensor, like: Tensor) -> Tensor:
+        """Return samples of a first tensor, in which each of `rows` may take several places, as in a sequence."""
+        several = max(len(like) // max(rows, 1), 1)
+        grouped = first[: len(first) // several * several].unflatten(0, (-1, several))
+        order = torch.arange(len(like) // several, device=like.device) % min(BY_HEART, len(grouped))
+        return grouped[order].flatten(0, 1)
+
+    def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        nonlocal rows
+
+        def first(x: Tensor) -> Tensor:
+            nonlocal rows
+            rows = len(x)
+            return repeated(inputs.setdefault((id(root), *x.shape[1:]), x.clone()), x)
+
+        return map_data(args, kwargs, first, lambda x: x.ndim > 0) if torch.is_grad_enabled() else (args, kwargs)
+
+    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+        target, x = criterion.target, criterion.x
+        if isinstance(target, Tensor) and target.ndim and isinstance(x, Tensor) and x.requires_grad and rows:
+            key = (*x.shape[1:], -1, *target.shape[1:])
+            known = targets.setdefault(key, target.clone())
+            if len(target) % rows == 0 and len(known) >= len(target) // rows:
+                act()
+                criterion = criterion.with_arguments(target=repeated(known, target))
+        return original(*criterion.args, **criterion.kwargs)
+
+    with entered(enter), replaced(*wrapped_criteria(handle)):
+        yield
+
+
+def gradients_against_differences(tell: Writer) -> Callable[[Act], Any]:
+    """Compare the gradient of each module with differences of what it computes, in the second pass with gradients."""
+
+    @contextmanager
+    def change(act: Act) -> Iterator[None]:
+        n_passes = 0
+
+        def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+            nonlocal n_passes
+            if torch.is_grad_enabled():
+                n_passes += 1
+                if n_passes == 2:
+                    act()
+                    _examine(root, args, kwargs, tell)
+            return args, kwargs
+
+        with entered(enter):
+            yield
+
+    return change
+
+
+def _examine(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tell: Writer) -> None:
+    """Write the slopes of the innermost modules where they differ, and how many could not be compared."""
+    inputs = _inputs_of_modules(root, args, kwargs)
+    n, n_failed, wrong = 0, 0, list[str]()
+    for name, module in [*root.named_modules()][:_MOST_MODULES][::-1]:
+        if name not in inputs or any(other == name or other.startswith(f"{name}.") for other in wrong):
+            continue
+        if name == "" and wrong:
+            continue
+        try:
+            slopes = [_slopes(module, inputs[name], seed) for seed in range(_DIRECTIONS)]
+        except Exception:
+            n_failed += 1
+            continue
+        n += 1
+        if all(abs(a - b) > _WRONG * max(abs(a), abs(b)) and max(abs(a), abs(b)) > 1e-12 for a, b in slopes):
+            wrong.append(name)
+            tell(NOTE, found=asdict(Slopes(name, type(module).__name__, slopes)))
+    told = f"the gradients of {n - len(wrong)} modules agree with differences"
+    tell(NOTE, found={"words": f"{told}; {n_failed} could not be compared" if n_failed else told})
+
+
+def _inputs_of_modules(
+    root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return copies of the arguments of the first call of each module."""
+    found: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+    copied = copy.deepcopy(root)
+    copied.eval()
+
+    def see(name: str) -> Any:
+        def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            values = [one for one in (*given, *named.values()) if isinstance(one, Tensor)]
+            if name not in found and sum(map(torch.numel, values)) <= _MOST_VALUES:
+                found[name] = _detached(given), _detached(named)
+
+        return hook
+
+    for name, module in copied.named_modules():
+        module.register_forward_pre_hook(see(name), with_kwargs=True)
+    with torch.no_grad(), torch.random.fork_rng():
+        copied(*args, **kwargs)
+    return found
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().double().clone() if value.is_floating_point() else value.clone()
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_detached, value))
+    return {key: _detached(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _slopes(
+    module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], seed: int
+) -> tuple[float, float]:
+    """Return the slope of a random sum of the outputs along a random direction, by autograd and by differences."""
+    copied = copy.deepcopy(module).double().eval()
+    args, kwargs = _detached(inputs[0]), _detached(inputs[1])
+    generator = torch.Generator().manual_seed(seed)
+    given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
+    moved = [*given, *(p for p in copied.parameters() if p.requires_grad)]
+    directions = [
+        torch.randn(x.shape, generator=generator, dtype=torch.float64) * x.detach().square().mean().sqrt().clamp_min(1e-3)
+        for x in moved
+    ]
+
+    def total() -> Tensor:
+        outputs = copied(*args, **kwargs)
+        tensors = [outputs] if isinstance(outputs, Tensor) else [one for one in outputs if isinstance(one, Tensor)]
+        weights = torch.Generator().manual_seed(seed + 100)
+        return torch.stack(
+            [(x * torch.randn(x.shape, generator=weights, dtype=torch.float64)).sum() for x in tensors if x.is_floating_point()]
+        ).sum()
+
+    def shift(by: float) -> None:
+        with torch.no_grad():
+            for x, direction in zip(moved, directions, strict=True):
+                x.add_(direction, alpha=by)
+
+    with torch.enable_grad():
+        for x in given:
+            x.requires_grad_(True)
+        gradients = torch.autograd.grad(total(), moved, allow_unused=True)
+    by_autograd = sum(
+        float((g * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None
+    )
+    with torch.no_grad():
+        shift(_STEP)
+        above = total()
+        shift(-2 * _STEP)
+        below = total()
+    return by_autograd, float(above - below) / (2 * _STEP)

@@ -1,0 +1,138 @@
+"""Find the change that makes a training learn: prepare the trials before the script runs, and run them after it."""
+
+import os
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.interrupts import Terminated
+from modelscope_cli.records.naming import counted, duration
+from modelscope_cli.records.progress import LiveProgress
+from modelscope_cli.records.trials import TrialRow, Trials
+from modelscope_cli.records.watch import SOUND, WatchRecord
+from modelscope_cli.watching.log import Log, log_file
+from modelscope_cli.watching.read_record import read_record
+from modelscope_cli.watching.read_series import read_rank
+from modelscope_cli.watching.request import WatchRequest
+from modelscope_cli.watching.runner import Target
+from modelscope_cli.watching.trials import landlock
+from modelscope_cli.watching.trials.runner import Runner, deadline
+from modelscope_cli.watching.trials.search import OutOfTime, Search
+from modelscope_cli.watching.trials.trial import Measure
+
+_LONGEST_S, _TIMES = 600.0, 12.0  # of all trials: seconds, and times the run
+_INTERRUPTED = 130, 143, 129
+
+
+class FixFinder:
+    """Finds the change that makes a script learn; a context manager, entered before the script runs.
+
+    Args:
+        before: time of the clock at which a run began that has ended; None if the script has not run yet.
+    """
+
+    def __init__(self, target: Target, request: WatchRequest, before: float | None = None) -> None:
+        self._request = request
+        self._until = 0.0
+        self._took = 0.0
+        self._show: Any = None
+        without = [request.folder.absolute()] if request.folder is not None else []
+        self._runner = Runner(target, writable=request.fix_writes, without=without, before=before)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._runner.__exit__(kind, error, trace)
+
+    def find(self, record: WatchRecord) -> Trials:
+        """Run the trials, and return what is known when they end, are interrupted or run out of time."""
+        if (reason := self._why_not(record)) is not None:
+            return Trials(outcome=f"not tried: {reason}")
+        self._took = record.run.elapsed_ms / 1000
+        seconds = self._request.fix_time or min(_TIMES * self._took, _LONGEST_S)
+        self._until = time.monotonic() + seconds
+        progress = self._request.progress
+        live = progress.live() if isinstance(progress, LiveProgress) else nullcontext()
+        rows: list[TrialRow] = []
+        with live as self._show:
+            search = Search(record, self._run, lambda row: None)
+            rows = search.rows
+            try:
+                return search.search()
+            except (KeyboardInterrupt, Terminated):
+                return Trials(tuple(rows), outcome=f"interrupted after {counted(len(rows), 'trial')}")
+
+    def _run(self, trial: str, seed: int, most: int) -> Measure:
+        now = time.monotonic()
+        if now >= self._until:
+            raise OutOfTime
+        if self._show is not None:
+            what = trial or "the same training again"
+            self._show(f"trying: {what}{' with another seed' if seed else ''} ({duration(self._until - now)} left)")
+        until = deadline(self._took, self._until)
+        return self._runner.run(trial, seed, most, until, is_surveyed=not trial and not seed)
+
+    def _why_not(self, record: WatchRecord) -> str | None:
+        if record.verdict == SOUND:
+            return "nothing wrong was found"
+        if record.exit_code in _INTERRUPTED:
+            return "the run was interrupted"
+        if not hasattr(os, "fork"):
+            return f"{sys.platform} cannot fork a process for each trial"
+        if not landlock.is_available() and not self._request.fix_writes:
+            return (
+                "this system has no Landlock, which keeps trials from writing elsewhere than in their copy of the "
+                "files; --fix-writes / lets them write anywhere"
+            )
+        if record.ranks > 1:
+            return "the script ran as several processes: run it as one"
+        return None
+
+
+def add_trials(folder: Path, trials: Trials) -> None:
+    """Add trials to the log of a run."""
+    log = Log(log_file(folder.absolute()), goes_on=True)
+    log.write("trials", **entry_of(trials))
+    log.close()
+
+
+def try_afterwards(folder: Path, request: WatchRequest) -> None:
+    """Run the trials of a run that has ended, and add them to its log."""
+    began = read_rank(log_file(folder)).begin
+    target = target_of(began, str(folder))
+    with FixFinder(target, replace(request, folder=folder), before=began["started"]["at"]) as finder:
+        add_trials(folder, finder.find(read_record(folder)))
+
+
+def entry_of(trials: Trials) -> dict[str, Any]:
+    """Return trials as an entry of a log."""
+    return asdict(trials)
+
+
+def target_of(begin: dict[str, Any], folder: str) -> Target:
+    """Return the script of a run that has ended.
+
+    Raises:
+        UsageError: the log does not name it, or it is gone.
+    """
+    started = begin.get("started")
+    if started is None:
+        message = f"the log in '{folder}' does not tell how its script was started"
+        raise UsageError(message, "modelscope watch --try-fixes SCRIPT   runs it anew")
+    target = Target(
+        name=started["target"],
+        arguments=tuple(started["arguments"]),
+        is_module=started["module"],
+        file=Path(started["file"]),
+        cwd=Path(started["cwd"]),
+    )
+    if not target.file.is_file() or not target.cwd.is_dir():
+        raise UsageError(f"the script of the run, '{target.file}', is gone", "modelscope watch --try-fixes SCRIPT")
+    return target
+

@@ -1,0 +1,91 @@
+"""Trials that change gradients between the backward pass and the step, and the sign of the loss."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim import optimizer as optim
+
+from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.trials.change import Act
+
+CLIPPING = "clip_grad_norm_", "clip_grad_value_"
+_NORM = 1.0
+_clip_grad_norm = torch.nn.utils.clip_grad_norm_
+
+
+@contextmanager
+def unclipped(act: Act) -> Iterator[None]:
+    """Let torch's functions clip nothing; the norm that they return is the same."""
+
+    def by_norm(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+        act()
+        return _clip_grad_norm(parameters, float("inf"), *args, **kwargs)
+
+    def by_value(parameters: Any, clip_value: float, *args: Any, **kwargs: Any) -> None:
+        act()
+
+    with replaced(*of_clipping(by_norm, by_value)):
+        yield
+
+
+def of_clipping(by_norm: Any, by_value: Any) -> list[tuple[Any, str, Any]]:
+    """Return replacements of torch's functions that clip gradients."""
+    functions = zip(CLIPPING, (by_norm, by_value), strict=True)
+    return [
+        (place, name, function)
+        for name, function in functions
+        for place in (torch.nn.utils, torch.nn.utils.clip_grad)
+    ]
+
+
+@contextmanager
+def clipped(act: Act) -> Iterator[None]:
+    """Clip the norm of the gradients of every optimizer to 1 before it steps."""
+
+    def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        _clip_grad_norm([p for group in optimizer.param_groups for p in group["params"]], _NORM)
+        act()
+
+    with ExitStack() as stack:
+        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
+        yield
+
+
+@contextmanager
+def cleared(act: Act) -> Iterator[None]:
+    """Clear the gradients by which an optimizer has stepped before the next backward pass."""
+    used: list[Optimizer] = []
+    backward = torch.autograd.backward
+
+    def clearing(*args: Any, **kwargs: Any) -> Any:
+        for optimizer in used:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad = None
+                        act()
+        used.clear()
+        return backward(*args, **kwargs)
+
+    with ExitStack() as stack:
+        stack.callback(optim.register_optimizer_step_post_hook(lambda one, *_: used.append(one)).remove)
+        stack.enter_context(replaced((torch.autograd, "backward", clearing)))
+        yield
+
+
+@contextmanager
+def sign_exchanged(act: Act) -> Iterator[None]:
+    """Run each backward pass on the negative of the loss."""
+    backward = torch.autograd.backward
+
+    def negated(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        act()
+        several = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        return backward(tuple(-one for one in several), *args, **kwargs)
+
+    with replaced((torch.autograd, "backward", negated)):
+        yield

@@ -1,0 +1,77 @@
+"""Trials that change the mode of a model, dropout and precision."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.trials.roots import Arguments, entered
+from modelscope_cli.watching.trials.change import Act
+
+DROPOUTS = "dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"
+
+
+@contextmanager
+def usual_modes(act: Act) -> Iterator[None]:
+    """Run models in training mode with gradients, and in evaluation mode without."""
+
+    def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        if root.training != torch.is_grad_enabled():
+            root.train(torch.is_grad_enabled())
+            act()
+        return args, kwargs
+
+    with entered(enter):
+        yield
+
+
+@contextmanager
+def no_dropout(act: Act) -> Iterator[None]:
+    """Let torch's functions drop nothing; those of attention too."""
+    attention = functional.scaled_dot_product_attention
+
+    def kept(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        act()
+        return input
+
+    def attended(*args: Any, **kwargs: Any) -> Tensor:
+        args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+        return attention(*args, **{**kwargs, "dropout_p": 0.0} if len(args) < 5 else kwargs)
+
+    functions = [(functional, name, kept) for name in DROPOUTS]
+    with replaced(*functions, (functional, "scaled_dot_product_attention", attended)):
+        yield
+
+
+@contextmanager
+def no_autocast(act: Act) -> Iterator[None]:
+    """Compute everything in the precision of the weights."""
+    begin = torch.autocast.__init__
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        if self._enabled:
+            self._enabled = False
+            act()
+
+    with replaced((torch.autocast, "__init__", made)):
+        yield
+
+
+@contextmanager
+def no_scaler(act: Act) -> Iterator[None]:
+    """Scale no loss."""
+    begin = torch.amp.GradScaler.__init__
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        if self._enabled:
+            self._enabled = False
+            act()
+
+    with replaced((torch.amp.GradScaler, "__init__", made)):
+        yield

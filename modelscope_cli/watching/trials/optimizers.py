@@ -1,0 +1,188 @@
+"""Trials that change how an optimizer steps: its learning rate, its settings, the parameters that it holds."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim import optimizer as optim
+
+from modelscope_cli.watching.trials.roots import Models
+from modelscope_cli.watching.trials.change import Act, Change
+
+Group = dict[str, Any]
+_STRONG_RATE = 1e-3  # of AdamW, which suits most small models from scratch
+_HIGHEST_MOMENTUM, _USUAL_MOMENTUM = 0.95, 0.9
+
+
+@contextmanager
+def _with_groups(settings: Callable[[Optimizer, Group], Group], act: Act) -> Iterator[None]:
+    """Give the groups of an optimizer other settings during each of its steps, so that a schedule does not notice."""
+    before: list[tuple[Optimizer, list[tuple[Group, Group]]]] = []
+
+    def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        changed = {id(group) for _, pairs in before for group, _ in pairs}
+        pairs = []
+        for group in optimizer.param_groups:
+            new = {} if id(group) in changed else settings(optimizer, group)
+            pairs.append((group, {name: group[name] for name in new}))
+            group.update(new)
+            if new:
+                act()
+        before.append((optimizer, pairs))
+
+    def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        while before:
+            begun, pairs = before.pop()
+            for group, old in pairs:
+                group.update(old)
+            if begun is optimizer:
+                return
+
+    with ExitStack() as stack:
+        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
+        stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+        yield
+
+
+def rate_times(factor: float) -> Change:
+    """Multiply every learning rate."""
+    return lambda act: _with_groups(lambda _, group: {"lr": group["lr"] * factor}, act)
+
+
+def constant_rate(act: Act) -> Any:
+    """Step at the highest rate of a schedule of torch all the time."""
+
+    def highest(_: Optimizer, group: Group) -> Group:
+        rate = group.get("max_lr", group.get("initial_lr"))
+        return {} if rate is None else {"lr": rate}
+
+    return _with_groups(highest, act)
+
+
+def no_weight_decay(act: Act) -> Any:
+    """Step without weight decay."""
+    return _with_groups(lambda _, group: {"weight_decay": 0.0} if group.get("weight_decay") else {}, act)
+
+
+def usual_settings(act: Act) -> Any:
+    """Step with the usual betas, momentum and eps of an optimizer."""
+    return _with_groups(unusual, act)
+
+
+def unusual(optimizer: Optimizer, group: Group) -> Group:
+    """Return the usual values of the settings of a group that are unusual.
+
+    They are the defaults of the optimizer's class, and a momentum of 0.9 in place of one above 0.95.
+    """
+    found: Group = {}
+    for name, parameter in inspect.signature(type(optimizer).__init__).parameters.items():
+        value, usual = group.get(name), parameter.default
+        if name in ("betas", "eps", "alpha", "dampening", "rho", "etas") and value != usual:
+            found[name] = usual
+    if group.get("momentum", 0) > _HIGHEST_MOMENTUM:
+        found["momentum"] = _USUAL_MOMENTUM
+    return found
+
+
+@contextmanager
+def fresh_adamw(act: Act) -> Iterator[None]:
+    """Replace each optimizer by a new AdamW over its own parameters and those of its models that none holds."""
+    with _thawed(act), _stepping_besides(_adamw, act, is_instead=True):
+        yield
+
+
+def missing_added(act: Act) -> Any:
+    """Let an optimizer of the same settings train the parameters of the models that no optimizer holds."""
+    return _stepping_besides(_sibling, act)
+
+
+@contextmanager
+def unfrozen(act: Act) -> Iterator[None]:
+    """Let gradients reach frozen parameters, and train them."""
+    with _thawed(act), _stepping_besides(_sibling, lambda: None):
+        yield
+
+
+@contextmanager
+def _thawed(act: Act) -> Iterator[None]:
+    def thaw(root: nn.Module) -> None:
+        parameters = [p for p in root.parameters() if p.is_floating_point()]
+        frozen = [p for p in parameters if not p.requires_grad]
+        if len(frozen) < len(parameters):  # else a network that only measures
+            for parameter in frozen:
+                parameter.requires_grad_(True)
+                act()
+
+    with Models(thaw).installed():
+        yield
+
+
+def _adamw(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
+    own = [p for group in optimizer.param_groups for p in group["params"]]
+    return torch.optim.AdamW([*own, *parameters], lr=_STRONG_RATE)
+
+
+def _sibling(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer | None:
+    """Return an optimizer of the same class and settings; None where there is nothing to train."""
+    group = optimizer.param_groups[0]
+    names = inspect.signature(type(optimizer).__init__).parameters
+    return (
+        type(optimizer)(parameters, **{name: group[name] for name in names if name in group})
+        if parameters
+        else None
+    )
+
+
+Make = Callable[[Optimizer, list[nn.Parameter]], Optimizer | None]
+
+
+@contextmanager
+def _stepping_besides(make: Make, act: Act, *, is_instead: bool = False) -> Iterator[None]:
+    """Let an optimizer of our own step before each of the script's: it also trains what none of these holds.
+
+    Args:
+        make: given the optimizer of the script and parameters that none holds.
+        is_instead: the script's own finds no gradients at its step, so that it changes nothing.
+    """
+    models = Models()
+    ours: dict[int, tuple[Optimizer | None, list[nn.Parameter]]] = {}
+    hidden: list[tuple[Optimizer, list[tuple[nn.Parameter, Any]]]] = []
+    is_ours = False
+
+    def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        nonlocal is_ours
+        if is_ours or hidden or args or kwargs.get("closure"):  # a closure computes gradients later
+            return
+        is_ours = True
+        if id(optimizer) not in ours:
+            n, missing = len(models.optimizers), models.missing(optimizer)
+            ours[id(optimizer)] = make(optimizer, missing), missing
+            del models.optimizers[n:]
+        beside, missing = ours[id(optimizer)]
+        if beside is not None:
+            if not is_instead:
+                beside.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"]
+            beside.step()
+            act()
+        is_ours = False
+        for parameter in missing:
+            parameter.grad = None
+        if is_instead:
+            own = [p for group in optimizer.param_groups for p in group["params"]]
+            hidden.append((optimizer, [(p, p.grad) for p in own]))
+            for parameter in own:
+                parameter.grad = None
+
+    def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if hidden and hidden[-1][0] is optimizer:
+            for parameter, gradient in hidden.pop()[1]:
+                parameter.grad = gradient
+
+    with models.installed(), ExitStack() as stack:
+        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
+        stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+        yield

@@ -1,0 +1,93 @@
+"""The models of a script: the outermost calls of modules that have parameters."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from modelscope_cli.watching.error_isolation import replaced
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Enter = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Arguments]
+
+
+@contextmanager
+def entered(enter: Enter) -> Iterator[None]:
+    """Give every outermost call of a model the arguments that `enter` returns, while open."""
+    call, depth = nn.Module.__call__, 0
+
+    def outermost(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        nonlocal depth
+        if depth or torch.compiler.is_compiling() or not _has_parameters(self):
+            return call(self, *args, **kwargs)
+        args, kwargs = enter(self, args, kwargs)
+        depth += 1
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            depth -= 1
+
+    with replaced((nn.Module, "__call__", outermost)):
+        yield
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def map_data(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    change: Callable[[Tensor], Tensor],
+    is_data: Callable[[Tensor], bool] = lambda x: x.is_floating_point() and x.ndim > 1,
+) -> Arguments:
+    """Change the tensors among arguments that no model has computed, the data: those of numbers, two-dimensional at
+    least."""
+
+    def changed(value: Any) -> Any:
+        is_given = isinstance(value, Tensor) and not value.requires_grad and is_data(value)
+        return change(value) if is_given else value
+
+    return tuple(map(changed, args)), {name: changed(value) for name, value in kwargs.items()}
+
+
+class Models:
+    """The models that ran with gradients, and all optimizers.
+
+    Args:
+        first: called with each such model before its first call.
+    """
+
+    def __init__(self, first: Callable[[nn.Module], object] = lambda _: None) -> None:
+        self._first = first
+        self.roots: list[nn.Module] = []
+        self.optimizers: list[Optimizer] = []
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Observe while open."""
+        begin = Optimizer.__init__
+
+        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            begin(optimizer, *args, **kwargs)
+            self.optimizers.append(optimizer)
+
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+            if torch.is_grad_enabled() and not any(module is root for root in self.roots):
+                self._first(module)
+                self.roots.append(module)
+            return args, kwargs
+
+        with replaced((Optimizer, "__init__", made)), entered(enter):
+            yield
+
+    def missing(self, optimizer: Optimizer) -> list[nn.Parameter]:
+        """Return parameters of the models that an optimizer trains, or of all if it trains none, that none holds."""
+        held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        trained = [root for root in self.roots if any(id(p) in own for p in root.parameters())]
+        found = {id(p): p for root in trained or self.roots for p in root.parameters()}
+        return [p for key, p in found.items() if key not in held and p.is_floating_point()]

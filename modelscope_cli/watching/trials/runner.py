@@ -1,0 +1,118 @@
+"""Runs trials: each in a fresh copy of the files, in a process of its own, within the time that is left."""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from modelscope_cli.watching.runner import Target
+from modelscope_cli.watching.trials import landlock
+from modelscope_cli.watching.trials.child import Spec
+from modelscope_cli.watching.trials.meter import STEP
+from modelscope_cli.watching.trials.process import TrialProcess
+from modelscope_cli.watching.trials.scratch import Snapshot
+from modelscope_cli.watching.trials.survey import Survey
+from modelscope_cli.watching.trials.trial import Measure
+
+_LONGER = 6.0  # times the time of the whole run: a trial that takes longer hangs
+_AT_LEAST = 30.0  # seconds
+
+
+class Runner:
+    """Runs trials of one script; a context manager.
+
+    Args:
+        before: see `Snapshot.take`; without: folders that are not copied.
+        writable: folders in which trials may write, besides their own.
+        took: seconds of the run.
+        until: time on the monotonic clock at which all trials end.
+    """
+
+    def __init__(self, target: Target, *, writable: Sequence[Path], without: Sequence[Path], before: float | None) -> None:
+        self._target = target
+        self._writable = [*writable]
+        self._folder = Path(tempfile.mkdtemp(prefix="modelscope-trials-"))
+        self._snapshot = Snapshot.take(
+            target.file, target.cwd, self._folder / "files", before=before, without=[*without, self._folder]
+        )
+        self._process: TrialProcess | None = None
+        self._n = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process is not None:
+            self._process.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, trial: str, seed: int, most: int, until: float, *, is_surveyed: bool = False) -> Measure:
+        """Run a trial for `most` steps.
+
+        Args:
+            until: time on the monotonic clock at which it is ended.
+        """
+        self._process = self._process or TrialProcess()
+        self._n += 1
+        place = self._folder / str(self._n)
+        laid = self._snapshot.lay(place / "files")
+        name = self._target.name if self._target.is_module else laid.moved(self._target.name)
+        spec = Spec(
+            target=name,
+            arguments=[laid.moved(one) for one in self._target.arguments],
+            is_module=self._target.is_module,
+            cwd=str(laid.cwd),
+            trial=trial,
+            seed=seed,
+            most=most,
+            is_surveyed=is_surveyed,
+            results=str(place / "results"),
+            output=str(place / "output"),
+            writable=[str(place), *map(str, self._writable)] if landlock.is_available() else None,
+        )
+        (place / "spec").write_text(spec.to_json())
+        has_ended = self._process.run(str(place / "spec"), until)
+        measure = _read(place / "results", laid.original, has_ended)
+        shutil.rmtree(place, ignore_errors=True)
+        return measure
+
+
+def _read(results: Path, original: Any, has_ended: bool) -> Measure:
+    """Return what a trial has written, even if it was killed."""
+    entries: list[dict[str, Any]] = []
+    with suppress(OSError):
+        for line in results.read_text().splitlines():
+            with suppress(ValueError):
+                entries.append(json.loads(line))
+    steps = [one for one in entries if one["kind"] == STEP]
+    notes: dict[str, Any] = {}
+    for one in entries:
+        if one["kind"] != STEP:
+            notes |= one
+    error, code = notes.get("error"), notes.get("code")
+    if error is None and code and not steps:
+        error = f"it ended with exit code {code}"
+    return Measure(
+        loss=tuple(_number(one["loss"]) for one in steps),
+        cost=tuple(_number(one["cost"]) for one in steps),
+        right=tuple(_number(one["right"]) for one in steps),
+        has_acted=bool(notes.get("acted")),
+        has_ended=has_ended,
+        error=None if error is None else original(error),
+        survey=Survey.of(notes["survey"]) if "survey" in notes else None,
+        found=tuple(one["found"] for one in entries if "found" in one),
+    )
+
+
+def _number(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def deadline(took: float, until: float) -> float:
+    """Return when one trial is ended, given how long the run took and when all trials end."""
+    return min(until, time.monotonic() + max(_LONGER * took, _AT_LEAST))

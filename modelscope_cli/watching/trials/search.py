@@ -1,0 +1,303 @@
+"""Which trials are run, in which order, and what follows from them."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from modelscope_cli.records.trials import A_LITTLE, BROKE, DATA, GRADIENT, MODEL, NO, PROVED, Fix, TrialRow, Trials
+from modelscope_cli.records.watch import FAULT, WatchRecord
+from modelscope_cli.rules.training.progress import follow
+from modelscope_cli.watching.trials.catalogue import (
+    ABSENT,
+    DIFFERENCES,
+    HEART,
+    PRESENT,
+    SHUFFLED,
+    SUSPECT,
+    TRIALS,
+    Trial,
+)
+from modelscope_cli.watching.trials.examine import Slopes
+from modelscope_cli.watching.trials.judge import COST, LOSS, RIGHT, Scale
+from modelscope_cli.watching.trials.trial import Clues, Measure
+
+FEWEST_STEPS = 12  # that can be compared
+_SHORTEST, _LONGEST = 120, 600  # steps of a trial
+_SHARE = 0.34  # of the steps of the run
+_AFTER = 40  # steps after the first finding
+_OTHER_SEED = 1000
+_NEAR = 0.1  # share of a fall, by which two changes restore equally
+_CHECKED = 3  # steps, of which the second is examined
+_DIFFERENCES = "nothing; the gradient of each module beside differences of its output"
+_LEARNT = 0.3  # share of the loss at first that is left of samples learnt by heart
+
+Run = Callable[[str, int, int], Measure]
+"""Runs a trial: its name, what is added to the seeds, steps."""
+
+
+class OutOfTime(Exception):
+    """No time is left for another trial."""
+
+
+@dataclass(slots=True)
+class Search:
+    """The search for the change that makes one script learn.
+
+    Args:
+        run: see `Run`; raises `OutOfTime`.
+        tell: called with each finished row.
+    """
+
+    record: WatchRecord
+    run: Run
+    tell: Callable[[TrialRow], object]
+    rows: list[TrialRow] = field(default_factory=list)
+    _tried: dict[str, Measure] = field(default_factory=dict)
+    _steps: int = 0
+
+    def search(self) -> Trials:
+        """Run trials until a cause is proved or nothing is left to try."""
+        self._steps = steps_of(self.record)
+        base = self.run("", 0, self._steps)
+        if base.n < FEWEST_STEPS or base.survey is None:
+            return Trials(outcome=f"not tried: {_why_not(base)}")
+        clues = Clues(self.record, base.survey, base)
+        scale = _scale(clues)
+        self._add("the same again", "nothing", base, scale, None)
+        try:
+            found = self._find(clues, scale)
+        except OutOfTime:
+            found = Trials(outcome="the time for trials is over: --fix-time 20m goes on longer")
+        refuted = dict.fromkeys(code for one in self._refuted() for code in one.codes.split())
+        kept = () if found.fix is None else found.fix.codes
+        codes = tuple(code for code in refuted if code not in kept)
+        return replace(found, rows=tuple(self.rows), refuted=codes)
+
+    def _find(self, clues: Clues, scale: Scale) -> Trials:
+        suspected, present = _ordered(clues)
+        for stage in (suspected, self._recipes(clues, scale), present):
+            restoring = [one for one in stage if self._restores(one, clues, scale)]
+            for trial in _best(restoring, self._tried, scale):
+                if (fix := self._confirm(trial, clues, scale)) is not None:
+                    return Trials(fix=fix, outcome=fix.sentence)
+        return self._examine(clues, scale)
+
+    def _recipes(self, clues: Clues, scale: Scale) -> Iterator[Trial]:
+        """Yield changes of the whole recipe, those that can help first; a strong optimizer tells whether any does."""
+        if not clues.survey.settings:
+            return
+        by_name = {one.name: one for one in TRIALS}
+        base = clues.base.last(scale.what)
+        is_diverging = not math.isfinite(base) or base > scale.start + 3 * clues.base.error_of(scale.what)
+        directions = ("rate / 10", "rate / 100") if is_diverging else ("rate x 10", "rate x 100")
+        yield by_name["fresh AdamW"]
+        yield by_name[directions[0]]
+        strong, rate = (self._tried.get(name) for name in ("fresh AdamW", directions[0]))
+        if any(one is not None and scale.is_better(one, clues.base) for one in (strong, rate)):
+            if rate is None or not scale.restores(rate, clues.base, is_general=True):
+                yield by_name[directions[1]]
+            if is_diverging:
+                yield by_name["clip to 1"]
+
+    def _restores(self, trial: Trial, clues: Clues, scale: Scale) -> bool:
+        one = self._try(trial, clues, scale)
+        return one.has_acted and _restores(trial, one, clues.base, scale)
+
+    def _try(self, trial: Trial, clues: Clues, scale: Scale) -> Measure:
+        """Run a trial with the seeds of the script, once."""
+        if trial.name not in self._tried:
+            one = self._tried[trial.name] = self.run(trial.name, 0, self._steps)
+            scale_of = _scale_of(trial, scale, clues)
+            helps = BROKE if not one.has_acted else scale_of.helps(one, clues.base)
+            if _restores(trial, one, clues.base, scale) and one.has_acted:
+                helps = A_LITTLE  # until it is proved with another seed
+            self._add(trial.name, trial.changed(clues), one, scale_of, helps)
+        return self._tried[trial.name]
+
+    def _confirm(self, trial: Trial, clues: Clues, scale: Scale) -> Fix | None:
+        """Run the training without a change and with it, both with another seed."""
+        base = self._tried.get("the same, another seed")
+        if base is None:
+            base = self._tried["the same, another seed"] = self.run("", _OTHER_SEED, self._steps)
+            self._add("the same", "the seed", base, scale, None, seed=_OTHER_SEED)
+        one = self.run(trial.name, _OTHER_SEED, self._steps)
+        scale_of = _scale_of(trial, scale, clues)
+        is_proved = one.has_acted and _restores(trial, one, base, scale)
+        helps = PROVED if is_proved else scale_of.helps(one, base)
+        self._add(trial.name, f"{trial.changed(clues)}, and the seed", one, scale_of, helps, seed=_OTHER_SEED)
+        if not is_proved:
+            return None
+        place = next(i for i, row in enumerate(self.rows) if row.name == trial.name and not row.seed)
+        self.rows[place] = replace(self.rows[place], helps=PROVED)
+        return _fix(trial, self._tried[trial.name], clues, scale_of)
+
+    def _examine(self, clues: Clues, scale: Scale) -> Trials:
+        """Look at the gradients of the layers, and let the model learn eight samples by heart.
+
+        They say what is wrong only with a training that learns nothing.
+        """
+        is_failing = not scale.has_learnt(clues.base)
+        what = _excluded(self.rows) if is_failing else "no change makes it learn much better"
+        checked = self.run(DIFFERENCES, 0, _CHECKED)
+        slopes = [Slopes(**one) for one in checked.found if "layer" in one]
+        told = [one.words for one in slopes]
+        told += [one["words"] for one in checked.found if "words" in one]
+        if checked.found:
+            self._add(DIFFERENCES, _DIFFERENCES, checked, scale, None, reason="; ".join(told))
+        wrong = next((one for one in slopes if one.is_wrong), None)
+        if wrong is not None and is_failing:
+            return Trials(outcome=f"{what}; {wrong.words}", examined=GRADIENT, place=clues.survey.model)
+        heart = self.run(HEART, 0, self._steps)
+        if not heart.has_acted:
+            return Trials(outcome=f"{what}; whether it can learn eight samples by heart could not be tried")
+        self._add(HEART, "eight samples in every step", heart, scale, None)
+        if not is_failing:
+            return Trials(outcome=what)
+        if not heart.last(scale.what) < _LEARNT * scale.start:
+            words = "and not even eight samples are learnt by heart: look at the model and its loss"
+            return Trials(outcome=f"{what}, {words}", examined=MODEL, place=clues.survey.model)
+        shuffled = self.run(SHUFFLED, 0, self._steps)
+        if shuffled.has_acted:
+            self._add(SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
+        words = "but it learns eight samples by heart: look at the data and the labels"
+        return Trials(outcome=f"{what}, {words}", examined=DATA, place=clues.survey.criterion)
+
+    def _refuted(self) -> Iterator[Trial]:
+        """Yield the trials that acted and did not help."""
+        failed = {row.name for row in self.rows if row.helps == NO}
+        yield from (one for one in TRIALS if one.name in failed)
+
+    def _add(
+        self, name: str, changed: str, one: Measure, scale: Scale, helps: str | None, *, seed: int = 0, reason: str | None = None
+    ) -> None:
+        row = TrialRow(
+            name=name,
+            changed=changed,
+            steps=one.n,
+            loss_first=_known(one.first(scale.what)),
+            loss_last=_known(one.last(scale.what)),
+            metric=_known(one.last(RIGHT)),
+            helps=helps,
+            seed=seed,
+            reason=reason or (one.error if helps == BROKE else None) or ("it had nothing to act on" if helps == BROKE and not one.has_acted else None),
+        )
+        self.rows.append(row)
+        self.tell(row)
+
+
+def steps_of(record: WatchRecord) -> int:
+    """Return how many steps a trial takes: enough to see a training learn, and beyond the first finding."""
+    steps = max(record.steps, record.facts.backwards)
+    since = [one.since_step for one in record.findings if one.since_step is not None]
+    since += [birth.step for birth in record.births]
+    needed = max(_SHORTEST, math.ceil(_SHARE * steps), *(one + _AFTER for one in since), 0)
+    return max(min(steps, needed, max(_LONGEST, *(one + _AFTER for one in since), 0)), 1)
+
+
+def _why_not(base: Measure) -> str:
+    if base.error is not None:
+        return f"the script cannot be repeated: {base.error}"
+    if base.n:
+        return f"only {base.n} steps could be compared, and {FEWEST_STEPS} are needed"
+    return "no step was seen when the script was run again"
+
+
+def _scale(clues: Clues) -> Scale:
+    record, base = clues.record, clues.base
+    n_costs = sum(one is not None for one in base.cost)
+    criteria = [one for one in record.facts.criteria if one.is_training]
+    is_by_cost = n_costs >= 0.9 * base.n and len(criteria) == 1
+    progress = follow(record.loss, record.lr, record.facts, record.events)
+    chance = criteria[0].label_entropy if is_by_cost and criteria[0].label_entropy else progress.chance
+    return Scale.of(base, chance, record.verdict == FAULT, is_by_cost=is_by_cost)
+
+
+def _scale_of(trial: Trial, scale: Scale, clues: Clues) -> Scale:
+    """Return the scale for a trial; one that changes that of the loss is judged by the predictions."""
+    has_costs = sum(one is not None for one in clues.base.cost) >= 0.9 * clues.base.n
+    if not trial.rescales or scale.what == COST or not has_costs:
+        return scale
+    return replace(scale, what=COST, start=clues.base.first(COST))
+
+
+def _restores(trial: Trial, one: Measure, base: Measure, scale: Scale) -> bool:
+    if trial.rescales and scale.what == LOSS and any(value is None for value in one.cost):
+        return False
+    scale_of = scale if not trial.rescales or scale.what == COST else replace(scale, what=COST, start=base.first(COST))
+    return scale_of.restores(one, base, is_general=trial.is_general)
+
+
+def _ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
+    """Return the specific trials that are suspected, those of findings first, and the others that could act."""
+    grades = {one.name: one.suspicion(clues) for one in TRIALS}
+    for one in TRIALS:
+        if grades[one.name] != ABSENT and not one.is_general and clues.has_found(one.codes):
+            grades[one.name] = SUSPECT
+    specific = [one for one in TRIALS if not one.is_general]
+    suspected = [one for one in specific if grades[one.name] == SUSPECT]
+    suspected.sort(key=lambda one: not clues.has_found(one.codes))
+    return suspected, [one for one in specific if grades[one.name] == PRESENT]
+
+
+def _best(trials: Sequence[Trial], tried: dict[str, Measure], scale: Scale) -> list[Trial]:
+    """Return changes that restore, the mildest first of those that come equally near."""
+    if not trials:
+        return []
+    falls = {one.name: scale.fall(tried[one.name]) for one in trials}
+    most = max(falls.values())
+    order = {one.name: place for place, one in enumerate(TRIALS)}
+    near = [one for one in trials if falls[one.name] >= (1 - _NEAR) * most]
+    others = [one for one in trials if one not in near]
+    return [*sorted(near, key=lambda one: order[one.name]), *sorted(others, key=lambda one: -falls[one.name])]
+
+
+def _fix(trial: Trial, one: Measure, clues: Clues, scale: Scale) -> Fix:
+    base = clues.base
+    last, before = one.last(scale.what), _known(base.last(scale.what))
+    metric, metric_before = _known(one.last(RIGHT)), _known(base.last(RIGHT))
+    word = "loss" if scale.what == LOSS or not trial.rescales else "cross-entropy of the predictions"
+    without = "not finite" if before is None else f"{before:.3g}"
+    sentence = f"with {trial.changed(clues)} the {word} falls to {last:.3g} in {one.n} steps ({without} without)"
+    if metric is not None and metric_before is not None:
+        sentence += f", and the accuracy rises to {metric:.2f} ({metric_before:.2f} without)"
+    return Fix(
+        trial=trial.name,
+        sentence=f"proved: {sentence}",
+        write=trial.write(clues),
+        source=trial.place(clues),
+        codes=tuple(trial.codes.split()),
+        steps=one.n,
+        loss_last=last,
+        loss_without=before,
+        metric=metric,
+        metric_without=metric_before,
+    )
+
+
+_EXCLUDED = (
+    ("optimizer", ("fresh AdamW", "usual settings", "missing parameters", "unfreeze", "no weight decay")),
+    ("learning rate", ("rate / 10", "rate / 100", "rate x 10", "rate x 100", "constant rate")),
+    ("clipping", ("no clipping", "clip to 1")),
+    ("mode", ("usual modes",)),
+    ("dropout", ("no dropout",)),
+    ("scaling of the inputs", ("standardised inputs", "inputs / 255")),
+    ("order of the samples", ("random order",)),
+    ("precision", ("no autocast", "no scaler")),
+    ("initialisation", ("default initialisation",)),
+)
+
+
+def _excluded(rows: Sequence[TrialRow]) -> str:
+    """Return what has been tried and does not make it learn."""
+    tried = {row.name for row in rows if row.helps in (NO, A_LITTLE)}
+    words = [word for word, names in _EXCLUDED if tried & set(names)]
+    if not words:
+        return "nothing that a trial could change makes it learn"
+    listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    return f"no change of {listed} makes it learn"
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
