@@ -1,8 +1,9 @@
 """What `watch --try-fixes` found: trainings run again with one thing changed. Standard library only."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, figure, hidden, share, words
 
 PROVED, A_LITTLE, NO, BROKE = "proved", "a little", "no", "broke"
 """Whether a change makes a training learn: with another seed too; less than that; not at all; it cannot be told, as
@@ -10,7 +11,8 @@ the script ended with an error or the change had nothing to act on."""
 
 
 GRADIENT, DATA, MODEL = "gradient", "data", "model"
-"""Where the cause is if no change helps: a layer with a wrong gradient, the data or labels, the model or its loss."""
+"""Where the cause is if no change helps: in the gradient of a layer, in the data or labels, in the model or its
+loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +22,24 @@ class TrialRow(Row):
     Attributes:
         name: `no clipping`; `changed`: in words, with the value that was replaced.
         steps: optimizer steps that it was followed for.
-        loss_first, loss_last: means over the first and the last of these steps, of the loss; or, if the change alters
-            the scale of the loss or the script's criterion is given probabilities, of the cross-entropy of the
-            predictions.
+        loss_first, loss_last: over the first three and the last fifth of these steps: of the cross-entropy of the
+            predictions, if that is all that the script minimises or the change alters the scale of the loss; else
+            of the loss.
         metric: accuracy of the predictions in the last steps, 0 to 1; None without labels of classes.
         seed: added to the seeds that the script sets.
         helps: one of `PROVED`, `A_LITTLE`, `NO` and `BROKE`; None for the same training again.
         reason: why it broke; what an examination found.
     """
 
-    name: str
-    changed: str
-    steps: int
-    loss_first: float | None
-    loss_last: float | None
-    metric: float | None
-    helps: str | None
-    seed: int = 0
-    reason: str | None = None
+    name: Annotated[str, words("trial", rank=0)]
+    changed: Annotated[str, words(rank=0, wraps=True)]
+    steps: Annotated[int, column()]
+    loss_first: Annotated[float | None, figure("loss")]
+    loss_last: Annotated[float | None, figure("loss end", rank=0)]
+    metric: Annotated[float | None, share("accuracy", rank=0)]
+    helps: Annotated[str | None, words(rank=0)]
+    seed: Annotated[int, hidden()] = 0
+    reason: Annotated[str | None, words(wraps=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

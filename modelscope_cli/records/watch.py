@@ -426,8 +426,8 @@ class WatchRecord(Record):
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
             it is not about.
         births: where values that are not finite began, in the order of the steps.
-        trials: with `try_fixes`, the runs of the script with one thing changed; `fix`: the change that makes it learn,
-            None where none does; `tried`: what follows from the trials, or why there are none.
+        trials: with `try_fixes`, the runs of the script with one thing changed; `fix`: the change that makes it
+            learn, None where none does; `tried`: what follows from the trials, or why there are none.
     """
 
     document: ClassVar[str] = "watch"

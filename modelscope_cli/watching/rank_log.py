@@ -196,7 +196,7 @@ class RankLog:
     events: list[Event] = field(default_factory=list)
     facts: FactsLog = field(default_factory=FactsLog)
     births: list[Birth] = field(default_factory=list)
-    trials: Trials = Trials()
+    trials: Trials = field(default_factory=Trials)
     _by_id: dict[int, Any] = field(default_factory=dict)
 
     @property

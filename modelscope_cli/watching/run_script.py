@@ -32,7 +32,8 @@ from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher
 def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
     """Run a script and return the record; the first rank returns that of all ranks, the others their own.
 
-    Without a folder the log is kept in memory, and other ranks are not read. Trials see the files as they were before.
+    Without a folder the log is kept in memory, and other ranks are not read. Trials see the files as they were
+    before the run.
     """
     if not request.try_fixes:
         record, folder, _ = _watched(script, request, invoked)
@@ -40,7 +41,9 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
     from modelscope_cli.watching.trials.fixes import FixFinder, add_trials, entry_of
 
     started = _started(script)
-    target = Target(script.target, script.arguments, script.is_module, Path(script.file), Path(started["cwd"]))
+    target = Target(
+        script.target, script.arguments, script.is_module, Path(script.file), Path(started["cwd"])
+    )
     with FixFinder(target, request) as finder:
         record, folder, memory = _watched(script, request, invoked)
         if find_ranks().is_first and not record.came_to_nothing:

@@ -102,8 +102,8 @@ def watch(
             anything. Also draws the figures from the log of a run that ended.
         layer: layer patterns without positions.
         out: folder for the log, written as it goes, and the report; `force` allows one that is not empty.
-        try_fixes: run the script again with one thing changed, if its verdict is a fault or cannot be told, to prove
-            what makes it learn. Nothing but a copy of the files is written. With `report`, after a run that has ended.
+        try_fixes: run the script again with one thing changed each time, if its verdict is a fault or cannot be
+            told, to prove what makes it learn. With `report`, after a run that has ended.
         fix_time: seconds for all trials. None: at most twelve times the run, and ten minutes.
         fix_writes: folders in which trials may write besides their own copy of the files.
 

@@ -4,12 +4,14 @@ from modelscope_cli.records.naming import duration, layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import figure_of
-from modelscope_cli.report.page.html import NOTHING, Html, Section, facts
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.page.training import training_sections
 from modelscope_cli.report.training_panels import extent, last_of
 from modelscope_cli.report.watch.figures import draw_activations
 from modelscope_cli.report.watch.table import PARTS, time_words, watch_sheet
+from modelscope_cli.report.watch.trials import trials_sheet
 
 
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -20,6 +22,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     judged, curves, *rows = training_sections(record, watch_sheet(record), steps, [curves])
     found = [
         judged,
+        Section("trials", "Trials", _trials(record)),
         curves,
         Section("time", "Where the time went", _time(record)),
         *rows,
@@ -27,6 +30,14 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
         Section("optimizer", "Optimizer", _optimizer(record)),
     ]
     return [section for section in found if section.body]
+
+
+def _trials(record: WatchRecord) -> Html:
+    if record.tried is None:
+        return NOTHING
+    caption = "The script run again with one thing changed each time."
+    rows = sheet_section(trials_sheet(record), "trial-rows", caption) if record.trials else NOTHING
+    return joined([element("p", record.tried), rows])
 
 
 def _input(record: WatchRecord) -> Html:

@@ -25,6 +25,7 @@ from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
 from modelscope_cli.report.training_facts import story, training_answer
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
+from modelscope_cli.report.watch.trials import trial_facts
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
@@ -179,7 +180,7 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("steps", f"{record.steps}, {n} of them recorded in full{few}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", time_words(record.facts.time)))
-    return (*facts, *story(record.findings, record.verdict, record.reason))
+    return (*facts, *story(record.findings, record.verdict, record.reason), *trial_facts(record))
 
 
 PARTS = {

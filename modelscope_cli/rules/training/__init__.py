@@ -8,7 +8,17 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.trials import Trials
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.rule import rules_in
-from modelscope_cli.rules.training import bookkeeping, data, layers, loss, recipe, time, trial, updates, wiring
+from modelscope_cli.rules.training import (
+    bookkeeping,
+    data,
+    layers,
+    loss,
+    recipe,
+    time,
+    trial,
+    updates,
+    wiring,
+)
 from modelscope_cli.rules.training.progress import (
     FEW_LABELS,
     MIN_STEPS,
@@ -34,7 +44,7 @@ class Judgement:
 def judge_training(
     course: Course, facts: TrainingFacts | None = None, trials: Trials = NOT_TRIED
 ) -> Judgement:
-    """Return the verdict, and the findings with each cause before its symptoms, one that was proved by trial first."""
+    """Return the verdict, and the findings: first a cause that trials proved, each cause before its symptoms."""
     facts = facts or TrainingFacts()
     case = Case(course, facts, follow(course.loss, course.lr, facts, course.events), trials)
     findings_by_rule = [(rule, sighting) for rule in RULES for sighting in rule.judge(case, rule.threshold)]
@@ -164,23 +174,33 @@ def by_trial(
     What a loop does wrong in any case, such as a parameter that no optimizer holds, stays a cause of its own.
     """
     (rule, sighting), fix, rest = proof, trials.fix, list(explained)
+    if fix is None:  # an examination tells less than a rule whose cause no trial has excluded
+        kept = [found for found, follows in rest if follows is None and found[0].code not in trials.refuted]
+        if any(_link(found) < Link.STANDSTILL for found in kept):
+            return sorted(rest, key=lambda one: one[1] in trials.refuted or one[0][0].code in trials.refuted)
     named = next((one for one in rest if fix and one[1] is None and one[0][0].code in fix.codes), None)
     if named is not None and fix is not None:
         (rule, seen), _ = named
-        place, words = seen.place or fix.source, f"{seen.message}; {fix.sentence}"
+        place, words = fix.source or seen.place, f"{fix.sentence}; {seen.message}"
         sighting = replace(seen, place=place, message=words, hint=fix.write, proved=fix)
         rest.remove(named)
     first = rule, sighting
 
     def below(one: tuple[Found, str | None]) -> str | None:
-        (other, after), follows = one
-        is_certain = _link((other, after)) <= Link.WIRING and other.code not in trials.refuted
-        return follows if is_certain or _link((other, after)) is Link.SPEED else rule.code
+        found, follows = one
+        is_apart = _is_certain(found) and found[0].code not in trials.refuted
+        return follows if is_apart or _link(found) is Link.SPEED else rule.code
 
     placed = [(found, below((found, follows))) for found, follows in rest]
     own = {found[0].code for found, follows in placed if follows is None}
-    placed = [(found, follows if follows in own or follows is None else rule.code) for found, follows in placed]
+    placed = [
+        (found, follows if follows in own or follows is None else rule.code) for found, follows in placed
+    ]
     return [(first, None), *sorted(placed, key=lambda one: one[1] != rule.code)]
+
+
+def _is_certain(found: Found) -> bool:
+    return _link(found) <= Link.WIRING
 
 
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:

@@ -70,7 +70,7 @@ class Case:
     course: Course
     facts: TrainingFacts
     progress: CourseOfTraining  # whether it learns
-    trials: Trials = Trials()  # what became of it with one thing changed
+    trials: Trials  # what became of it with one thing changed
 
     @property
     def fails(self) -> bool:

@@ -20,9 +20,7 @@ def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     fix = case.trials.fix
     if fix is not None:
-        yield TrainingSighting(
-            None, 0, fix.loss_last, fix.sentence, fix.source, hint=fix.write, proved=fix
-        )
+        yield TrainingSighting(None, 0, fix.loss_last, fix.sentence, fix.source, hint=fix.write, proved=fix)
 
 
 @training_rule("MS791", "wrong-gradient", ERROR, 0.05, Link.DATA)
@@ -43,7 +41,7 @@ def unrelated_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: what is left of the loss of eight samples, as a share of it at first
     Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
-    Hint: print a few inputs with their labels: are both of the same sample, in the same order, prepared as they should?
+    Hint: print a few inputs with their labels: are both of the same sample, prepared as they should be?
     Why: the model, its loss and the optimizer work, so that only the data is left
     """
     yield from _examined(case, DATA)

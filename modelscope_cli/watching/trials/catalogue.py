@@ -3,15 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers, weights
 from modelscope_cli.watching.trials.change import Change
 from modelscope_cli.watching.trials.criterion_changes import labels_shuffled, no_label_smoothing, plain_logits
 from modelscope_cli.watching.trials.trial import Clues
-
-if TYPE_CHECKING:
-    from modelscope_cli.watching.trials.meter import Meter, Writer
 
 ABSENT, PRESENT, SUSPECT = 0, 1, 2
 """Whether a change has anything to act on, and whether what it acts on is far from what is usual."""
@@ -23,7 +19,6 @@ class Trial:
     """A change and what is known about it.
 
     Attributes:
-        change: made of the meter and the results of its process.
         suspicion: one of `ABSENT`, `PRESENT` and `SUSPECT`.
         changed, write: what is changed, and what to write, in words; place: the line of the script.
         codes: of the rules that name the cause that it removes.
@@ -32,7 +27,7 @@ class Trial:
     """
 
     name: str
-    change: Change | Callable[["Meter", "Writer"], Change]
+    change: Change
     suspicion: Callable[[Clues], int]
     changed: Words
     write: Words
@@ -40,20 +35,19 @@ class Trial:
     codes: str = ""
     is_general: bool = False
     rescales: bool = False
-    needs_meter: bool = False
 
 
-def change_of(name: str, meter: "Meter", write: "Writer") -> Change:
+DIFFERENCES, HEART, SHUFFLED = "finite differences", "by heart", "shuffled labels"
+EXAMINATIONS: dict[str, Change] = {
+    DIFFERENCES: examine.gradients_beside_differences,
+    HEART: examine.by_heart,
+    SHUFFLED: labels_shuffled,
+}
+
+
+def change_of(name: str) -> Change:
     """Return the change of a trial or an examination."""
-    if name == DIFFERENCES:
-        return examine.gradients_against_differences(write)
-    if name == FINITE:
-        return data.finite_batches(meter)
-    return {one.name: one.change for one in TRIALS}.get(name) or EXAMINATIONS[name]  # type: ignore[return-value]
-
-
-DIFFERENCES, HEART, SHUFFLED, FINITE = "finite differences", "by heart", "shuffled labels", "finite batches"
-EXAMINATIONS: dict[str, Change] = {HEART: examine.by_heart, SHUFFLED: labels_shuffled}
+    return ({one.name: one.change for one in TRIALS} | EXAMINATIONS)[name]
 
 
 def _when(suspected: bool, present: bool) -> int:
@@ -89,9 +83,7 @@ def _settings(clues: Clues) -> int:
 
 def _unusual(clues: Clues) -> str:
     words = [
-        f"{name}={_figures(value)}"
-        for one in clues.survey.settings
-        for name, value in one["unusual"].items()
+        f"{name}={_figures(value)}" for one in clues.survey.settings for name, value in one["unusual"].items()
     ]
     return ", ".join(dict.fromkeys(words))
 
@@ -104,9 +96,7 @@ def _figures(value: object) -> str:
 
 def _decay(clues: Clues) -> int:
     found = [(one["weight_decay"], one["rate"], one["class"]) for one in clues.survey.settings]
-    taken = [
-        decay * rate >= 2e-3 if "W" in kind else decay >= 0.05 for decay, rate, kind in found if decay
-    ]
+    taken = [decay * rate >= 2e-3 if "W" in kind else decay >= 0.05 for decay, rate, kind in found if decay]
     return _when(any(taken), False)
 
 
@@ -149,7 +139,9 @@ def _order(clues: Clues) -> int:
 def _sign(clues: Clues) -> int:
     base = clues.base
     rises = base.last("cost") > 1.05 * base.first("cost") and math.isfinite(base.first("cost"))
-    return _when(rises, False)
+    falls = base.last("loss") < base.first("loss")
+    is_maximised = any(one.maximizes for one in clues.record.facts.optimizers)
+    return _when(is_maximised or (rises and falls), rises)
 
 
 def _finite(clues: Clues) -> int:
@@ -167,6 +159,11 @@ def _optimizer_place(clues: Clues) -> str | None:
 
 def _says(text: str) -> Words:
     return lambda _: text
+
+
+def _recipe(clues: Clues) -> str:
+    found = (f"{one['class']} with lr={one['rate']:g}" for one in clues.survey.settings)
+    return " and ".join(dict.fromkeys(found))
 
 
 def _rates(clues: Clues, factor: float) -> str:
@@ -211,7 +208,9 @@ TRIALS = (
         modes.no_scaler,
         _scaler,
         _says("the loss not scaled by a GradScaler"),
-        _says("step by scaler.step(optimizer), and clip after scaler.unscale_(optimizer); or leave out the scaler"),
+        _says(
+            "step by scaler.step(optimizer), and clip after scaler.unscale_(optimizer); or leave out the scaler"
+        ),
         lambda clues: clues.survey.scaler,
         "MS745",
     ),
@@ -257,14 +256,18 @@ TRIALS = (
         optimizers.usual_settings,
         _settings,
         lambda clues: f"the usual momentum, betas and eps of the optimizer (not {_unusual(clues)})",
-        lambda clues: f"leave out {_unusual(clues)}, or write usual values: momentum=0.9, betas=(0.9, 0.999), eps=1e-8",
+        lambda clues: (
+            f"leave out {_unusual(clues)}, or write usual values: momentum=0.9, betas=(0.9, 0.999), eps=1e-8"
+        ),
         _optimizer_place,
     ),
     Trial(
         "no weight decay",
         optimizers.no_weight_decay,
         _decay,
-        lambda clues: f"no weight decay ({max((one['weight_decay'] for one in clues.survey.settings), default=0):g})",
+        lambda clues: (
+            f"no weight decay ({max((one['weight_decay'] for one in clues.survey.settings), default=0):g})"
+        ),
         _says("weight_decay=0, or 1e-4 for SGD and 0.01 for AdamW"),
         _optimizer_place,
         "MS744",
@@ -274,13 +277,15 @@ TRIALS = (
         optimizers.constant_rate,
         _schedule,
         lambda clues: f"the learning rate constant at {clues.survey.scheduled:.3g}",
-        _says("leave out the schedule, or make it as long as the training, counted in the calls of its step()"),
+        _says(
+            "leave out the schedule, or make it as long as the training, counted in the calls of its step()"
+        ),
         lambda clues: clues.survey.schedule,
         "MS719 MS758",
     ),
     Trial(
-        FINITE,
-        data.finite_batches,  # type: ignore[arg-type]
+        "finite batches",
+        data.finite_batches,
         _finite,
         _says("batches with a value that is not finite left out"),
         _says("leave out or repair the samples that hold NaN or infinite values"),
@@ -300,8 +305,12 @@ TRIALS = (
         "standardised inputs",
         data.standardised,
         _inputs,
-        lambda clues: f"inputs standardised (mean {clues.survey.mean:.3g}, standard deviation {clues.survey.std:.3g})",
-        _says("subtract the mean of each feature over the training data and divide by its standard deviation"),
+        lambda clues: (
+            f"inputs standardised (mean {clues.survey.mean:.3g}, standard deviation {clues.survey.std:.3g})"
+        ),
+        _says(
+            "subtract the mean of each feature over the training data and divide by its standard deviation"
+        ),
         lambda clues: clues.survey.model,
         "MS726",
     ),
@@ -368,10 +377,12 @@ TRIALS = (
         lambda clues: clues.survey.autocast,
         "MS733",
     ),
-    _rate("rate / 10", 0.1, "divided by 10", "MS704 MS709 MS701 MS706"),
-    _rate("rate / 100", 0.01, "divided by 100", "MS704 MS709 MS701 MS706"),
-    _rate("rate x 10", 10, "multiplied by 10", "MS710"),
-    _rate("rate x 100", 100, "multiplied by 100", "MS710"),
+    _rate("rate / 10", 0.1, "divided by 10", "MS704 MS709 MS701 MS706 MS723"),
+    _rate("rate / 100", 0.01, "divided by 100", "MS704 MS709 MS701 MS706 MS723"),
+    _rate("rate / 10000", 1e-4, "divided by 10000", "MS704 MS709 MS701 MS706 MS723"),
+    _rate("rate x 10", 10, "multiplied by 10", "MS710 MS723"),
+    _rate("rate x 100", 100, "multiplied by 100", "MS710 MS723"),
+    _rate("rate x 10000", 10000, "multiplied by 10000", "MS710 MS723"),
     Trial(
         "clip to 1",
         gradients.clipped,
@@ -385,9 +396,10 @@ TRIALS = (
         "fresh AdamW",
         optimizers.fresh_adamw,
         lambda clues: _when(False, bool(clues.survey.settings)),
-        _says("AdamW with a learning rate of 0.001 over all parameters"),
+        lambda clues: f"AdamW with a learning rate of 0.001 over all parameters (not {_recipe(clues)})",
         _says("torch.optim.AdamW(model.parameters(), lr=1e-3)"),
         _optimizer_place,
+        "MS723 MS719 MS758 MS744 MS709 MS710 MS704 MS712 MS737 MS717",
         is_general=True,
     ),
 )

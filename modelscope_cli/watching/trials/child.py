@@ -1,4 +1,4 @@
-"""One trial, in a process of its own: the script with one thing changed, measured, and kept from writing elsewhere."""
+"""One trial: the script with one thing changed, measured, and kept from writing anywhere else."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.runner import Script
 from modelscope_cli.watching.trials import landlock
 from modelscope_cli.watching.trials.catalogue import change_of
+from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.meter import NOTE, Meter, Results
 from modelscope_cli.watching.trials.survey import Surveyor
 
@@ -92,14 +93,7 @@ def _run(spec: Spec, results: Results) -> int:
 
     meter = Meter(results, spec.most, stop)
     surveyor = Surveyor(lambda seen: results(NOTE, survey=seen)) if spec.is_surveyed else None
-    n_acts = 0
-
-    def act() -> None:
-        nonlocal n_acts
-        n_acts += 1
-        if n_acts == 1:
-            results(NOTE, acted=True)
-
+    act = Act(lambda **found: results(NOTE, **found), meter.leave_out)
     with ExitStack() as stack:
         script = Script(spec.target, spec.arguments, spec.is_module)
         stack.enter_context(meter.installed())
@@ -108,7 +102,7 @@ def _run(spec: Spec, results: Results) -> int:
         if surveyor is not None:
             stack.enter_context(surveyor.installed())
         if spec.trial:
-            stack.enter_context(change_of(spec.trial, meter, results)(act))
+            stack.enter_context(change_of(spec.trial)(act))
         code = script.run(lambda text: _report(text, results))
         if surveyor is not None:
             surveyor.tell()
@@ -131,7 +125,7 @@ def _other_seeds(shift: int) -> Iterator[None]:
 
         seeded.append((numpy.random, "seed"))
     with replaced(*[(place, name, _shifted(getattr(place, name), shift)) for place, name in seeded]):
-        torch.random.default_generator.manual_seed(torch.initial_seed() + shift)
+        torch.default_generator.manual_seed(torch.initial_seed() + shift)
         yield
 
 

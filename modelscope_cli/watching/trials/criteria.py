@@ -75,7 +75,7 @@ def is_distribution(x: Tensor) -> bool:
 
 
 def is_probability(x: Tensor) -> bool:
-    """Tell whether all values are between 0 and 1, and not most of them at the ends, as zeros from a rectifier are."""
+    """Tell whether all values are between 0 and 1; not at the ends, as zeros from a rectifier are."""
     return bool(((x > 0) & (x < 1)).all())
 
 
@@ -84,9 +84,7 @@ Handler = Callable[[Criterion, Callable[..., Any]], Any]
 
 def wrapped_criteria(handle: Handler) -> list[tuple[Any, str, Any]]:
     """Return replacements of torch's criteria that call `handle(call, original)` instead."""
-    return [
-        (functional, name, _wrapped(name, getattr(functional, name), handle)) for name in KINDS
-    ]
+    return [(functional, name, _wrapped(name, getattr(functional, name), handle)) for name in KINDS]
 
 
 def _wrapped(name: str, original: Any, handle: Handler) -> Any:

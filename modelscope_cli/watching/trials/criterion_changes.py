@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.criteria import (
     CLASSES,
     Criterion,
@@ -15,12 +16,11 @@ from modelscope_cli.watching.trials.criteria import (
     is_probability,
     wrapped_criteria,
 )
-from modelscope_cli.watching.trials.change import Act
 
 
 @contextmanager
 def plain_logits(act: Act) -> Iterator[None]:
-    """Give a criterion of logits the logits that its input, probabilities, was made from; nll_loss log-probabilities."""
+    """Give a criterion of logits those that its input, probabilities, stands for; nll_loss their logarithms."""
 
     def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
         x = criterion.x

@@ -1,4 +1,4 @@
-"""Trials that change the data: how inputs are scaled and laid out, the order of samples, batches that are left out."""
+"""Trials that change the data: scale and layout of inputs, order of samples, batches that are left out."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,9 +11,8 @@ from torch.optim import optimizer as optim
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from modelscope_cli.watching.error_isolation import replaced
-from modelscope_cli.watching.trials.meter import Meter
-from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 from modelscope_cli.watching.trials.change import Act
+from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 
 _COLOURS = 1, 3, 4
 
@@ -28,7 +27,7 @@ def _with_data(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
 
 
 def standardised(act: Act) -> Any:
-    """Subtract from every input the mean of its channel in the first batch, and divide by the standard deviation."""
+    """Give every channel of an input a mean of 0 and a standard deviation of 1, by its first batch."""
     known: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
 
     def change(x: Tensor) -> Tensor:
@@ -84,40 +83,40 @@ def random_order(act: Act) -> Iterator[None]:
         yield
 
 
-def finite_batches(meter: Meter) -> Callable[[Act], Any]:
+@contextmanager
+def finite_batches(act: Act) -> Iterator[None]:
     """Leave out the steps of batches with a value that is not finite, in the input or the loss."""
+    backward, is_left_out = torch.autograd.backward, False
 
-    @contextmanager
-    def change(act: Act) -> Iterator[None]:
-        backward, hidden = torch.autograd.backward, list[Any]()
+    def clean(x: Tensor) -> Tensor:
+        nonlocal is_left_out
+        if bool(x.isfinite().all()):
+            return x
+        is_left_out |= torch.is_grad_enabled()
+        return x.nan_to_num(0.0, 0.0, 0.0)
 
-        def clean(x: Tensor) -> Tensor:
-            if bool(x.isfinite().all()):
-                return x
-            meter.is_left_out |= torch.is_grad_enabled()
-            return x.nan_to_num(0.0, 0.0, 0.0)
+    def checked(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal is_left_out
+        several = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        is_left_out |= not all(bool(one.isfinite().all()) for one in several)
+        if is_left_out:
+            act.leave_out()
+        return backward(tensors, *args, **kwargs)
 
-        def checked(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            several = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
-            meter.is_left_out |= not all(bool(one.isfinite().all()) for one in several)
-            return backward(tensors, *args, **kwargs)
-
-        def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            if meter.is_left_out:
-                act()
-                parameters = [p for group in optimizer.param_groups for p in group["params"]]
-                hidden.extend((p, p.grad) for p in parameters)
-                for parameter in parameters:
+    def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if is_left_out:
+            act()
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
                     parameter.grad = None
 
-        def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            hidden.clear()  # what is not finite is not given back
+    def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        nonlocal is_left_out
+        is_left_out = False
 
-        with ExitStack() as stack:
-            stack.enter_context(_with_data(clean))
-            stack.enter_context(replaced((torch.autograd, "backward", checked)))
-            stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
-            stack.callback(optim.register_optimizer_step_post_hook(end).remove)
-            yield
-
-    return change
+    with ExitStack() as stack:
+        stack.enter_context(_with_data(clean))
+        stack.enter_context(replaced((torch.autograd, "backward", checked)))
+        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
+        stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+        yield

@@ -1,4 +1,4 @@
-"""Examinations, where no change helps: eight samples by heart, and the gradient of each layer against differences."""
+"""Examinations, where no change helps: eight samples by heart, the gradients of layers beside differences."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.criteria import Criterion, wrapped_criteria
-from modelscope_cli.watching.trials.meter import NOTE, Writer
+from modelscope_cli.watching.trials.optimizers import fresh_adamw
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 
 BY_HEART = 8  # samples
 _STEP = 1e-6  # of a difference, as a share of the size of a tensor
+_AWAY = 1e-2  # the same, of what is added to a tensor
 _WRONG = 0.05  # share of a slope
 _DIRECTIONS = 3
 _MOST_MODULES, _MOST_VALUES = 128, 1 << 20
@@ -32,7 +33,7 @@ class Slopes:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether they differ by mistake: a straight-through estimate has a gradient where its output does not change."""
+        """Whether they differ by mistake, and not as a straight-through estimate, whose output does not change."""
         return any(measured for _, measured in self.slopes)
 
     @property
@@ -50,7 +51,7 @@ class Slopes:
 
 @contextmanager
 def by_heart(act: Act) -> Iterator[None]:
-    """Give the model eight samples of the first batch in every step, and the criterion their targets."""
+    """Give the model eight samples of the first batch in every step, and the criterion their targets; step by AdamW."""
     inputs: dict[tuple[int, ...], Tensor] = {}
     targets: dict[tuple[int, ...], Tensor] = {}
     rows = 0
@@ -70,45 +71,46 @@ def by_heart(act: Act) -> Iterator[None]:
             rows = len(x)
             return repeated(inputs.setdefault((id(root), *x.shape[1:]), x.clone()), x)
 
-        return map_data(args, kwargs, first, lambda x: x.ndim > 0) if torch.is_grad_enabled() else (args, kwargs)
+        return (
+            map_data(args, kwargs, first, lambda x: x.ndim > 0) if torch.is_grad_enabled() else (args, kwargs)
+        )
 
     def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
         target, x = criterion.target, criterion.x
         if isinstance(target, Tensor) and target.ndim and isinstance(x, Tensor) and x.requires_grad and rows:
             key = (*x.shape[1:], -1, *target.shape[1:])
             known = targets.setdefault(key, target.clone())
-            if len(target) % rows == 0 and len(known) >= len(target) // rows:
+            is_pairing = target.ndim == 1 and target.tolist() == list(
+                range(len(target))
+            )  # each sample is a class
+            if not is_pairing and len(target) % rows == 0 and len(known) >= len(target) // rows:
                 act()
                 criterion = criterion.with_arguments(target=repeated(known, target))
         return original(*criterion.args, **criterion.kwargs)
 
-    with entered(enter), replaced(*wrapped_criteria(handle)):
+    strong = fresh_adamw(Act(lambda **_: None, lambda: None))  # whatever is wrong with that of the script
+    with strong, entered(enter), replaced(*wrapped_criteria(handle)):
         yield
 
 
-def gradients_against_differences(tell: Writer) -> Callable[[Act], Any]:
-    """Compare the gradient of each module with differences of what it computes, in the second pass with gradients."""
+@contextmanager
+def gradients_beside_differences(act: Act) -> Iterator[None]:
+    """Compare the gradient of each module with differences of its output, in the second pass with gradients."""
+    n_passes = 0
 
-    @contextmanager
-    def change(act: Act) -> Iterator[None]:
-        n_passes = 0
+    def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        nonlocal n_passes
+        n_passes += torch.is_grad_enabled()
+        if torch.is_grad_enabled() and n_passes == 2:
+            act()
+            _examine(root, args, kwargs, act)
+        return args, kwargs
 
-        def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-            nonlocal n_passes
-            if torch.is_grad_enabled():
-                n_passes += 1
-                if n_passes == 2:
-                    act()
-                    _examine(root, args, kwargs, tell)
-            return args, kwargs
-
-        with entered(enter):
-            yield
-
-    return change
+    with entered(enter):
+        yield
 
 
-def _examine(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tell: Writer) -> None:
+def _examine(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], act: Act) -> None:
     """Write the slopes of the innermost modules where they differ, and how many could not be compared."""
     inputs = _inputs_of_modules(root, args, kwargs)
     n, n_failed, wrong = 0, 0, list[str]()
@@ -125,9 +127,9 @@ def _examine(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tel
         n += 1
         if all(abs(a - b) > _WRONG * max(abs(a), abs(b)) and max(abs(a), abs(b)) > 1e-12 for a, b in slopes):
             wrong.append(name)
-            tell(NOTE, found=asdict(Slopes(name, type(module).__name__, slopes)))
+            act.tell(found=asdict(Slopes(name, type(module).__name__, slopes)))
     told = f"the gradients of {n - len(wrong)} modules agree with differences"
-    tell(NOTE, found={"words": f"{told}; {n_failed} could not be compared" if n_failed else told})
+    act.tell(found={"words": f"{told}; {n_failed} could not be compared" if n_failed else told})
 
 
 def _inputs_of_modules(
@@ -170,17 +172,23 @@ def _slopes(
     generator = torch.Generator().manual_seed(seed)
     given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
     moved = [*given, *(p for p in copied.parameters() if p.requires_grad)]
-    directions = [
-        torch.randn(x.shape, generator=generator, dtype=torch.float64) * x.detach().square().mean().sqrt().clamp_min(1e-3)
-        for x in moved
-    ]
+    with torch.no_grad():  # away from the kinks at zeros and at ties
+        for x in moved:
+            x.add_(torch.randn(x.shape, generator=generator, dtype=torch.float64) * _size(x), alpha=_AWAY)
+    directions = [torch.randn(x.shape, generator=generator, dtype=torch.float64) * _size(x) for x in moved]
 
     def total() -> Tensor:
         outputs = copied(*args, **kwargs)
-        tensors = [outputs] if isinstance(outputs, Tensor) else [one for one in outputs if isinstance(one, Tensor)]
+        tensors = (
+            [outputs] if isinstance(outputs, Tensor) else [one for one in outputs if isinstance(one, Tensor)]
+        )
         weights = torch.Generator().manual_seed(seed + 100)
         return torch.stack(
-            [(x * torch.randn(x.shape, generator=weights, dtype=torch.float64)).sum() for x in tensors if x.is_floating_point()]
+            [
+                (x * torch.randn(x.shape, generator=weights, dtype=torch.float64)).sum()
+                for x in tensors
+                if x.is_floating_point()
+            ]
         ).sum()
 
     def shift(by: float) -> None:
@@ -201,3 +209,8 @@ def _slopes(
         shift(-2 * _STEP)
         below = total()
     return by_autograd, float(above - below) / (2 * _STEP)
+
+
+def _size(x: Tensor) -> Tensor:
+    """Return the root mean square, at least a small one."""
+    return x.detach().square().mean().sqrt().clamp_min(1e-3)

@@ -15,6 +15,7 @@ from modelscope_cli.records.naming import counted, duration
 from modelscope_cli.records.progress import LiveProgress
 from modelscope_cli.records.trials import TrialRow, Trials
 from modelscope_cli.records.watch import SOUND, WatchRecord
+from modelscope_cli.rules.training.progress import follow
 from modelscope_cli.watching.log import Log, log_file
 from modelscope_cli.watching.read_record import read_record
 from modelscope_cli.watching.read_series import read_rank
@@ -22,7 +23,7 @@ from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Target
 from modelscope_cli.watching.trials import landlock
 from modelscope_cli.watching.trials.runner import Runner, deadline
-from modelscope_cli.watching.trials.search import OutOfTime, Search
+from modelscope_cli.watching.trials.search import OutOfTimeError, Search
 from modelscope_cli.watching.trials.trial import Measure
 
 _LONGEST_S, _TIMES = 600.0, 12.0  # of all trials: seconds, and times the run
@@ -47,7 +48,9 @@ class FixFinder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._runner.__exit__(kind, error, trace)
 
     def find(self, record: WatchRecord) -> Trials:
@@ -55,7 +58,10 @@ class FixFinder:
         if (reason := self._why_not(record)) is not None:
             return Trials(outcome=f"not tried: {reason}")
         self._took = record.run.elapsed_ms / 1000
-        seconds = self._request.fix_time or min(_TIMES * self._took, _LONGEST_S)
+        default = (
+            min(_TIMES * self._took, _LONGEST_S) or _LONGEST_S
+        )  # a run that was killed does not say how long it was
+        seconds = self._request.fix_time or default
         self._until = time.monotonic() + seconds
         progress = self._request.progress
         live = progress.live() if isinstance(progress, LiveProgress) else nullcontext()
@@ -71,10 +77,12 @@ class FixFinder:
     def _run(self, trial: str, seed: int, most: int) -> Measure:
         now = time.monotonic()
         if now >= self._until:
-            raise OutOfTime
+            raise OutOfTimeError
         if self._show is not None:
             what = trial or "the same training again"
-            self._show(f"trying: {what}{' with another seed' if seed else ''} ({duration(self._until - now)} left)")
+            self._show(
+                f"trying: {what}{' with another seed' if seed else ''} ({duration(self._until - now)} left)"
+            )
         until = deadline(self._took, self._until)
         return self._runner.run(trial, seed, most, until, is_surveyed=not trial and not seed)
 
@@ -90,6 +98,10 @@ class FixFinder:
                 "this system has no Landlock, which keeps trials from writing elsewhere than in their copy of the "
                 "files; --fix-writes / lets them write anywhere"
             )
+        if not record.steps and not record.facts.backwards:
+            return "nothing was trained"
+        if follow(record.loss, record.lr, record.facts, record.events).is_adversarial:
+            return "several optimizers have losses of their own, and one may rise as another falls"
         if record.ranks > 1:
             return "the script ran as several processes: run it as one"
         return None
@@ -133,6 +145,7 @@ def target_of(begin: dict[str, Any], folder: str) -> Target:
         cwd=Path(started["cwd"]),
     )
     if not target.file.is_file() or not target.cwd.is_dir():
-        raise UsageError(f"the script of the run, '{target.file}', is gone", "modelscope watch --try-fixes SCRIPT")
+        raise UsageError(
+            f"the script of the run, '{target.file}', is gone", "modelscope watch --try-fixes SCRIPT"
+        )
     return target
-

@@ -11,7 +11,7 @@ _SURE = 3.0  # standard errors
 _FALL = 0.1  # least fall of a training that learns, as a share of the loss at first
 _HALF = 0.5  # of the fall with the change: one without it that falls further learns by itself
 _STILL = 0.25, 0.1  # the same for changes that make healthy trainings better: of one with a fault, of any
-_MORE_RIGHT = 0.05  # accuracy
+_FEWER_ERRORS = 0.9  # times the share of wrong predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +45,45 @@ class Scale:
 
     def is_better(self, one: Measure, base: Measure) -> bool:
         """Tell whether a training ends lower than another, beyond the noise."""
-        error = math.hypot(one.error_of(self.what), base.error_of(self.what))
         last, before = one.last(self.what), base.last(self.what)
-        return math.isfinite(last) and (not math.isfinite(before) or before - last > _SURE * error)
+        error = math.hypot(one.error_of(self.what), base.error_of(self.what))
+        if before > self.start:  # or not finite: what it is has no meaning
+            before, error = self.start, one.error_of(self.what)
+        return before - last > _SURE * error
 
     def has_learnt(self, one: Measure) -> bool:
         """Tell whether a training has fallen by more than a little."""
         return self.fall(one) > _FALL * abs(self.start)
+
+    def predicts(self, one: Measure, base: Measure) -> bool:
+        """Tell whether at most half of the predictions are wrong that are so without a change, at a lower cost."""
+        wrong, before = 1 - one.last(RIGHT), 1 - base.last(RIGHT)
+        return 0 <= wrong < _HALF * before <= 1 and one.last(COST) < base.last(COST)
 
     def restores(self, one: Measure, base: Measure, *, is_general: bool) -> bool:
         """Tell whether a change makes a training learn that does not without it."""
         fall, without = self.fall(one), self.fall(base)
         if not self.is_better(one, base) or not self.has_learnt(one):
             return False
-        share = (_STILL[not self.has_fault]) if is_general else _HALF
-        if math.isfinite(without) and without > share * fall:
+        if without > self._share(is_general) * fall:
             return False
-        right, before = one.last(RIGHT), base.last(RIGHT)
-        return not math.isfinite(right) or not math.isfinite(before) or right - before > _MORE_RIGHT
+        return self._has_fewer_errors(one, base)
+
+    def can_restore(self, base: Measure, *, is_general: bool) -> bool:
+        """Tell whether a training is bad enough for a change to restore it, if no loss is below zero."""
+        return self.start <= 0 or self.fall(base) <= self._share(is_general) * self.start
+
+    def _share(self, is_general: bool) -> float:
+        return _STILL[not self.has_fault] if is_general else _HALF
+
+    @staticmethod
+    def _has_fewer_errors(one: Measure, base: Measure) -> bool:
+        """Tell whether clearly fewer predictions are wrong; True without labels of classes."""
+        wrong, before = 1 - one.last(RIGHT), 1 - base.last(RIGHT)
+        return not math.isfinite(wrong) or not math.isfinite(before) or wrong < _FEWER_ERRORS * before
 
     def helps(self, one: Measure, base: Measure) -> str:
         """Return `A_LITTLE`, `NO` or `BROKE`, for a change that has not been proved."""
-        if one.n < min(base.n, 3) or (one.error is not None and one.n < base.n):
+        if not one.has_ended or one.n < min(base.n, 3) or (one.error is not None and one.n < base.n):
             return BROKE
         return A_LITTLE if self.is_better(one, base) else NO

@@ -77,7 +77,7 @@ class Meter:
         self._is_open = False  # whether a loss waits for its step
         self._depth = 0
         self._now = _Predictions()
-        self.is_left_out = False  # the step does not count
+        self._is_left_out = False  # the step does not count
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -98,6 +98,10 @@ class Meter:
             )
             stack.enter_context(replaced(*wrapped_criteria(self._measured)))
             yield
+
+    def leave_out(self) -> None:
+        """Do not count the running step."""
+        self._is_left_out = True
 
     def _see(self, tensors: Any) -> None:
         if self._is_open and not self._has_stepped:
@@ -121,7 +125,7 @@ class Meter:
     def _end_step(self) -> None:
         loss, self._is_open = self.losses.take(), False
         now, self._now = self._now, _Predictions()
-        is_left_out, self.is_left_out = self.is_left_out, False
+        is_left_out, self._is_left_out = self._is_left_out, False
         if not is_left_out:
             self._write(
                 STEP,
@@ -165,5 +169,5 @@ class Meter:
             self._now.rows += target.numel()
 
 
-def _json(value: float | None) -> float | None | str:
+def _json(value: float | None) -> float | str | None:
     return value if value is None or math.isfinite(value) else str(value)

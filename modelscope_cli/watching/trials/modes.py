@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from modelscope_cli.watching.error_isolation import replaced
-from modelscope_cli.watching.trials.roots import Arguments, entered
 from modelscope_cli.watching.trials.change import Act
+from modelscope_cli.watching.trials.roots import Arguments, entered
 
 DROPOUTS = "dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"
 

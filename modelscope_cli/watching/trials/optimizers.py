@@ -10,8 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from modelscope_cli.watching.trials.roots import Models
 from modelscope_cli.watching.trials.change import Act, Change
+from modelscope_cli.watching.trials.roots import Models
 
 Group = dict[str, Any]
 _STRONG_RATE = 1e-3  # of AdamW, which suits most small models from scratch
@@ -20,7 +20,7 @@ _HIGHEST_MOMENTUM, _USUAL_MOMENTUM = 0.95, 0.9
 
 @contextmanager
 def _with_groups(settings: Callable[[Optimizer, Group], Group], act: Act) -> Iterator[None]:
-    """Give the groups of an optimizer other settings during each of its steps, so that a schedule does not notice."""
+    """Give the groups of an optimizer other settings during each of its steps, which no schedule sees."""
     before: list[tuple[Optimizer, list[tuple[Group, Group]]]] = []
 
     def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -81,6 +81,8 @@ def unusual(optimizer: Optimizer, group: Group) -> Group:
     found: Group = {}
     for name, parameter in inspect.signature(type(optimizer).__init__).parameters.items():
         value, usual = group.get(name), parameter.default
+        if isinstance(value, torch.Tensor):
+            continue
         if name in ("betas", "eps", "alpha", "dampening", "rho", "etas") and value != usual:
             found[name] = usual
     if group.get("momentum", 0) > _HIGHEST_MOMENTUM:
@@ -131,7 +133,9 @@ def _sibling(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer 
     group = optimizer.param_groups[0]
     names = inspect.signature(type(optimizer).__init__).parameters
     return (
-        type(optimizer)(parameters, **{name: group[name] for name in names if name in group})
+        type(optimizer)(
+            parameters, **{name: group[name] for name in names if name in group and name != "params"}
+        )
         if parameters
         else None
     )
@@ -141,7 +145,7 @@ Make = Callable[[Optimizer, list[nn.Parameter]], Optimizer | None]
 
 
 @contextmanager
-def _stepping_besides(make: Make, act: Act, *, is_instead: bool = False) -> Iterator[None]:
+def _stepping_besides(make: Make, act: Callable[[], object], *, is_instead: bool = False) -> Iterator[None]:
     """Let an optimizer of our own step before each of the script's: it also trains what none of these holds.
 
     Args:
@@ -155,7 +159,7 @@ def _stepping_besides(make: Make, act: Act, *, is_instead: bool = False) -> Iter
 
     def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         nonlocal is_ours
-        if is_ours or hidden or args or kwargs.get("closure"):  # a closure computes gradients later
+        if is_ours or hidden or args[1:] or kwargs.get("closure"):  # a closure computes gradients later
             return
         is_ours = True
         if id(optimizer) not in ours:

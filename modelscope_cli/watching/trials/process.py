@@ -1,4 +1,4 @@
-"""Processes of trials: forks of one that has imported torch and computed nothing, or new ones where there is no fork."""
+"""Processes of trials: forks of one that has imported torch and computed nothing."""
 
 import importlib
 import json
@@ -41,7 +41,7 @@ class TrialProcess:
             spec: the file that describes it.
             until: time on the monotonic clock at which it is killed.
         """
-        assert self._server.stdin is not None and self._server.stdout is not None
+        assert self._server.stdin is not None
         self._server.stdin.write(spec.encode() + b"\n")
         self._server.stdin.flush()
         is_killed = False

@@ -65,29 +65,51 @@ class Models:
         self._first = first
         self.roots: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
+        self._inside: dict[
+            int, dict[int, nn.Module]
+        ] = {}  # by root: modules that ran in it, registered there or not
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Observe while open."""
-        begin = Optimizer.__init__
+        begin, call, root = Optimizer.__init__, nn.Module.__call__, None
 
         def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             begin(optimizer, *args, **kwargs)
             self.optimizers.append(optimizer)
 
+        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if root is not None:
+                self._inside[id(root)].setdefault(id(module), module)
+            return call(module, *args, **kwargs)
+
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-            if torch.is_grad_enabled() and not any(module is root for root in self.roots):
+            nonlocal root
+            root = module if torch.is_grad_enabled() else None
+            if root is not None and id(module) not in self._inside:
                 self._first(module)
                 self.roots.append(module)
+                self._inside[id(module)] = {}
             return args, kwargs
 
-        with replaced((Optimizer, "__init__", made)), entered(enter):
+        with (
+            replaced((Optimizer, "__init__", made)),
+            replaced((nn.Module, "__call__", called)),
+            entered(enter),
+        ):
             yield
 
+    def parameters(self, root: nn.Module) -> list[nn.Parameter]:
+        """Return the parameters of a model and of what ran inside of it, which may be in a list that hides it."""
+        modules = root, *self._inside[id(root)].values()
+        found = {id(p): p for module in modules for p in module.parameters() if p.is_floating_point()}
+        return list(found.values())
+
     def missing(self, optimizer: Optimizer) -> list[nn.Parameter]:
-        """Return parameters of the models that an optimizer trains, or of all if it trains none, that none holds."""
+        """Return what no optimizer holds of the models that one trains; of all models if it trains none."""
         held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        trained = [root for root in self.roots if any(id(p) in own for p in root.parameters())]
-        found = {id(p): p for root in trained or self.roots for p in root.parameters()}
-        return [p for key, p in found.items() if key not in held and p.is_floating_point()]
+        by_root = [self.parameters(root) for root in self.roots]
+        trained = [parameters for parameters in by_root if any(id(p) in own for p in parameters)]
+        found = {id(p): p for parameters in trained or by_root for p in parameters}
+        return [p for key, p in found.items() if key not in held]

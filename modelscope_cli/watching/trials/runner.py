@@ -1,6 +1,7 @@
 """Runs trials: each in a fresh copy of the files, in a process of its own, within the time that is left."""
 
 import json
+import math
 import shutil
 import tempfile
 import time
@@ -33,7 +34,9 @@ class Runner:
         until: time on the monotonic clock at which all trials end.
     """
 
-    def __init__(self, target: Target, *, writable: Sequence[Path], without: Sequence[Path], before: float | None) -> None:
+    def __init__(
+        self, target: Target, *, writable: Sequence[Path], without: Sequence[Path], before: float | None
+    ) -> None:
         self._target = target
         self._writable = [*writable]
         self._folder = Path(tempfile.mkdtemp(prefix="modelscope-trials-"))
@@ -46,7 +49,9 @@ class Runner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._process is not None:
             self._process.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -115,4 +120,5 @@ def _number(value: float | str | None) -> float | None:
 
 def deadline(took: float, until: float) -> float:
     """Return when one trial is ended, given how long the run took and when all trials end."""
-    return min(until, time.monotonic() + max(_LONGER * took, _AT_LEAST))
+    longest = max(_LONGER * took, _AT_LEAST) if took else math.inf
+    return min(until, time.monotonic() + longest)

@@ -1,10 +1,23 @@
 """Which trials are run, in which order, and what follows from them."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from modelscope_cli.records.trials import A_LITTLE, BROKE, DATA, GRADIENT, MODEL, NO, PROVED, Fix, TrialRow, Trials
+from modelscope_cli.records.trials import (
+    A_LITTLE,
+    BROKE,
+    DATA,
+    GRADIENT,
+    MODEL,
+    NO,
+    PROVED,
+    Fix,
+    TrialRow,
+    Trials,
+)
 from modelscope_cli.records.watch import FAULT, WatchRecord
 from modelscope_cli.rules.training.progress import follow
 from modelscope_cli.watching.trials.catalogue import (
@@ -26,16 +39,20 @@ _SHORTEST, _LONGEST = 120, 600  # steps of a trial
 _SHARE = 0.34  # of the steps of the run
 _AFTER = 40  # steps after the first finding
 _OTHER_SEED = 1000
+_FALL = 0.1  # share of the loss at first
 _NEAR = 0.1  # share of a fall, by which two changes restore equally
 _CHECKED = 3  # steps, of which the second is examined
 _DIFFERENCES = "nothing; the gradient of each module beside differences of its output"
-_LEARNT = 0.3  # share of the loss at first that is left of samples learnt by heart
+_LEARNT, _RIGHT = (
+    0.3,
+    0.99,
+)  # share of the loss at first that is left, or accuracy, of samples learnt by heart
 
 Run = Callable[[str, int, int], Measure]
 """Runs a trial: its name, what is added to the seeds, steps."""
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """No time is left for another trial."""
 
 
@@ -44,7 +61,7 @@ class Search:
     """The search for the change that makes one script learn.
 
     Args:
-        run: see `Run`; raises `OutOfTime`.
+        run: see `Run`; raises `OutOfTimeError`.
         tell: called with each finished row.
     """
 
@@ -58,24 +75,34 @@ class Search:
     def search(self) -> Trials:
         """Run trials until a cause is proved or nothing is left to try."""
         self._steps = steps_of(self.record)
-        base = self.run("", 0, self._steps)
-        if base.n < FEWEST_STEPS or base.survey is None:
-            return Trials(outcome=f"not tried: {_why_not(base)}")
-        clues = Clues(self.record, base.survey, base)
-        scale = _scale(clues)
-        self._add("the same again", "nothing", base, scale, None)
         try:
-            found = self._find(clues, scale)
-        except OutOfTime:
+            found = self._searched()
+        except OutOfTimeError:
             found = Trials(outcome="the time for trials is over: --fix-time 20m goes on longer")
         refuted = dict.fromkeys(code for one in self._refuted() for code in one.codes.split())
         kept = () if found.fix is None else found.fix.codes
         codes = tuple(code for code in refuted if code not in kept)
         return replace(found, rows=tuple(self.rows), refuted=codes)
 
+    def _searched(self) -> Trials:
+        base = self.run("", 0, self._steps)
+        if base.n < FEWEST_STEPS or base.survey is None or not base.has_ended:
+            return Trials(outcome=f"not tried: {_why_not(base)}")
+        clues = Clues(self.record, base.survey, base)
+        scale = _scale(clues)
+        self._add("the same again", "nothing", base, scale, None)
+        return self._find(clues, scale)
+
     def _find(self, clues: Clues, scale: Scale) -> Trials:
         suspected, present = _ordered(clues)
-        for stage in (suspected, self._recipes(clues, scale), present):
+        if not scale.can_restore(clues.base, is_general=False):
+            suspected = [one for one in suspected if clues.has_found(one.codes)]
+        stages: list[Iterable[Trial]] = [suspected]
+        if scale.can_restore(clues.base, is_general=True):
+            stages.append(self._recipes(clues, scale))
+        if scale.can_restore(clues.base, is_general=False):
+            stages.append(present)
+        for stage in stages:
             restoring = [one for one in stage if self._restores(one, clues, scale)]
             for trial in _best(restoring, self._tried, scale):
                 if (fix := self._confirm(trial, clues, scale)) is not None:
@@ -83,21 +110,25 @@ class Search:
         return self._examine(clues, scale)
 
     def _recipes(self, clues: Clues, scale: Scale) -> Iterator[Trial]:
-        """Yield changes of the whole recipe, those that can help first; a strong optimizer tells whether any does."""
+        """Yield changes of the whole recipe, a strong optimizer first, which tells whether any can help."""
         if not clues.survey.settings:
             return
         by_name = {one.name: one for one in TRIALS}
-        base = clues.base.last(scale.what)
-        is_diverging = not math.isfinite(base) or base > scale.start + 3 * clues.base.error_of(scale.what)
-        directions = ("rate / 10", "rate / 100") if is_diverging else ("rate x 10", "rate x 100")
+        highest = max(clues.base.values(scale.what), default=0.0)
+        is_diverging = scale.fall(clues.base) < -_FALL * abs(scale.start) or highest > 2 * abs(scale.start)
+        rates = [by_name[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 10_000)]
         yield by_name["fresh AdamW"]
-        yield by_name[directions[0]]
-        strong, rate = (self._tried.get(name) for name in ("fresh AdamW", directions[0]))
-        if any(one is not None and scale.is_better(one, clues.base) for one in (strong, rate)):
-            if rate is None or not scale.restores(rate, clues.base, is_general=True):
-                yield by_name[directions[1]]
-            if is_diverging:
-                yield by_name["clip to 1"]
+        yield rates[0]
+        if not any(scale.is_better(self._tried[name], clues.base) for name in ("fresh AdamW", rates[0].name)):
+            return
+        if is_diverging:
+            yield by_name["clip to 1"]
+        for rate in rates[1:]:
+            if not any(self._has_restored(one, clues, scale) for one in rates):
+                yield rate
+
+    def _has_restored(self, trial: Trial, clues: Clues, scale: Scale) -> bool:
+        return trial.name in self._tried and self._restores(trial, clues, scale)
 
     def _restores(self, trial: Trial, clues: Clues, scale: Scale) -> bool:
         one = self._try(trial, clues, scale)
@@ -136,8 +167,10 @@ class Search:
 
         They say what is wrong only with a training that learns nothing.
         """
-        is_failing = not scale.has_learnt(clues.base)
-        what = _excluded(self.rows) if is_failing else "no change makes it learn much better"
+        progress = follow(self.record.loss, self.record.lr, self.record.facts, self.record.events)
+        if scale.has_learnt(clues.base) or progress.moves is not None:
+            return Trials(outcome=self._best_so_far(clues, scale))
+        what = _excluded(self.rows)
         checked = self.run(DIFFERENCES, 0, _CHECKED)
         slopes = [Slopes(**one) for one in checked.found if "layer" in one]
         told = [one.words for one in slopes]
@@ -145,22 +178,34 @@ class Search:
         if checked.found:
             self._add(DIFFERENCES, _DIFFERENCES, checked, scale, None, reason="; ".join(told))
         wrong = next((one for one in slopes if one.is_wrong), None)
-        if wrong is not None and is_failing:
+        if wrong is not None:
             return Trials(outcome=f"{what}; {wrong.words}", examined=GRADIENT, place=clues.survey.model)
         heart = self.run(HEART, 0, self._steps)
         if not heart.has_acted:
             return Trials(outcome=f"{what}; whether it can learn eight samples by heart could not be tried")
         self._add(HEART, "eight samples in every step", heart, scale, None)
-        if not is_failing:
-            return Trials(outcome=what)
-        if not heart.last(scale.what) < _LEARNT * scale.start:
+        if not scale.has_learnt(heart):
             words = "and not even eight samples are learnt by heart: look at the model and its loss"
             return Trials(outcome=f"{what}, {words}", examined=MODEL, place=clues.survey.model)
+        if not (heart.last(scale.what) < _LEARNT * scale.start or heart.last(RIGHT) > _RIGHT):
+            return Trials(outcome=f"{what}, and eight samples are learnt by heart slowly: train for longer")
         shuffled = self.run(SHUFFLED, 0, self._steps)
         if shuffled.has_acted:
             self._add(SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
         words = "but it learns eight samples by heart: look at the data and the labels"
         return Trials(outcome=f"{what}, {words}", examined=DATA, place=clues.survey.criterion)
+
+    def _best_so_far(self, clues: Clues, scale: Scale) -> str:
+        """Return how a training that learns by itself went, and what made it a little better."""
+        base = clues.base
+        words = f"the loss falls without a change, from {scale.start:.3g} to {base.last(scale.what):.3g}"
+        better = {one.name: scale.fall(self._tried[one.name]) for one in TRIALS if one.name in self._tried}
+        better = {name: fall for name, fall in better.items() if scale.is_better(self._tried[name], base)}
+        if not better:
+            return f"{words}, and no change that was tried makes it clearly better"
+        best = max(better, key=lambda name: better[name])
+        trial = next(one for one in TRIALS if one.name == best)
+        return f"{words}, and with {trial.changed(clues)} to {self._tried[best].last(scale.what):.3g}"
 
     def _refuted(self) -> Iterator[Trial]:
         """Yield the trials that acted and did not help."""
@@ -168,7 +213,15 @@ class Search:
         yield from (one for one in TRIALS if one.name in failed)
 
     def _add(
-        self, name: str, changed: str, one: Measure, scale: Scale, helps: str | None, *, seed: int = 0, reason: str | None = None
+        self,
+        name: str,
+        changed: str,
+        one: Measure,
+        scale: Scale,
+        helps: str | None,
+        *,
+        seed: int = 0,
+        reason: str | None = None,
     ) -> None:
         row = TrialRow(
             name=name,
@@ -179,7 +232,7 @@ class Search:
             metric=_known(one.last(RIGHT)),
             helps=helps,
             seed=seed,
-            reason=reason or (one.error if helps == BROKE else None) or ("it had nothing to act on" if helps == BROKE and not one.has_acted else None),
+            reason=_why_broken(one) if helps == BROKE else reason,
         )
         self.rows.append(row)
         self.tell(row)
@@ -196,10 +249,20 @@ def steps_of(record: WatchRecord) -> int:
 
 def _why_not(base: Measure) -> str:
     if base.error is not None:
-        return f"the script cannot be repeated: {base.error}"
+        refused = re.search(r"Permission denied: '(.+)/[^/]*'", base.error)
+        hint = f"; --fix-writes {shlex.quote(refused[1])} lets trials write there" if refused else ""
+        return f"the script cannot be repeated: {base.error}{hint}"
+    if not base.has_ended:
+        return "the script takes much longer when it is run again, or more time than there is for trials"
     if base.n:
         return f"only {base.n} steps could be compared, and {FEWEST_STEPS} are needed"
     return "no step was seen when the script was run again"
+
+
+def _why_broken(one: Measure) -> str:
+    if one.error is not None:
+        return one.error
+    return "it took too long" if not one.has_ended else "it had nothing to act on"
 
 
 def _scale(clues: Clues) -> Scale:
@@ -223,8 +286,13 @@ def _scale_of(trial: Trial, scale: Scale, clues: Clues) -> Scale:
 def _restores(trial: Trial, one: Measure, base: Measure, scale: Scale) -> bool:
     if trial.rescales and scale.what == LOSS and any(value is None for value in one.cost):
         return False
-    scale_of = scale if not trial.rescales or scale.what == COST else replace(scale, what=COST, start=base.first(COST))
-    return scale_of.restores(one, base, is_general=trial.is_general)
+    scale_of = (
+        scale
+        if not trial.rescales or scale.what == COST
+        else replace(scale, what=COST, start=base.first(COST))
+    )
+    is_right = trial.rescales and scale_of.predicts(one, base)
+    return is_right or scale_of.restores(one, base, is_general=trial.is_general)
 
 
 def _ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
@@ -257,7 +325,9 @@ def _fix(trial: Trial, one: Measure, clues: Clues, scale: Scale) -> Fix:
     metric, metric_before = _known(one.last(RIGHT)), _known(base.last(RIGHT))
     word = "loss" if scale.what == LOSS or not trial.rescales else "cross-entropy of the predictions"
     without = "not finite" if before is None else f"{before:.3g}"
-    sentence = f"with {trial.changed(clues)} the {word} falls to {last:.3g} in {one.n} steps ({without} without)"
+    sentence = (
+        f"with {trial.changed(clues)} the {word} falls to {last:.3g} in {one.n} steps ({without} without)"
+    )
     if metric is not None and metric_before is not None:
         sentence += f", and the accuracy rises to {metric:.2f} ({metric_before:.2f} without)"
     return Fix(
@@ -299,5 +369,3 @@ def _excluded(rows: Sequence[TrialRow]) -> str:
 
 def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-

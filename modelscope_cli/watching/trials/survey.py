@@ -1,8 +1,8 @@
-"""What a script uses that a trial could change: seen during the first run of the trials, with the lines of the script."""
+"""What a script uses that a trial could change, with its lines: seen during the first run of the trials."""
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -40,25 +40,24 @@ class Survey:
         clips: of each line that clips gradients: the limit, and the median norm before.
         dropout: the highest probability; label_smoothing: the highest.
         criteria: by line, of how many calls the input had an activation that the criterion applies as well.
-        autocast, scaler: lines that make them; schedule: line that makes one, loader: one that goes through its samples
-            in order.
-            backward: one that runs backward.
-        lowest, highest: learning rate of the steps; scheduled: the highest that a schedule of torch allows; slow_steps:
-            at less than a tenth of that.
+        autocast, scaler, schedule: lines that make them; loader: line that makes one that goes through its samples
+            in order; backward: line that runs backward.
+        lowest, highest: learning rate of the steps; scheduled: the highest that a schedule of torch allows;
+            slow_steps: at less than a tenth of that.
         evaluating: steps with a model in evaluation mode; training: passes in training mode without gradients.
         frozen, missing: number of parameters, and of these in no optimizer; parameters: number of all.
         weights: see `size_of_weights`.
-        uncleared: backward passes that added to gradients by which the optimizer had stepped; steps: number of steps.
-        shape, low, high, mean, std: of the first data with gradients; channels: largest and smallest standard deviation
-            of a channel; roughness: how much more images differ from pixel to pixel than if they were meant as height,
-            width, channels.
+        uncleared: backward passes that added to gradients by which the optimizer had stepped; steps: how many.
+        shape, low, high, mean, std: of the first data with gradients; channels: largest and smallest standard
+            deviation of a channel; roughness: how much more images differ from pixel to pixel than if they were
+            meant as height, width, channels.
         non_finite: batches with a value that is not finite.
         alike: mean share of the commonest label in a batch, and its share of all.
         criterion: line of the training criterion; model: line that calls the model.
         rows: samples of a batch.
     """
 
-    settings: list[dict[str, Any]] = field(default_factory=list)
+    settings: Sequence[dict[str, Any]] = ()
     clips: dict[str, tuple[float, float]] = field(default_factory=dict)
     dropout: float = 0.0
     label_smoothing: float = 0.0
@@ -96,9 +95,11 @@ class Survey:
     @classmethod
     def of(cls, document: dict[str, Any]) -> "Survey":
         """Return a survey that `asdict` wrote."""
-        fields = {name: tuple(value) if type(value) is list and name != "settings" else value for name, value in document.items()}
-        fields["clips"] = {place: tuple(pair) for place, pair in fields["clips"].items()}
-        return cls(**fields)
+        found: dict[str, Any] = {
+            name: tuple(one) if type(one) is list else one for name, one in document.items()
+        }
+        found["clips"] = {place: tuple(pair) for place, pair in document["clips"].items()}
+        return cls(**found)
 
 
 class Surveyor:
@@ -137,7 +138,9 @@ class Surveyor:
             stack.enter_context(self._models.installed())
             stack.enter_context(entered(self._enter))
             stack.enter_context(replaced(*wrapped_criteria(self._see_criterion)))
-            stack.enter_context(replaced(*of_clipping(*map(self._clipping, ("clip_grad_norm_", "clip_grad_value_")))))
+            stack.enter_context(
+                replaced(*of_clipping(*map(self._clipping, ("clip_grad_norm_", "clip_grad_value_"))))
+            )
             stack.enter_context(replaced(*[(functional, name, self._dropping(name)) for name in DROPOUTS]))
             stack.enter_context(
                 replaced(
@@ -253,7 +256,7 @@ class Surveyor:
 
         return drop
 
-    def _making(self, kind: type, name: str) -> Any:
+    def _making(self, kind: Any, name: str) -> Any:
         begin = kind.__init__
 
         def made(made_object: Any, *args: Any, **kwargs: Any) -> None:
@@ -269,22 +272,25 @@ class Surveyor:
         seen = self.seen
         if not any(one["id"] == id(optimizer) for one in seen.settings):
             group = optimizer.param_groups[0]
-            seen.settings.append(
+            seen.settings = (
+                *seen.settings,
                 {
                     "id": id(optimizer),
                     "class": type(optimizer).__name__,
                     "place": self._places.get(id(optimizer)),
                     "rate": float(group["lr"]),
-                    "weight_decay": max(float(one.get("weight_decay") or 0) for one in optimizer.param_groups),
+                    "weight_decay": max(
+                        float(one.get("weight_decay") or 0) for one in optimizer.param_groups
+                    ),
                     "unusual": {name: group[name] for name in unusual(optimizer, group)},
-                }
+                },
             )
             missing = self._models.missing(optimizer)
-            parameters = [p for root in self._models.roots for p in root.parameters()]
+            by_root = [self._models.parameters(root) for root in self._models.roots]
             seen.missing += sum(p.requires_grad for p in missing)
-            seen.parameters = len(parameters)
-            trained = [root for root in self._models.roots if any(p.requires_grad for p in root.parameters())]
-            seen.frozen = sum(not p.requires_grad for root in trained for p in root.parameters())
+            trained = [own for own in by_root if any(p.requires_grad for p in own)]
+            seen.parameters = sum(map(len, trained))
+            seen.frozen = sum(not p.requires_grad for own in trained for p in own)
         rates = [float(one["lr"]) for one in optimizer.param_groups]
         seen.lowest, seen.highest = min(seen.lowest, *rates), max(seen.highest, *rates)
         peaks = [one.get("max_lr", one.get("initial_lr", 0.0)) for one in optimizer.param_groups]
@@ -302,4 +308,7 @@ class Surveyor:
 
 def _roughness(images: Tensor) -> float:
     """Return the mean difference between neighbouring pixels."""
-    return float((images[..., 1:] - images[..., :-1]).abs().mean() + (images[..., 1:, :] - images[..., :-1, :]).abs().mean())
+    return float(
+        (images[..., 1:] - images[..., :-1]).abs().mean()
+        + (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
+    )

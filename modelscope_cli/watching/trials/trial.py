@@ -2,8 +2,6 @@
 
 import math
 import statistics
-
-
 from dataclasses import dataclass
 from typing import Any
 

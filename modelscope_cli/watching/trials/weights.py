@@ -4,12 +4,13 @@ import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
-from modelscope_cli.watching.trials.roots import Models
 from modelscope_cli.watching.trials.change import Act
+from modelscope_cli.watching.trials.roots import Models
 
 _LARGEST = 1 << 22  # weights of a layer that is drawn again to compare it
 
@@ -18,27 +19,29 @@ _LARGEST = 1 << 22  # weights of a layer that is drawn again to compare it
 def default_initialisation(act: Act) -> Iterator[None]:
     """Draw the weights of every layer of torch anew before the first pass with gradients."""
 
-    def reset(root: nn.Module) -> None:
+    def draw(root: nn.Module) -> None:
         with torch.random.fork_rng(), torch.no_grad():
             for module in root.modules():
                 if is_drawn(module):
-                    module.reset_parameters()
+                    reset: Any = module.reset_parameters
+                    reset()
                     act()
 
-    with Models(reset).installed():
+    with Models(draw).installed():
         yield
 
 
 def is_drawn(module: nn.Module) -> bool:
     """Tell whether a layer of torch draws its own weights."""
-    return callable(getattr(module, "reset_parameters", None)) and type(module).__module__.startswith("torch.nn")
+    return callable(getattr(module, "reset_parameters", None)) and type(module).__module__.startswith(
+        "torch.nn"
+    )
 
 
 def size_of_weights(root: nn.Module) -> tuple[float, str]:
-    """Return how far the size of the weights is from that of a layer as torch makes it, at the layer where it is most.
+    """Return how far the weights of a layer are from those that torch draws, and its name, where that is most.
 
-    The quotient of the root mean squares of the largest weight of the layer: 1 as usual, 20 if twenty times as large, and
-    for weights twenty times too small 20 as well; the name of the layer.
+    The quotient of the root mean squares: 1 as usual, 20 if they are twenty times as large or as small.
     """
     worst, place = 1.0, ""
     with torch.random.fork_rng(), torch.no_grad():
@@ -46,7 +49,7 @@ def size_of_weights(root: nn.Module) -> tuple[float, str]:
             own = [p for p in module.parameters(recurse=False) if p.ndim > 1]
             if not own or not is_drawn(module) or sum(map(torch.numel, own)) > _LARGEST:
                 continue
-            drawn = copy.deepcopy(module)
+            drawn: Any = copy.deepcopy(module)
             drawn.reset_parameters()
             (key, weight), *_ = [(n, p) for n, p in module.named_parameters(recurse=False) if p.ndim > 1]
             quotient = _rms(weight) / max(_rms(drawn.get_parameter(key)), 1e-12)
