@@ -50,6 +50,11 @@ def change_of(name: str) -> Change:
     return ({one.name: one.change for one in TRIALS} | EXAMINATIONS)[name]
 
 
+def _only_found(clues: Clues) -> int:
+    """Suspect it only where a rule names its cause, whose facts are exact."""
+    return ABSENT
+
+
 def _when(suspected: bool, present: bool) -> int:
     return SUSPECT if suspected else PRESENT if present else ABSENT
 
@@ -101,38 +106,24 @@ def _decay(clues: Clues) -> int:
 
 
 def _schedule(clues: Clues) -> int:
-    seen = clues.survey
-    if seen.schedule is None or not seen.scheduled:
-        return ABSENT
-    return _when(seen.slow_steps >= 0.4 * seen.steps, seen.lowest < 0.9 * seen.scheduled)
-
-
-def _doubled(clues: Clues) -> int:
-    return _when(any(n >= 0.9 * clues.base.n for n in clues.survey.criteria.values()), False)
-
-
-def _scaler(clues: Clues) -> int:
-    is_scaled = any(one.scaled for one in clues.record.facts.optimizers)
-    return _when(is_scaled, clues.survey.scaler is not None)
+    return _when(False, clues.survey.schedule is not None and clues.survey.scheduled > 0)
 
 
 def _inputs(clues: Clues) -> int:
-    seen = clues.survey
-    if not seen.shape:
-        return ABSENT
+    seen = clues.data
     largest = max(abs(seen.low), abs(seen.high))
-    uneven = seen.channels[0] > 30 * max(seen.channels[1], 1e-9) and seen.channels[0] > 10
-    odd = largest > 50 or abs(seen.mean) > 5 * max(seen.std, 1e-9) or uneven or seen.std < 0.01
-    return _when(odd, not 0.2 < seen.std < 4 or abs(seen.mean) > 1)
+    uneven = clues.survey.unevenness > 30 and seen.std > 3
+    odd = largest > 50 or abs(seen.mean) > 5 * seen.std or uneven or 0 < seen.std < 0.01
+    return _when(odd, not 0.2 < seen.std < 4 or abs(seen.mean) > 1) if seen.shape else ABSENT
 
 
 def _range_255(clues: Clues) -> int:
-    seen = clues.survey
+    seen = clues.data
     return _when(len(seen.shape) > 2 and seen.low >= 0 and 100 < seen.high <= 255, False)
 
 
 def _order(clues: Clues) -> int:
-    within, overall = clues.survey.alike
+    within, overall = clues.labels_alike
     return _when(within > overall + 0.5 * (1 - overall), True) if clues.survey.loader else ABSENT
 
 
@@ -145,11 +136,11 @@ def _sign(clues: Clues) -> int:
 
 
 def _finite(clues: Clues) -> int:
-    return _when(clues.survey.non_finite > 0, not math.isfinite(clues.base.last("loss")))
+    return _when(False, not math.isfinite(clues.base.last("loss")))
 
 
 def _start(clues: Clues) -> int:
-    far = clues.survey.weights[0]
+    far, _ = clues.far_weights
     return _when(far > 4, far > 2)
 
 
@@ -188,7 +179,7 @@ TRIALS = (
     Trial(
         "clear gradients",
         gradients.cleared,
-        lambda clues: _when(clues.survey.uncleared >= 0.3 * clues.survey.steps, clues.survey.uncleared > 0),
+        _only_found,
         _says("gradients cleared before each backward pass that follows a step"),
         _says("call optimizer.zero_grad() before each loss.backward() that follows a step"),
         lambda clues: clues.survey.backward or _optimizer_place(clues),
@@ -206,7 +197,7 @@ TRIALS = (
     Trial(
         "no scaler",
         modes.no_scaler,
-        _scaler,
+        lambda clues: _when(False, clues.survey.scaler is not None),
         _says("the loss not scaled by a GradScaler"),
         _says(
             "step by scaler.step(optimizer), and clip after scaler.unscale_(optimizer); or leave out the scaler"
@@ -217,7 +208,7 @@ TRIALS = (
     Trial(
         "no double softmax",
         plain_logits,
-        _doubled,
+        _only_found,
         _says("the criterion given the logits, without the activation that it applies itself"),
         _says("give the criterion the logits: no softmax or sigmoid before it (log_softmax before nll_loss)"),
         lambda clues: clues.survey.criterion,
@@ -227,8 +218,8 @@ TRIALS = (
     Trial(
         "missing parameters",
         optimizers.missing_added,
-        lambda clues: _when(clues.survey.missing > 0, False),
-        lambda clues: f"{clues.survey.missing} parameters trained that no optimizer holds",
+        lambda clues: _when(clues.n_missing > 0, False),
+        lambda clues: f"{clues.n_missing} parameters trained that no optimizer holds",
         _says("give the optimizer all parameters of the model, after its last layer is in place"),
         _optimizer_place,
         "MS712 MS737 MS711",
@@ -236,8 +227,8 @@ TRIALS = (
     Trial(
         "unfreeze",
         optimizers.unfrozen,
-        lambda clues: _when(clues.survey.frozen > 0, False),
-        lambda clues: f"{clues.survey.frozen} frozen parameters trained",
+        lambda clues: _when(clues.n_frozen > 0, False),
+        lambda clues: f"{clues.n_frozen} frozen parameters trained",
         _says("train them too: requires_grad_(True) before the optimizer is made, which has to hold them"),
         lambda clues: clues.survey.model,
         "MS717",
@@ -245,7 +236,7 @@ TRIALS = (
     Trial(
         "usual modes",
         modes.usual_modes,
-        lambda clues: _when(clues.survey.evaluating >= 0.3 * clues.survey.steps, clues.survey.training > 0),
+        _only_found,
         _says("models in training mode with gradients, and in evaluation mode without"),
         _says("call model.train() before the steps, and model.eval() before validation only"),
         lambda clues: clues.survey.model,
@@ -306,7 +297,7 @@ TRIALS = (
         data.standardised,
         _inputs,
         lambda clues: (
-            f"inputs standardised (mean {clues.survey.mean:.3g}, standard deviation {clues.survey.std:.3g})"
+            f"inputs standardised (mean {clues.data.mean:.3g}, standard deviation {clues.data.std:.3g})"
         ),
         _says(
             "subtract the mean of each feature over the training data and divide by its standard deviation"
@@ -406,5 +397,5 @@ TRIALS = (
 
 
 def _far(clues: Clues) -> str:
-    far, layer = clues.survey.weights
-    return f"those of {layer or 'the model'} differ in size {far:.2g} times"
+    far, name = clues.far_weights
+    return f"{name} differs in size {far:.2g} times"

@@ -51,7 +51,7 @@ class Slopes:
 
 @contextmanager
 def by_heart(act: Act) -> Iterator[None]:
-    """Give the model eight samples of the first batch in every step, and the criterion their targets; step by AdamW."""
+    """Give the model eight samples of the first batch in every step, the criterion their targets, and use AdamW."""
     inputs: dict[tuple[int, ...], Tensor] = {}
     targets: dict[tuple[int, ...], Tensor] = {}
     rows = 0

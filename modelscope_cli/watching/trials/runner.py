@@ -109,7 +109,7 @@ def _read(results: Path, original: Any, has_ended: bool) -> Measure:
         has_acted=bool(notes.get("acted")),
         has_ended=has_ended,
         error=None if error is None else original(error),
-        survey=Survey.of(notes["survey"]) if "survey" in notes else None,
+        survey=Survey(**notes["survey"]) if "survey" in notes else None,
         found=tuple(one["found"] for one in entries if "found" in one),
     )
 

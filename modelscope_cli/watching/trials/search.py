@@ -21,7 +21,6 @@ from modelscope_cli.records.trials import (
 from modelscope_cli.records.watch import FAULT, WatchRecord
 from modelscope_cli.rules.training.progress import follow
 from modelscope_cli.watching.trials.catalogue import (
-    ABSENT,
     DIFFERENCES,
     HEART,
     PRESENT,
@@ -299,7 +298,7 @@ def _ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
     """Return the specific trials that are suspected, those of findings first, and the others that could act."""
     grades = {one.name: one.suspicion(clues) for one in TRIALS}
     for one in TRIALS:
-        if grades[one.name] != ABSENT and not one.is_general and clues.has_found(one.codes):
+        if not one.is_general and clues.has_found(one.codes):
             grades[one.name] = SUSPECT
     specific = [one for one in TRIALS if not one.is_general]
     suspected = [one for one in specific if grades[one.name] == SUSPECT]

@@ -5,6 +5,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.trials.survey import Survey
 
@@ -62,6 +63,17 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Data:
+    """The tensor of numbers that enters a model, in the first recorded step."""
+
+    shape: tuple[int, ...] = ()
+    mean: float = 0.0
+    std: float = 1.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Clues:
     """What is known before trials are chosen: the record of the run, and the first run of the trials, unchanged."""
 
@@ -72,3 +84,54 @@ class Clues:
     def has_found(self, codes: str) -> bool:
         """Whether a rule with one of these codes names a cause."""
         return any(one.code in codes.split() and one.follows is None for one in self.record.findings)
+
+    @property
+    def n_missing(self) -> int:
+        """Number of parameters that should be trained and that no optimizer holds."""
+        facts = ((one.optimizer, one.facts) for one in self.record.parameters)
+        return sum(not optimizer and about is not None and about.requires_grad for optimizer, about in facts)
+
+    @property
+    def n_frozen(self) -> int:
+        """Number of parameters that are frozen, of models of which others are trained."""
+        facts = [
+            (one.model, one.facts.requires_grad) for one in self.record.parameters if one.facts is not None
+        ]
+        trained = {model for model, is_trained in facts if is_trained}
+        return sum(not is_trained for model, is_trained in facts if model in trained)
+
+    @property
+    def data(self) -> Data:
+        """The input of a model; as if it were standardised where there is none of numbers."""
+        for one in self.record.facts.inputs:
+            series = one.series
+            is_numbers = "float" in one.dtype and len(one.shape) > 1 and bool(series.step)
+            if is_numbers and not one.type and not one.is_computed:
+                figures = series.mean[0], series.std[0], series.min[0], series.max[0]
+                if all(value is not None and math.isfinite(value) for value in figures):
+                    return Data(one.shape, *(float(value or 0) for value in figures))
+        return Data()
+
+    @property
+    def labels_alike(self) -> tuple[float, float]:
+        """The mean share of the commonest label in a batch, and its share of all."""
+        for one in self.record.facts.criteria:
+            shares = [value for value in one.series.commonest_label if value is not None]
+            if one.is_training and one.commonest_label is not None and shares:
+                return statistics.fmean(shares), one.commonest_label
+        return 0.0, 1.0
+
+    @property
+    def far_weights(self) -> tuple[float, str]:
+        """How far the first weights are from the size that torch's layers draw, as a factor.
+
+        That is 1 / sqrt(3 x fan-in), of `kaiming_uniform_` with a = sqrt(5). With the name, where it is most.
+        """
+        worst = 1.0, ""
+        tables = {one.name for one in self.record.layers if one.type.startswith("Embedding")}
+        for one in self.record.parameters:
+            is_weight = len(one.shape) > 1 and layer_of(one.name) not in tables
+            if is_weight and one.facts is not None and one.facts.start_rms > 0:
+                quotient = one.facts.start_rms * math.sqrt(3 * math.prod(one.shape[1:]))
+                worst = max(worst, (max(quotient, 1 / quotient), one.name))
+        return worst

@@ -118,13 +118,18 @@ def _by_torchrun(command: Sequence[str], ranks: int) -> dict[str, Any]:
         return json.loads(report.read_text())
 
 
+def kinds_of(code: str) -> list[str]:
+    """Return the kinds that a rule names."""
+    return [kind for kind, codes in CODES.items() if code in codes.split()]
+
+
 def _read(record: dict[str, Any]) -> dict[str, Any]:
     """Keep warnings and errors, in the order in which they are told."""
     if record["exit_code"]:
         return {"trouble": f"the script ended with exit code {record['exit_code']}"}
     findings = [
         {
-            "kinds": [kind for kind, codes in CODES.items() if one["code"] in codes.split()],
+            "kinds": kinds_of(one["code"]),
             "step": one["since_step"],
             "says": f"{one['code']} {one['layer'] or ''}: {one['message']}",
         }
