@@ -42,11 +42,11 @@ def _renew(page: Path, record: Any) -> None:
     save_running(record, page)
 
 
-def _seconds(text: str | float) -> float:
+def _seconds(text: str) -> float:
     """Return the seconds of `90`, `90s`, `5m` or `1h`."""
-    number, unit = (str(text)[:-1], str(text)[-1]) if str(text)[-1:] in "smh" else (str(text), "s")
+    number, unit = (text[:-1], text[-1]) if text.endswith(("s", "m", "h")) else (text, "s")
     try:
-        return float(number) * {"s": 1, "m": 60, "h": 3600}[unit or "s"]
+        return float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
     except ValueError:
         raise UsageError(f"'--fix-time {text}' is not a time", "--fix-time 5m") from None
 
@@ -96,10 +96,9 @@ def watch(
         ),
     ] = False,
     fix_time: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             metavar="TIME",
-            parser=_seconds,
             rich_help_panel="Trials",
             help="The time for all trials, such as 90s or 5m.",
             show_default="12 times the run, at most 10m",
@@ -180,7 +179,7 @@ def watch(
             out=place,
             force=show.force,
             try_fixes=try_fixes,
-            fix_time=fix_time,
+            fix_time=None if fix_time is None else _seconds(fix_time),
             fix_writes=fix_writes or (),
             progress=_WatchProgress(where.html and where.html.absolute()),
         )

@@ -175,8 +175,8 @@ def by_trial(
     """
     (rule, sighting), fix, rest = proof, trials.fix, list(explained)
     if fix is None:  # an examination tells less than a rule whose cause no trial has excluded
-        kept = [found for found, follows in rest if follows is None and found[0].code not in trials.refuted]
-        if any(_link(found) < Link.STANDSTILL for found in kept):
+        causes = [found for found, follows in rest if follows is None]
+        if any(_link(one) < Link.STANDSTILL and one[0].code not in trials.refuted for one in causes):
             return sorted(rest, key=lambda one: one[1] in trials.refuted or one[0][0].code in trials.refuted)
     named = next((one for one in rest if fix and one[1] is None and one[0][0].code in fix.codes), None)
     if named is not None and fix is not None:

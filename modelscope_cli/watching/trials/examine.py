@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.criteria import Criterion, wrapped_criteria
@@ -20,7 +21,8 @@ _STEP = 1e-6  # of a difference, as a share of the size of a tensor
 _AWAY = 1e-2  # the same, of what is added to a tensor
 _WRONG = 0.05  # share of a slope
 _DIRECTIONS = 3
-_MOST_MODULES, _MOST_VALUES = 128, 1 << 20
+_NOTHING = 1e-12  # a slope
+_MOST_VALUES = 1 << 20  # of an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +113,39 @@ def gradients_beside_differences(act: Act) -> Iterator[None]:
 
 
 def _examine(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], act: Act) -> None:
-    """Write the slopes of the innermost modules where they differ, and how many could not be compared."""
+    """Write the slopes of the innermost modules where they differ: one that agrees is not searched."""
     inputs = _inputs_of_modules(root, args, kwargs)
-    n, n_failed, wrong = 0, 0, list[str]()
-    for name, module in [*root.named_modules()][:_MOST_MODULES][::-1]:
-        if name not in inputs or any(other == name or other.startswith(f"{name}.") for other in wrong):
-            continue
-        if name == "" and wrong:
-            continue
-        try:
-            slopes = [_slopes(module, inputs[name], seed) for seed in range(_DIRECTIONS)]
-        except Exception:
-            n_failed += 1
-            continue
-        n += 1
-        if all(abs(a - b) > _WRONG * max(abs(a), abs(b)) and max(abs(a), abs(b)) > 1e-12 for a, b in slopes):
-            wrong.append(name)
-            act.tell(found=asdict(Slopes(name, type(module).__name__, slopes)))
-    told = f"the gradients of {n - len(wrong)} modules agree with differences"
-    act.tell(found={"words": f"{told}; {n_failed} could not be compared" if n_failed else told})
+    modules = dict(root.named_modules())
+    n = n_failed = 0
+
+    def search(name: str) -> bool:
+        """Tell whether a module or one inside of it is wrong."""
+        nonlocal n, n_failed
+        slopes: list[tuple[float, float]] = []
+        if name in inputs:
+            try:
+                slopes = [_slopes(modules[name], inputs[name], seed) for seed in range(_DIRECTIONS)]
+                n += 1
+            except Exception:
+                n_failed += 1
+        if slopes and not all(_differ(*pair) for pair in slopes):
+            return False
+        inner = [f"{name}.{child}" if name else child for child, _ in modules[name].named_children()]
+        found = [search(one) for one in inner if one in modules]  # all of them
+        if any(found):
+            return True
+        if slopes:
+            act.tell(found=asdict(Slopes(name, type(modules[name]).__name__, slopes)))
+        return bool(slopes)
+
+    if not search(""):
+        told = f"gradients agree with differences in {counted(n, 'module')} and what is inside"
+        act.tell(found={"words": f"{told}; {n_failed} could not be compared" if n_failed else told})
+
+
+def _differ(by_autograd: float, measured: float) -> bool:
+    size = max(abs(by_autograd), abs(measured))
+    return size > _NOTHING and abs(by_autograd - measured) > _WRONG * size
 
 
 def _inputs_of_modules(
@@ -199,7 +215,9 @@ def _slopes(
     with torch.enable_grad():
         for x in given:
             x.requires_grad_(True)
-        gradients = torch.autograd.grad(total(), moved, allow_unused=True)
+        result = total()
+        is_cut = not result.requires_grad
+        gradients = [None] * len(moved) if is_cut else torch.autograd.grad(result, moved, allow_unused=True)
     by_autograd = sum(
         float((g * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None
     )

@@ -3,30 +3,31 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from modelscope_cli import interrupts
 from modelscope_cli.errors import UsageError
-from modelscope_cli.interrupts import Terminated
-from modelscope_cli.records.naming import counted, duration
+from modelscope_cli.records.naming import duration
 from modelscope_cli.records.progress import LiveProgress
-from modelscope_cli.records.trials import TrialRow, Trials
+from modelscope_cli.records.trials import Trials
 from modelscope_cli.records.watch import SOUND, WatchRecord
 from modelscope_cli.rules.training.progress import follow
 from modelscope_cli.watching.log import Log, log_file
 from modelscope_cli.watching.read_record import read_record
-from modelscope_cli.watching.read_series import read_rank
+from modelscope_cli.watching.read_series import read_series
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Target
 from modelscope_cli.watching.trials import landlock
 from modelscope_cli.watching.trials.runner import Runner, deadline
-from modelscope_cli.watching.trials.search import OutOfTimeError, Search
+from modelscope_cli.watching.trials.search import NoMoreTrialsError, Search
 from modelscope_cli.watching.trials.trial import Measure
 
-_LONGEST_S, _TIMES = 600.0, 12.0  # of all trials: seconds, and times the run
+_SHORTEST_S, _LONGEST_S, _TIMES = 20.0, 600.0, 12.0  # of all trials: seconds, and times the run
 _INTERRUPTED = 130, 143, 129
 
 
@@ -41,7 +42,8 @@ class FixFinder:
         self._request = request
         self._until = 0.0
         self._took = 0.0
-        self._show: Any = None
+        self._show: Callable[[str], object] | None = None
+        self._is_cut: Callable[[], bool] = lambda: False
         without = [request.folder.absolute()] if request.folder is not None else []
         self._runner = Runner(target, writable=request.fix_writes, without=without, before=before)
 
@@ -58,33 +60,30 @@ class FixFinder:
         if (reason := self._why_not(record)) is not None:
             return Trials(outcome=f"not tried: {reason}")
         self._took = record.run.elapsed_ms / 1000
-        default = (
-            min(_TIMES * self._took, _LONGEST_S) or _LONGEST_S
-        )  # a run that was killed does not say how long it was
+        default = _LONGEST_S  # of a run that was killed, which does not say how long it was
+        if self._took:
+            default = max(min(_TIMES * self._took, _LONGEST_S), _SHORTEST_S)
         seconds = self._request.fix_time or default
         self._until = time.monotonic() + seconds
         progress = self._request.progress
         live = progress.live() if isinstance(progress, LiveProgress) else nullcontext()
-        rows: list[TrialRow] = []
-        with live as self._show:
-            search = Search(record, self._run, lambda row: None)
-            rows = search.rows
-            try:
-                return search.search()
-            except (KeyboardInterrupt, Terminated):
-                return Trials(tuple(rows), outcome=f"interrupted after {counted(len(rows), 'trial')}")
+        with live as self._show, interrupts.deferred() as self._is_cut:
+            return Search(record, self._run).search()
 
     def _run(self, trial: str, seed: int, most: int) -> Measure:
         now = time.monotonic()
         if now >= self._until:
-            raise OutOfTimeError
+            raise NoMoreTrialsError("the time for trials is over: --fix-time 20m goes on longer")
         if self._show is not None:
             what = trial or "the same training again"
-            self._show(
-                f"trying: {what}{' with another seed' if seed else ''} ({duration(self._until - now)} left)"
-            )
+            again = " with another seed" if seed else ""
+            self._show(f"trying: {what}{again} ({duration(self._until - now)} left)")
         until = deadline(self._took, self._until)
-        return self._runner.run(trial, seed, most, until, is_surveyed=not trial and not seed)
+        is_surveyed = not trial and not seed
+        one = self._runner.run(trial, seed, most, until, self._is_cut, is_surveyed=is_surveyed)
+        if self._is_cut():
+            raise NoMoreTrialsError("interrupted")
+        return one
 
     def _why_not(self, record: WatchRecord) -> str | None:
         if record.verdict == SOUND:
@@ -100,8 +99,11 @@ class FixFinder:
             )
         if not record.steps and not record.facts.backwards:
             return "nothing was trained"
-        if follow(record.loss, record.lr, record.facts, record.events).is_adversarial:
+        progress = follow(record.loss, record.lr, record.facts, record.events)
+        if progress.is_adversarial:
             return "several optimizers have losses of their own, and one may rise as another falls"
+        if progress.moves is not None:
+            return f"the loss need not fall: {progress.moves}"
         if record.ranks > 1:
             return "the script ran as several processes: run it as one"
         return None
@@ -116,7 +118,7 @@ def add_trials(folder: Path, trials: Trials) -> None:
 
 def try_afterwards(folder: Path, request: WatchRequest) -> None:
     """Run the trials of a run that has ended, and add them to its log."""
-    began = read_rank(log_file(folder)).begin
+    began = read_series(folder).ranks[0].begin
     target = target_of(began, str(folder))
     with FixFinder(target, replace(request, folder=folder), before=began["started"]["at"]) as finder:
         add_trials(folder, finder.find(read_record(folder)))

@@ -11,6 +11,7 @@ _SURE = 3.0  # standard errors
 _FALL = 0.1  # least fall of a training that learns, as a share of the loss at first
 _HALF = 0.5  # of the fall with the change: one without it that falls further learns by itself
 _STILL = 0.25, 0.1  # the same for changes that make healthy trainings better: of one with a fault, of any
+_MOST_OF = 0.9  # of the steps: a change that leaves out more is not one
 _FEWER_ERRORS = 0.9  # times the share of wrong predictions
 
 
@@ -63,7 +64,7 @@ class Scale:
     def restores(self, one: Measure, base: Measure, *, is_general: bool) -> bool:
         """Tell whether a change makes a training learn that does not without it."""
         fall, without = self.fall(one), self.fall(base)
-        if not self.is_better(one, base) or not self.has_learnt(one):
+        if one.n < _MOST_OF * base.n or not self.is_better(one, base) or not self.has_learnt(one):
             return False
         if without > self._share(is_general) * fall:
             return False

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -34,26 +35,29 @@ class TrialProcess:
         )
         self._running: int | None = None  # process of a trial, which leads a group
 
-    def run(self, spec: str, until: float) -> bool:
+    def run(self, spec: str, until: float, is_cut: Callable[[], bool]) -> bool:
         """Run a trial, and return whether it ended by itself.
 
         Args:
             spec: the file that describes it.
-            until: time on the monotonic clock at which it is killed.
+            until: time on the monotonic clock at which it is killed; `is_cut`: whether it is to be killed now.
         """
-        assert self._server.stdin is not None
-        self._server.stdin.write(spec.encode() + b"\n")
-        self._server.stdin.flush()
+        asking, answers = self._server.stdin, self._server.stdout
+        assert asking is not None
+        assert answers is not None
+        asking.write(spec.encode() + b"\n")
+        asking.flush()
         is_killed = False
         while True:
-            line = self._line(until if not is_killed else None)
-            if line is None:
+            if not is_killed and (is_cut() or time.monotonic() >= until):
                 is_killed = True
                 self.kill()
-            elif line.startswith(b"pid"):
-                self._running = int(line.split()[1])
-            else:
+            if not select.select([answers], [], [], _TICK)[0]:
+                continue
+            line = answers.readline()
+            if not line.startswith(b"pid"):
                 break
+            self._running, is_killed = int(line.split()[1]), False
         self.kill()  # workers that it left behind
         self._running = None
         return not is_killed
@@ -74,14 +78,6 @@ class TrialProcess:
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
-
-    def _line(self, until: float | None) -> bytes | None:
-        """Return the next line of the server; None if none came in time."""
-        stream = self._server.stdout
-        assert stream is not None
-        timeout = None if until is None else max(until - time.monotonic(), 0)
-        ready, _, _ = select.select([stream], [], [], timeout)
-        return stream.readline() if ready else None
 
 
 def serve(lines: IO[bytes], answers: int) -> None:

@@ -5,7 +5,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -56,11 +56,20 @@ class Runner:
             self._process.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def run(self, trial: str, seed: int, most: int, until: float, *, is_surveyed: bool = False) -> Measure:
+    def run(
+        self,
+        trial: str,
+        seed: int,
+        most: int,
+        until: float,
+        is_cut: Callable[[], bool],
+        *,
+        is_surveyed: bool = False,
+    ) -> Measure:
         """Run a trial for `most` steps.
 
         Args:
-            until: time on the monotonic clock at which it is ended.
+            until: time on the monotonic clock at which it is ended; `is_cut`: whether it is to be ended now.
         """
         self._process = self._process or TrialProcess()
         self._n += 1
@@ -81,7 +90,7 @@ class Runner:
             writable=[str(place), *map(str, self._writable)] if landlock.is_available() else None,
         )
         (place / "spec").write_text(spec.to_json())
-        has_ended = self._process.run(str(place / "spec"), until)
+        has_ended = self._process.run(str(place / "spec"), until, is_cut)
         measure = _read(place / "results", laid.original, has_ended)
         shutil.rmtree(place, ignore_errors=True)
         return measure

@@ -47,12 +47,28 @@ _LEARNT, _RIGHT = (
     0.99,
 )  # share of the loss at first that is left, or accuracy, of samples learnt by heart
 
+# Rules whose cause a trial takes away as a whole; the others name facts, or layers that it may not reach
+_REFUTABLE = {
+    "MS704",
+    "MS706",
+    "MS709",
+    "MS710",
+    "MS719",
+    "MS723",
+    "MS726",
+    "MS741",
+    "MS744",
+    "MS758",
+    "MS764",
+}
+_IMBALANCED = 0.8  # share of the commonest label
+
 Run = Callable[[str, int, int], Measure]
 """Runs a trial: its name, what is added to the seeds, steps."""
 
 
-class OutOfTimeError(Exception):
-    """No time is left for another trial."""
+class NoMoreTrialsError(Exception):
+    """No time is left for another trial, or it was interrupted; the message says so."""
 
 
 @dataclass(slots=True)
@@ -60,13 +76,11 @@ class Search:
     """The search for the change that makes one script learn.
 
     Args:
-        run: see `Run`; raises `OutOfTimeError`.
-        tell: called with each finished row.
+        run: see `Run`; raises `NoMoreTrialsError`.
     """
 
     record: WatchRecord
     run: Run
-    tell: Callable[[TrialRow], object]
     rows: list[TrialRow] = field(default_factory=list)
     _tried: dict[str, Measure] = field(default_factory=dict)
     _steps: int = 0
@@ -76,12 +90,10 @@ class Search:
         self._steps = steps_of(self.record)
         try:
             found = self._searched()
-        except OutOfTimeError:
-            found = Trials(outcome="the time for trials is over: --fix-time 20m goes on longer")
-        refuted = dict.fromkeys(code for one in self._refuted() for code in one.codes.split())
-        kept = () if found.fix is None else found.fix.codes
-        codes = tuple(code for code in refuted if code not in kept)
-        return replace(found, rows=tuple(self.rows), refuted=codes)
+        except NoMoreTrialsError as error:
+            found = Trials(outcome=str(error))
+        refuted = self._refuted(() if found.fix is None else found.fix.codes)
+        return replace(found, rows=tuple(self.rows), refuted=tuple(dict.fromkeys(refuted)))
 
     def _searched(self) -> Trials:
         base = self.run("", 0, self._steps)
@@ -166,8 +178,7 @@ class Search:
 
         They say what is wrong only with a training that learns nothing.
         """
-        progress = follow(self.record.loss, self.record.lr, self.record.facts, self.record.events)
-        if scale.has_learnt(clues.base) or progress.moves is not None:
+        if scale.has_learnt(clues.base):
             return Trials(outcome=self._best_so_far(clues, scale))
         what = _excluded(self.rows)
         checked = self.run(DIFFERENCES, 0, _CHECKED)
@@ -186,8 +197,12 @@ class Search:
         if not scale.has_learnt(heart):
             words = "and not even eight samples are learnt by heart: look at the model and its loss"
             return Trials(outcome=f"{what}, {words}", examined=MODEL, place=clues.survey.model)
-        if not (heart.last(scale.what) < _LEARNT * scale.start or heart.last(RIGHT) > _RIGHT):
+        if not (heart.last(scale.what) < _LEARNT * scale.start or (_known(heart.last(RIGHT)) or 0) > _RIGHT):
             return Trials(outcome=f"{what}, and eight samples are learnt by heart slowly: train for longer")
+        _, share = clues.labels_alike
+        if share > _IMBALANCED and scale.what == COST:
+            words = f"as {share:.0%} of the labels are of the same class: weight the classes, or sample them evenly"
+            return Trials(outcome=f"{what}, but it learns eight samples by heart, {words}")
         shuffled = self.run(SHUFFLED, 0, self._steps)
         if shuffled.has_acted:
             self._add(SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
@@ -206,10 +221,12 @@ class Search:
         trial = next(one for one in TRIALS if one.name == best)
         return f"{words}, and with {trial.changed(clues)} to {self._tried[best].last(scale.what):.3g}"
 
-    def _refuted(self) -> Iterator[Trial]:
-        """Yield the trials that acted and did not help."""
+    def _refuted(self, proved: Sequence[str]) -> Iterator[str]:
+        """Yield codes of the rules whose cause was taken away, and it did not help."""
         failed = {row.name for row in self.rows if row.helps == NO}
-        yield from (one for one in TRIALS if one.name in failed)
+        for one in TRIALS:
+            if one.name in failed:
+                yield from (code for code in one.codes.split() if code in _REFUTABLE and code not in proved)
 
     def _add(
         self,
@@ -234,7 +251,6 @@ class Search:
             reason=_why_broken(one) if helps == BROKE else reason,
         )
         self.rows.append(row)
-        self.tell(row)
 
 
 def steps_of(record: WatchRecord) -> int:

@@ -27,7 +27,7 @@ _MOST = 64  # norms of gradients that are kept
 
 @dataclass(slots=True)
 class Survey:
-    """What was seen, beyond what the record of the run says. Places are lines of the script, `train.py:31`, or None.
+    """What was seen, beyond what the record of the run says. Places are lines of the script, `train.py:31`.
 
     Attributes:
         settings: of the first group of each optimizer: class, line, learning rate, weight decay, and by name

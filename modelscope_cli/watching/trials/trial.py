@@ -42,8 +42,8 @@ class Measure:
         return [math.inf if one is None or not math.isfinite(one) else one for one in values]
 
     def first(self, what: str) -> float:
-        """Return the median over the first three steps, before much was learnt."""
-        values = self.values(what)[:_FEWEST]
+        """Return the median over the first three steps, before much was learnt; infinite if none is finite."""
+        values = [one for one in self.values(what)[:_FEWEST] if math.isfinite(one)]
         return statistics.median(values) if values else math.inf
 
     def last(self, what: str) -> float:

@@ -1,0 +1,191 @@
+"""Which trials are run, and what follows: with measures that are made up, so that no script runs."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from rules.trainings import training
+from watching.trials.test_judge import course
+
+from modelscope_cli.records.trials import A_LITTLE, DATA, GRADIENT, MODEL, PROVED
+from modelscope_cli.records.watch import FAULT
+from modelscope_cli.watching.trials.search import NoMoreTrialsError, Search, steps_of
+from modelscope_cli.watching.trials.survey import Survey
+from modelscope_cli.watching.trials.trial import Measure
+
+SGD = {"class": "SGD", "place": "train.py:7", "rate": 0.1, "weight_decay": 0.0, "unusual": {}}
+SURVEY = Survey(settings=(SGD,), model="train.py:12", criterion="train.py:13")
+BROKEN = Measure(has_ended=True)
+
+
+@pytest.fixture
+def search(flat):
+    """Search among trainings by name; those not named are as the first."""
+
+    def run(
+        others: dict[str, Measure | Callable[[int], Measure]], survey: Survey = SURVEY, base=None, record=flat
+    ):
+        asked: list[tuple[str, int]] = []
+
+        def measured(name: str, seed: int, most: int) -> Measure:
+            asked.append((name, seed))
+            one = others.get(name, base or course(2.3, 2.3))
+            one = one(seed) if callable(one) else one
+            return dataclasses.replace(one, survey=survey)
+
+        found = Search(record, measured).search()
+        return found, asked
+
+    return run
+
+
+@pytest.fixture
+def flat():
+    """The record of a training whose loss does not fall."""
+    return dataclasses.replace(training(failing=True, criteria=()), verdict=FAULT)
+
+
+CLIP = dataclasses.replace(SURVEY, clips={"train.py:9": (1e-6, 2.0)})
+
+
+def test_a_suspected_change_that_restores_is_the_fix_and_nothing_else_is_tried(search):
+    found, asked = search({"no clipping": course(2.3, 0.4)}, CLIP)
+    assert found.fix is not None
+    assert (found.fix.trial, found.fix.source) == ("no clipping", "train.py:9")
+    assert found.outcome == found.fix.sentence
+    assert "the loss falls to 0.4 in 60 steps (2.3 without)" in found.fix.sentence
+    assert asked == [("", 0), ("no clipping", 0), ("", 1000), ("no clipping", 1000)]
+    assert [row.helps for row in found.rows] == [None, PROVED, None, PROVED]
+
+
+def test_what_helps_with_one_seed_only_is_not_proved(search):
+    found, _ = search({"no clipping": lambda seed: course(2.3, 2.3 if seed else 0.4)}, CLIP)
+    assert found.fix is None
+    assert [row.helps for row in found.rows if row.name == "no clipping"] == [A_LITTLE, "no"]
+
+
+def test_the_mildest_of_those_that_restore_alike_wins(search):
+    one = course(2.3, 0.4)
+    found, _ = search({"rate x 10": one, "fresh AdamW": one})
+    assert found.fix is not None
+    assert found.fix.trial == "rate x 10"
+
+
+def test_a_change_that_comes_much_nearer_wins_against_a_milder_one(search):
+    both = dataclasses.replace(CLIP, dropout=0.95)
+    found, _ = search({"no clipping": course(2.3, 1.6), "no dropout": course(2.3, 0.2)}, both)
+    assert found.fix is not None
+    assert found.fix.trial == "no dropout"
+
+
+def test_a_specific_change_is_the_cause_although_a_strong_optimizer_restores_too(search):
+    found, asked = search({"no clipping": course(2.3, 0.8), "fresh AdamW": course(2.3, 0.1)}, CLIP)
+    assert found.fix is not None
+    assert found.fix.trial == "no clipping"
+    assert "fresh AdamW" not in dict(asked)
+
+
+def test_a_strong_optimizer_alone_proves_only_the_recipe(search):
+    found, _ = search({"fresh AdamW": course(2.3, 0.1)})
+    assert found.fix is not None
+    assert found.fix.trial == "fresh AdamW"
+    assert "not SGD with lr=0.1" in found.fix.sentence
+    assert "MS741" not in found.fix.codes
+
+
+def test_a_training_that_diverges_is_tried_with_lower_rates(search):
+    _, asked = search({}, base=course(2.3, 90.0))
+    assert "rate / 10" in dict(asked)
+    assert "rate x 10" not in dict(asked)
+
+
+def test_a_training_that_learns_is_given_no_fix(search):
+    found, asked = search({"fresh AdamW": course(2.3, 0.01)}, base=course(2.3, 0.6))
+    assert found.fix is None
+    assert asked == [("", 0)]
+    assert found.examined is None
+    assert "the loss falls without a change, from 2.24 to 0.6" in found.outcome
+
+
+def test_what_has_nothing_to_act_on_is_no_proof(search):
+    idle = dataclasses.replace(course(2.3, 0.1), has_acted=False)
+    found, _ = search({"no clipping": idle}, CLIP)
+    assert found.fix is None
+    (row,) = [row for row in found.rows if row.name == "no clipping"]
+    assert (row.helps, row.reason) == ("broke", "it had nothing to act on")
+
+
+def test_a_trial_that_breaks_does_not_end_the_search(search):
+    broken = Measure(error="ValueError: no", has_acted=True, has_ended=True)
+    found, _ = search({"no clipping": broken, "fresh AdamW": course(2.3, 0.3)}, CLIP)
+    assert found.fix is not None
+    assert found.fix.trial == "fresh AdamW"
+
+
+@pytest.mark.parametrize(
+    ("heart", "examined", "words"),
+    [
+        (course(2.3, 0.01), DATA, "look at the data and the labels"),
+        (course(2.3, 2.3), MODEL, "look at the model and its loss"),
+        (course(2.3, 1.5), None, "slowly"),
+        (BROKEN, None, "could not be tried"),
+    ],
+)
+def test_where_to_look_if_no_change_helps(search, heart, examined, words):
+    found, _ = search({"by heart": heart})
+    assert found.fix is None
+    assert found.examined == examined
+    assert words in found.outcome
+    assert found.outcome.startswith("no change of optimizer or learning rate makes it learn")
+    assert {"MS710", "MS723"} <= set(found.refuted)
+
+
+def test_a_wrong_gradient_is_where_to_look(search):
+    slopes = {"layer": "block.act", "type": "Swish", "slopes": [(-1.0, 1.0)] * 3}
+    found, asked = search({"finite differences": dataclasses.replace(course(2.3, 2.3, n=3), found=(slopes,))})
+    assert found.examined == GRADIENT
+    assert "the gradient of block.act (Swish) is -1 times the slope of its output" in found.outcome
+    assert "by heart" not in dict(asked)
+
+
+def test_no_time_is_left(search, flat):
+    def late(name: str, seed: int, most: int) -> Measure:
+        if name:
+            raise NoMoreTrialsError("no time")
+        return dataclasses.replace(course(2.3, 2.3), survey=SURVEY)
+
+    found = Search(flat, late).search()
+    assert len(found.rows) == 1
+    assert found.outcome == "no time"
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        (Measure(error="EOFError: EOF when reading a line", has_ended=True), "cannot be repeated: EOFError"),
+        (
+            Measure(error="PermissionError: [Errno 13] Permission denied: '/data/out/a.pt'"),
+            "--fix-writes /data/out",
+        ),
+        (course(2.3, 2.3, n=5), "only 5 steps"),
+        (BROKEN, "no step was seen"),
+        (dataclasses.replace(course(2.3, 2.3), has_ended=False), "much longer"),
+    ],
+)
+def test_what_cannot_be_repeated_is_not_tried(search, base, words):
+    found, asked = search({}, base=base)
+    assert (found.rows, found.fix) == ((), None)
+    assert words in found.outcome
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("n", "steps"), [(60, 60), (300, 120), (1000, 340), (100_000, 600)])
+def test_trials_are_cut_to_the_steps_needed(n, steps):
+    assert steps_of(dataclasses.replace(training(failing=True), steps=n)) == steps
+
+
+def test_trials_reach_beyond_a_late_break(flat):
+    from modelscope_cli.records.training_facts import Birth
+
+    late = dataclasses.replace(flat, steps=1000, births=(Birth("loss", 900, "Net", "", 0),))
+    assert steps_of(late) == 940
