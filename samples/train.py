@@ -2,8 +2,10 @@
 
     python samples/train.py                     # 60 steps on the drawn data set, a few seconds
     python samples/train.py --variant sick      # one number is wrong: find out where it hurts
+    python samples/train.py --variant stuck     # another one is: nothing hurts, but it does not learn
 
-The sick variant takes a learning rate that is far too high, without the batch norms that would have hidden it.
+The sick variant takes a learning rate that is far too high, without the batch norms that would have hidden it. The
+stuck one takes an eps for Adam that is far too large.
 """
 
 import argparse
@@ -27,7 +29,9 @@ def train(variant: str, steps: int, batch: int, seed: int) -> nn.Module:
         rate = 0.3
         remove_norms(model)
     pictures, labels = load_pictures()
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    if variant == "stuck":
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, eps=1e3)
     model.train()
     for step in range(steps):
         chosen = torch.randint(len(labels), (batch,))
@@ -56,7 +60,7 @@ def remove_norms(model: nn.Module) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--variant", choices=["healthy", "sick"], default="healthy")
+    parser.add_argument("--variant", choices=["healthy", "sick", "stuck"], default="healthy")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)

@@ -12,6 +12,7 @@ import warm
 
 import modelscope_cli as ms
 from modelscope_cli.shell.app import run
+from modelscope_cli.watching.trials import landlock
 from tools.docs import ROOT, examples, rules
 from tools.docs.rules import COMMANDS
 
@@ -39,19 +40,29 @@ def slept(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + seconds[0])
 
 
-def codes_of(tmp_path, edits: examples.Edits) -> set[str]:
+def codes_of(tmp_path, edits: examples.Edits, *, try_fixes: bool = False) -> set[str]:
     script = tmp_path / "example.py"
     script.write_text(examples.written(edits))
-    return {one.code for one in ms.watch(script).findings}
+    return {one.code for one in ms.watch(script, try_fixes=try_fixes).findings}
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("code", [code for code in rules.EXAMPLES if code not in rules.RANKS])
+@pytest.mark.parametrize("code", sorted({*rules.EXAMPLES} - {*rules.RANKS, *rules.TRIED}))
 def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, slept):
     wrong, right = rules.EXAMPLES[code]
     assert code in codes_of(tmp_path, wrong)
     assert code not in codes_of(tmp_path, right)
     assert any(line.startswith(("+", "-")) for line in examples.change(rules.EXAMPLES[code]).splitlines())
+
+
+@pytest.mark.skipif(not landlock.is_available(), reason="this kernel has no Landlock")
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("code", rules.TRIED)
+def test_trials_report_the_rule_and_the_change_cures_it(code, tmp_path):
+    wrong, right = rules.TRIED[code]
+    assert code in codes_of(tmp_path, wrong, try_fixes=True)
+    assert code not in codes_of(tmp_path, right, try_fixes=True)
 
 
 @pytest.mark.parametrize("code", rules.RANKS)

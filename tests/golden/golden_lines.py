@@ -95,6 +95,7 @@ LINES = {
     "watch_layers": "watch -l '3' --every 2 --out run --fail-on warning --strict short.py #jt",
     "watch_abort": "watch --abort-on nan --fail-on error --out run short.py sick #jt",
     "watch_report": "watch --out run short.py && watch --report run #jt",
+    "watch_tries": "watch --try-fixes --fix-time 5m --fix-writes . --out run short.py",
     "watch_module": "watch --out run -m short sick #j",
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",

@@ -76,3 +76,37 @@ RANKS: dict[str, tuple[Edits, Edits]] = {
         (*_RANKS, _REPLICAS, _OWN_BATCHES, (_BACKWARD, _BACKWARD + _CLIP)),
     ),
 }
+
+_SQUASH = """
+class Squash(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * ({})
+
+
+class Squashed(nn.Module):
+    def forward(self, x):
+        return Squash.apply(x)
+
+
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4), Squashed())
+"""
+# Reported with `--try-fixes`
+TRIED: dict[str, tuple[Edits, Edits]] = {
+    "MS790": (
+        ((_OPTIMIZER, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e3)"),),
+        ((_OPTIMIZER, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)"),),
+    ),
+    "MS791": (
+        ((_MODEL, _SQUASH.format("x.tanh() ** 2 - 1").strip()),),
+        ((_MODEL, _SQUASH.format("1 - x.tanh() ** 2").strip()),),
+    ),
+    "MS792": (((_LOSS, _LOSS.replace("labels[batch]", "labels[batch.flip(0)]")),), ()),
+    "MS793": (((_LOSS, _LOSS.replace("model(images[batch])", "1e-4 * model(images[batch])")),), ()),
+}

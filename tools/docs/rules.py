@@ -7,10 +7,10 @@ from functools import cache
 import modelscope_cli as ms
 from modelscope_cli.records.check import RuleInfo
 from tools.docs import ROOT, examples
-from tools.docs.long_examples import RANKS, TIMED
+from tools.docs.long_examples import RANKS, TIMED, TRIED
 from tools.docs.markdown import cell, table
 
-EXAMPLES = examples.TRAININGS | TIMED | RANKS
+EXAMPLES = examples.TRAININGS | TIMED | RANKS | TRIED
 GROUPS = {
     "MS0": "Code in a checkpoint (`check`)",
     "MS1": "Weights and input (`check`)",
@@ -129,6 +129,8 @@ def _example(code: str) -> list[str]:
     if code in EXAMPLES:
         script = examples.written(EXAMPLES[code][0]).strip()
         line = "modelscope watch example.py"
+        if code in TRIED:
+            line = "modelscope watch --try-fixes example.py"
         if code in RANKS:
             line = "torchrun --nproc-per-node 2 -m modelscope_cli watch example.py"
         return [

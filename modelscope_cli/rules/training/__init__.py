@@ -79,6 +79,11 @@ def judge_training(
     return Judgement((), UNKNOWN, reason) if reason else Judgement((), SOUND, _what_is_missing(case))
 
 
+def is_certain(code: str) -> bool:
+    """Tell whether a rule is about what the script does wrong in any case, whether or not the model learns."""
+    return any(rule.code == code and rule.link <= Link.WIRING for rule in RULES)
+
+
 def _may_have_begun(case: Case) -> bool:
     """Tell whether a training that has learnt nothing has seen few labels, and is none the worse for it."""
     main = case.progress.main

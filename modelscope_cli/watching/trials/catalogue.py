@@ -50,9 +50,9 @@ def change_of(name: str) -> Change:
     return ({one.name: one.change for one in TRIALS} | EXAMINATIONS)[name]
 
 
-def _only_found(clues: Clues) -> int:
-    """Suspect it only where a rule names its cause, whose facts are exact."""
-    return ABSENT
+def _found(codes: str) -> Callable[[Clues], int]:
+    """Suspect a trial only where a rule names its cause, whose facts are exact."""
+    return lambda clues: _when(clues.has_found(codes), False)
 
 
 def _when(suspected: bool, present: bool) -> int:
@@ -74,21 +74,18 @@ def _clipping(clues: Clues) -> int:
 
 
 def _settings(clues: Clues) -> int:
-    found = [one["unusual"] for one in clues.survey.settings if one["unusual"]]
-    odd = any(
-        one.get("momentum", 0) > 0.95
-        or one.get("eps", 0) > 1e-4
-        or (one.get("betas") or (0.9,))[0] > 0.97
-        or not 0.9 <= (one.get("betas") or (0.9, 0.99))[1] < 0.99995
-        or one.get("dampening", 0) > 0.5
-        for one in found
-    )
-    return _when(odd, bool(found))
+    found = {name: value for one in clues.survey.settings for name, (value, _) in one["unusual"].items()}
+    first, second = found.get("betas", (0.9, 0.99))[:2]
+    odd = found.get("momentum", 0) > 0.95 or found.get("eps", 0) > 1e-4 or found.get("dampening", 0) > 0.5
+    return _when(odd or first > 0.97 or not 0.9 <= second < 0.99995, bool(found))
 
 
-def _unusual(clues: Clues) -> str:
+def _unusual(clues: Clues, at: int) -> str:
+    """Return the settings that are unusual, or with 1 for `at` the usual ones in their place."""
     words = [
-        f"{name}={_figures(value)}" for one in clues.survey.settings for name, value in one["unusual"].items()
+        f"{name}={_figures(pair[at])}"
+        for one in clues.survey.settings
+        for name, pair in one["unusual"].items()
     ]
     return ", ".join(dict.fromkeys(words))
 
@@ -136,12 +133,12 @@ def _sign(clues: Clues) -> int:
 
 
 def _finite(clues: Clues) -> int:
-    return _when(False, not math.isfinite(clues.base.last("loss")))
+    return _when(clues.has_found("MS728"), not math.isfinite(clues.base.last("loss")))
 
 
 def _start(clues: Clues) -> int:
     far, _ = clues.far_weights
-    return _when(far > 4, far > 2)
+    return _when(far > 4 or clues.has_found("MS729 MS739"), far > 2)
 
 
 def _optimizer_place(clues: Clues) -> str | None:
@@ -179,7 +176,7 @@ TRIALS = (
     Trial(
         "clear gradients",
         gradients.cleared,
-        _only_found,
+        _found("MS713"),
         _says("gradients cleared before each backward pass that follows a step"),
         _says("call optimizer.zero_grad() before each loss.backward() that follows a step"),
         lambda clues: clues.survey.backward or _optimizer_place(clues),
@@ -208,7 +205,7 @@ TRIALS = (
     Trial(
         "no double softmax",
         plain_logits,
-        _only_found,
+        _found("MS720 MS738"),
         _says("the criterion given the logits, without the activation that it applies itself"),
         _says("give the criterion the logits: no softmax or sigmoid before it (log_softmax before nll_loss)"),
         lambda clues: clues.survey.criterion,
@@ -236,7 +233,7 @@ TRIALS = (
     Trial(
         "usual modes",
         modes.usual_modes,
-        _only_found,
+        _found("MS718 MS743"),
         _says("models in training mode with gradients, and in evaluation mode without"),
         _says("call model.train() before the steps, and model.eval() before validation only"),
         lambda clues: clues.survey.model,
@@ -246,10 +243,8 @@ TRIALS = (
         "usual settings",
         optimizers.usual_settings,
         _settings,
-        lambda clues: f"the usual momentum, betas and eps of the optimizer (not {_unusual(clues)})",
-        lambda clues: (
-            f"leave out {_unusual(clues)}, or write usual values: momentum=0.9, betas=(0.9, 0.999), eps=1e-8"
-        ),
+        lambda clues: f"the usual {_unusual(clues, 1)} of the optimizer (not {_unusual(clues, 0)})",
+        lambda clues: f"{_unusual(clues, 1)} in place of {_unusual(clues, 0)}",
         _optimizer_place,
     ),
     Trial(

@@ -111,7 +111,7 @@ def _run(spec: Spec, results: Results) -> int:
 
 
 def _report(text: str, results: Results) -> None:
-    sys.stderr.write(text)
+    os.write(2, text.encode(errors="replace"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     results(NOTE, error=lines[-1] if lines else "")
 

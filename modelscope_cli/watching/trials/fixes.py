@@ -138,7 +138,7 @@ def target_of(begin: dict[str, Any], folder: str) -> Target:
     started = begin.get("started")
     if started is None:
         message = f"the log in '{folder}' does not tell how its script was started"
-        raise UsageError(message, "modelscope watch --try-fixes SCRIPT   runs it anew")
+        raise UsageError(message, "modelscope watch --try-fixes SCRIPT   runs it again")
     target = Target(
         name=started["target"],
         arguments=tuple(started["arguments"]),

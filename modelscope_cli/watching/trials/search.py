@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from modelscope_cli.records.naming import percent, some
 from modelscope_cli.records.trials import (
     A_LITTLE,
     BROKE,
@@ -19,8 +20,10 @@ from modelscope_cli.records.trials import (
     Trials,
 )
 from modelscope_cli.records.watch import FAULT, WatchRecord
+from modelscope_cli.rules.training import is_certain
 from modelscope_cli.rules.training.progress import follow
 from modelscope_cli.watching.trials.catalogue import (
+    ABSENT,
     DIFFERENCES,
     HEART,
     PRESENT,
@@ -106,19 +109,29 @@ class Search:
 
     def _find(self, clues: Clues, scale: Scale) -> Trials:
         suspected, present = _ordered(clues)
-        if not scale.can_restore(clues.base, is_general=False):
+        is_failing = scale.can_restore(clues.base, is_general=False)
+        if not is_failing:
             suspected = [one for one in suspected if clues.has_found(one.codes)]
         stages: list[Iterable[Trial]] = [suspected]
         if scale.can_restore(clues.base, is_general=True):
             stages.append(self._recipes(clues, scale))
-        if scale.can_restore(clues.base, is_general=False):
-            stages.append(present)
         for stage in stages:
-            restoring = [one for one in stage if self._restores(one, clues, scale)]
-            for trial in _best(restoring, self._tried, scale):
-                if (fix := self._confirm(trial, clues, scale)) is not None:
-                    return Trials(fix=fix, outcome=fix.sentence)
-        return self._examine(clues, scale)
+            if (found := self._fix_among(stage, clues, scale)) is not None:
+                return found
+        if scale.has_learnt(clues.base):
+            found = self._fix_among(present, clues, scale) if is_failing else None
+            return found or Trials(outcome=self._best_so_far(clues, scale))
+        if (found := self._wrong_gradient(clues, scale)) is not None:
+            return found
+        return self._fix_among(present, clues, scale) or self._by_heart(clues, scale)
+
+    def _fix_among(self, stage: Iterable[Trial], clues: Clues, scale: Scale) -> Trials | None:
+        """Return the best of some trials that is confirmed; None if none is."""
+        restoring = [one for one in stage if self._restores(one, clues, scale)]
+        for trial in _best(restoring, self._tried, scale):
+            if (fix := self._confirm(trial, clues, scale)) is not None:
+                return Trials(fix=fix, outcome=fix.sentence)
+        return None
 
     def _recipes(self, clues: Clues, scale: Scale) -> Iterator[Trial]:
         """Yield changes of the whole recipe, a strong optimizer first, which tells whether any can help."""
@@ -173,41 +186,46 @@ class Search:
         self.rows[place] = replace(self.rows[place], helps=PROVED)
         return _fix(trial, self._tried[trial.name], clues, scale_of)
 
-    def _examine(self, clues: Clues, scale: Scale) -> Trials:
-        """Look at the gradients of the layers, and let the model learn eight samples by heart.
-
-        They say what is wrong only with a training that learns nothing.
-        """
-        if scale.has_learnt(clues.base):
-            return Trials(outcome=self._best_so_far(clues, scale))
-        what = _excluded(self.rows)
+    def _wrong_gradient(self, clues: Clues, scale: Scale) -> Trials | None:
+        """Look at the gradients of the layers."""
         checked = self.run(DIFFERENCES, 0, _CHECKED)
         slopes = [Slopes(**one) for one in checked.found if "layer" in one]
-        told = [one.words for one in slopes]
-        told += [one["words"] for one in checked.found if "words" in one]
-        if checked.found:
+        told = [*(one.words for one in slopes), *(one["words"] for one in checked.found if "words" in one)]
+        if told:
             self._add(DIFFERENCES, _DIFFERENCES, checked, scale, None, reason="; ".join(told))
         wrong = next((one for one in slopes if one.is_wrong), None)
-        if wrong is not None:
-            return Trials(outcome=f"{what}; {wrong.words}", examined=GRADIENT, place=clues.survey.model)
+        if wrong is None:
+            return None
+        return Trials(outcome=wrong.words, examined=GRADIENT, place=clues.survey.model)
+
+    def _by_heart(self, clues: Clues, scale: Scale) -> Trials:
+        """Let the model learn eight samples by heart, which tells where to look."""
+        what = _excluded(self.rows)
+        if certain := [
+            one.code for one in self.record.findings if one.follows is None and is_certain(one.code)
+        ]:
+            return Trials(
+                outcome=f"{what} alone; {some(certain)}, which the script shows, must be corrected first"
+            )
         heart = self.run(HEART, 0, self._steps)
         if not heart.has_acted:
             return Trials(outcome=f"{what}; whether it can learn eight samples by heart could not be tried")
-        self._add(HEART, "eight samples in every step", heart, scale, None)
+        self._add(HEART, "eight samples in every step, and AdamW", heart, scale, None)
         if not scale.has_learnt(heart):
             words = "and not even eight samples are learnt by heart: look at the model and its loss"
             return Trials(outcome=f"{what}, {words}", examined=MODEL, place=clues.survey.model)
         if not (heart.last(scale.what) < _LEARNT * scale.start or (_known(heart.last(RIGHT)) or 0) > _RIGHT):
             return Trials(outcome=f"{what}, and eight samples are learnt by heart slowly: train for longer")
+        words = f"{what}, but it learns eight samples by heart"
         _, share = clues.labels_alike
         if share > _IMBALANCED and scale.what == COST:
-            words = f"as {share:.0%} of the labels are of the same class: weight the classes, or sample them evenly"
-            return Trials(outcome=f"{what}, but it learns eight samples by heart, {words}")
+            advice = "weight the classes, or sample them evenly"
+            return Trials(outcome=f"{words}: {percent(share)} of the labels are of the same class, {advice}")
         shuffled = self.run(SHUFFLED, 0, self._steps)
         if shuffled.has_acted:
             self._add(SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
-        words = "but it learns eight samples by heart: look at the data and the labels"
-        return Trials(outcome=f"{what}, {words}", examined=DATA, place=clues.survey.criterion)
+        place = clues.survey.criterion
+        return Trials(outcome=f"{words}: look at the data and the labels", examined=DATA, place=place)
 
     def _best_so_far(self, clues: Clues, scale: Scale) -> str:
         """Return how a training that learns by itself went, and what made it a little better."""
@@ -314,7 +332,7 @@ def _ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
     """Return the specific trials that are suspected, those of findings first, and the others that could act."""
     grades = {one.name: one.suspicion(clues) for one in TRIALS}
     for one in TRIALS:
-        if not one.is_general and clues.has_found(one.codes):
+        if grades[one.name] != ABSENT and not one.is_general and clues.has_found(one.codes):
             grades[one.name] = SUSPECT
     specific = [one for one in TRIALS if not one.is_general]
     suspected = [one for one in specific if grades[one.name] == SUSPECT]

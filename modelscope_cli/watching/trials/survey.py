@@ -31,7 +31,7 @@ class Survey:
 
     Attributes:
         settings: of the first group of each optimizer: class, line, learning rate, weight decay, and by name
-            those that are unusual, with their value.
+            those that are unusual, with their value and the usual one.
         clips: of each line that clips gradients: the limit, and the median norm before.
         dropout, label_smoothing: the highest.
         scheduled: the highest learning rate that a schedule of torch allows.
@@ -176,7 +176,9 @@ class Surveyor:
                 "place": self._made.get(id(optimizer)),
                 "rate": float(groups[0]["lr"]),
                 "weight_decay": max(float(one.get("weight_decay") or 0) for one in groups),
-                "unusual": {name: groups[0][name] for name in unusual(optimizer, groups[0])},
+                "unusual": {
+                    name: (groups[0][name], usual) for name, usual in unusual(optimizer, groups[0]).items()
+                },
             }
             self.seen.settings = (*self.seen.settings, settings)
         peaks = [one.get("max_lr", one.get("initial_lr", 0.0)) for one in groups]
