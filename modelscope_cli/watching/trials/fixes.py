@@ -3,7 +3,8 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ class FixFinder:
         self._request = request
         self._until = 0.0
         self._took = 0.0
+        self._threads = os.cpu_count() or 1
         self._show: Callable[[str], object] | None = None
         self._is_cut: Callable[[], bool] = lambda: False
         without = [request.folder.absolute()] if request.folder is not None else []
@@ -70,7 +72,16 @@ class FixFinder:
         with live as self._show, interrupts.deferred() as self._is_cut:
             return Search(record, self._run).search()
 
-    def _run(self, trial: str, seed: int, most: int) -> Measure:
+    def _run(self, several: Sequence[tuple[str, int]], most: int) -> list[Measure]:
+        """Run trials, side by side as far as there are cores for."""
+        n = max((os.cpu_count() or 1) // self._threads, 1)
+        with ThreadPoolExecutor(n) as pool:
+            found = list(pool.map(lambda one: self._run_one(one[0], one[1], most), several))
+        if found[0].survey is not None:
+            self._threads = found[0].survey.threads
+        return found
+
+    def _run_one(self, trial: str, seed: int, most: int) -> Measure:
         now = time.monotonic()
         if now >= self._until:
             raise NoMoreTrialsError("the time for trials is over: --fix-time 20m goes on longer")

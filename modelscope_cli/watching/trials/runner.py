@@ -1,5 +1,6 @@
 """Runs trials: each in a fresh copy of the files, in a process of its own, within the time that is left."""
 
+import itertools
 import json
 import math
 import shutil
@@ -43,8 +44,8 @@ class Runner:
         self._snapshot = Snapshot.take(
             target.file, target.cwd, self._folder / "files", before=before, without=[*without, self._folder]
         )
-        self._process: TrialProcess | None = None
-        self._n = 0
+        self._idle: list[TrialProcess] = []
+        self._count = itertools.count()
 
     def __enter__(self) -> Self:
         return self
@@ -52,8 +53,8 @@ class Runner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.close()
+        for process in self._idle:
+            process.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(
@@ -66,14 +67,12 @@ class Runner:
         *,
         is_surveyed: bool = False,
     ) -> Measure:
-        """Run a trial for `most` steps.
+        """Run a trial for `most` steps; several may run at the same time.
 
         Args:
             until: time on the monotonic clock at which it is ended; `is_cut`: whether it is to be ended now.
         """
-        self._process = self._process or TrialProcess()
-        self._n += 1
-        place = self._folder / str(self._n)
+        place = self._folder / str(next(self._count))
         laid = self._snapshot.lay(place / "files")
         name = self._target.name if self._target.is_module else laid.moved(self._target.name)
         spec = Spec(
@@ -90,7 +89,11 @@ class Runner:
             writable=[str(place), *map(str, self._writable)] if landlock.is_available() else None,
         )
         (place / "spec").write_text(spec.to_json())
-        has_ended = self._process.run(str(place / "spec"), until, is_cut)
+        process = self._idle.pop() if self._idle else TrialProcess()
+        try:
+            has_ended = process.run(str(place / "spec"), until, is_cut)
+        finally:
+            self._idle.append(process)
         measure = _read(place / "results", laid.original, has_ended)
         shutil.rmtree(place, ignore_errors=True)
         return measure

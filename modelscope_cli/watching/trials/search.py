@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from modelscope_cli.records.naming import percent, some
 from modelscope_cli.records.trials import (
@@ -66,8 +67,8 @@ _REFUTABLE = {
 }
 _IMBALANCED = 0.8  # share of the commonest label
 
-Run = Callable[[str, int, int], Measure]
-"""Runs a trial: its name, what is added to the seeds, steps."""
+Run = Callable[[Sequence[tuple[str, int]], int], list[Measure]]
+"""Runs trials: the name of each and what is added to the seeds; steps."""
 
 
 class NoMoreTrialsError(Exception):
@@ -86,6 +87,7 @@ class Search:
     run: Run
     rows: list[TrialRow] = field(default_factory=list)
     _tried: dict[str, Measure] = field(default_factory=dict)
+    _same: Measure | None = None  # unchanged, with another seed
     _steps: int = 0
 
     def search(self) -> Trials:
@@ -99,7 +101,7 @@ class Search:
         return replace(found, rows=tuple(self.rows), refuted=tuple(dict.fromkeys(refuted)))
 
     def _searched(self) -> Trials:
-        base = self.run("", 0, self._steps)
+        (base,) = self.run([("", 0)], self._steps)
         if base.n < FEWEST_STEPS or base.survey is None or not base.has_ended:
             return Trials(outcome=f"not tried: {_why_not(base)}")
         clues = Clues(self.record, base.survey, base)
@@ -112,70 +114,73 @@ class Search:
         is_failing = scale.can_restore(clues.base, is_general=False)
         if not is_failing:
             suspected = [one for one in suspected if clues.has_found(one.codes)]
-        stages: list[Iterable[Trial]] = [suspected]
-        if scale.can_restore(clues.base, is_general=True):
-            stages.append(self._recipes(clues, scale))
-        for stage in stages:
-            if (found := self._fix_among(stage, clues, scale)) is not None:
-                return found
+        found = self._fix_among([suspected], clues, scale)
+        if found is None and scale.can_restore(clues.base, is_general=True):
+            found = self._fix_among(self._recipes(clues, scale), clues, scale)
+        if found is not None:
+            return found
         if scale.has_learnt(clues.base):
-            found = self._fix_among(present, clues, scale) if is_failing else None
+            found = self._fix_among([present], clues, scale) if is_failing else None
             return found or Trials(outcome=self._best_so_far(clues, scale))
         if (found := self._wrong_gradient(clues, scale)) is not None:
             return found
-        return self._fix_among(present, clues, scale) or self._by_heart(clues, scale)
+        return self._fix_among([present], clues, scale) or self._by_heart(clues, scale)
 
-    def _fix_among(self, stage: Iterable[Trial], clues: Clues, scale: Scale) -> Trials | None:
+    def _fix_among(self, stages: Iterable[Sequence[Trial]], clues: Clues, scale: Scale) -> Trials | None:
         """Return the best of some trials that is confirmed; None if none is."""
-        restoring = [one for one in stage if self._restores(one, clues, scale)]
+        restoring: list[Trial] = []
+        for stage in stages:
+            self._try(stage, clues, scale)
+            restoring += [one for one in stage if self._restores(one, clues, scale)]
         for trial in _best(restoring, self._tried, scale):
             if (fix := self._confirm(trial, clues, scale)) is not None:
                 return Trials(fix=fix, outcome=fix.sentence)
         return None
 
-    def _recipes(self, clues: Clues, scale: Scale) -> Iterator[Trial]:
+    def _recipes(self, clues: Clues, scale: Scale) -> Iterator[Sequence[Trial]]:
         """Yield changes of the whole recipe, a strong optimizer first, which tells whether any can help."""
         if not clues.survey.settings:
             return
         by_name = {one.name: one for one in TRIALS}
         highest = max(clues.base.values(scale.what), default=0.0)
         is_diverging = scale.fall(clues.base) < -_FALL * abs(scale.start) or highest > 2 * abs(scale.start)
-        rates = [by_name[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 10_000)]
-        yield by_name["fresh AdamW"]
-        yield rates[0]
-        if not any(scale.is_better(self._tried[name], clues.base) for name in ("fresh AdamW", rates[0].name)):
+        first, *rates = [
+            by_name[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 10_000)
+        ]
+        strong = by_name["fresh AdamW"]
+        yield strong, first
+        if not any(scale.is_better(self._tried[one.name], clues.base) for one in (strong, first)):
             return
         if is_diverging:
-            yield by_name["clip to 1"]
-        for rate in rates[1:]:
-            if not any(self._has_restored(one, clues, scale) for one in rates):
-                yield rate
-
-    def _has_restored(self, trial: Trial, clues: Clues, scale: Scale) -> bool:
-        return trial.name in self._tried and self._restores(trial, clues, scale)
+            yield (by_name["clip to 1"],)
+        for before, rate in pairwise([first, *rates]):
+            if self._restores(before, clues, scale):
+                return
+            yield (rate,)
 
     def _restores(self, trial: Trial, clues: Clues, scale: Scale) -> bool:
-        one = self._try(trial, clues, scale)
+        one = self._tried[trial.name]
         return one.has_acted and _restores(trial, one, clues.base, scale)
 
-    def _try(self, trial: Trial, clues: Clues, scale: Scale) -> Measure:
-        """Run a trial with the seeds of the script, once."""
-        if trial.name not in self._tried:
-            one = self._tried[trial.name] = self.run(trial.name, 0, self._steps)
+    def _try(self, trials: Sequence[Trial], clues: Clues, scale: Scale) -> None:
+        """Run trials with the seeds of the script."""
+        found = self.run([(one.name, 0) for one in trials], self._steps) if trials else []
+        for trial, one in zip(trials, found, strict=True):
+            self._tried[trial.name] = one
             scale_of = _scale_of(trial, scale, clues)
             helps = BROKE if not one.has_acted else scale_of.helps(one, clues.base)
-            if _restores(trial, one, clues.base, scale) and one.has_acted:
+            if self._restores(trial, clues, scale):
                 helps = A_LITTLE  # until it is proved with another seed
             self._add(trial.name, trial.changed(clues), one, scale_of, helps)
-        return self._tried[trial.name]
 
     def _confirm(self, trial: Trial, clues: Clues, scale: Scale) -> Fix | None:
         """Run the training without a change and with it, both with another seed."""
-        base = self._tried.get("the same, another seed")
-        if base is None:
-            base = self._tried["the same, another seed"] = self.run("", _OTHER_SEED, self._steps)
-            self._add("the same", "the seed", base, scale, None, seed=_OTHER_SEED)
-        one = self.run(trial.name, _OTHER_SEED, self._steps)
+        wanted = [] if self._same is not None else [("", _OTHER_SEED)]
+        *same, one = self.run([*wanted, (trial.name, _OTHER_SEED)], self._steps)
+        for self._same in same:
+            self._add("the same", "the seed", self._same, scale, None, seed=_OTHER_SEED)
+        base = self._same
+        assert base is not None
         scale_of = _scale_of(trial, scale, clues)
         is_proved = one.has_acted and _restores(trial, one, base, scale)
         helps = PROVED if is_proved else scale_of.helps(one, base)
@@ -188,7 +193,7 @@ class Search:
 
     def _wrong_gradient(self, clues: Clues, scale: Scale) -> Trials | None:
         """Look at the gradients of the layers."""
-        checked = self.run(DIFFERENCES, 0, _CHECKED)
+        (checked,) = self.run([(DIFFERENCES, 0)], _CHECKED)
         slopes = [Slopes(**one) for one in checked.found if "layer" in one]
         told = [*(one.words for one in slopes), *(one["words"] for one in checked.found if "words" in one)]
         if told:
@@ -207,7 +212,7 @@ class Search:
             return Trials(
                 outcome=f"{what} alone; {some(certain)}, which the script shows, must be corrected first"
             )
-        heart = self.run(HEART, 0, self._steps)
+        (heart,) = self.run([(HEART, 0)], self._steps)
         if not heart.has_acted:
             return Trials(outcome=f"{what}; whether it can learn eight samples by heart could not be tried")
         self._add(HEART, "eight samples in every step, and AdamW", heart, scale, None)
@@ -221,7 +226,7 @@ class Search:
         if share > _IMBALANCED and scale.what == COST:
             advice = "weight the classes, or sample them evenly"
             return Trials(outcome=f"{words}: {percent(share)} of the labels are of the same class, {advice}")
-        shuffled = self.run(SHUFFLED, 0, self._steps)
+        (shuffled,) = self.run([(SHUFFLED, 0)], self._steps)
         if shuffled.has_acted:
             self._add(SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
         place = clues.survey.criterion

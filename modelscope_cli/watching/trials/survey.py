@@ -39,6 +39,7 @@ class Survey:
         unevenness: quotient of the largest standard deviation of a channel of the inputs and the smallest.
         autocast, scaler, schedule: lines that make them; loader: line that makes one that goes through its
             samples in order; backward, criterion, model: lines that call these.
+        threads: that operators use; so many trials run side by side as there are cores for.
     """
 
     settings: Sequence[dict[str, Any]] = ()
@@ -55,6 +56,7 @@ class Survey:
     backward: str | None = None
     criterion: str | None = None
     model: str | None = None
+    threads: int = 1
 
 
 class Surveyor:
@@ -106,6 +108,7 @@ class Surveyor:
         """Hand over what was seen so far."""
         for place, norms in self._norms.items():
             self.seen.clips[place] = self.seen.clips[place][0], statistics.median(norms)
+        self.seen.threads = torch.get_num_threads()
         self._tell(asdict(self.seen))
 
     def _enter(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:

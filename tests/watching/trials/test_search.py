@@ -33,7 +33,7 @@ def search(flat):
             one = one(seed) if callable(one) else one
             return dataclasses.replace(one, survey=survey)
 
-        found = Search(record, measured).search()
+        found = Search(record, lambda several, most: [measured(*one, most) for one in several]).search()
         return found, asked
 
     return run
@@ -154,7 +154,7 @@ def test_no_time_is_left(search, flat):
             raise NoMoreTrialsError("no time")
         return dataclasses.replace(course(2.3, 2.3), survey=SURVEY)
 
-    found = Search(flat, late).search()
+    found = Search(flat, lambda several, most: [late(*one, most) for one in several]).search()
     assert len(found.rows) == 1
     assert found.outcome == "no time"
 
