@@ -44,7 +44,7 @@ def training_answer(
         return f"Cannot tell yet: {reason}"
     first, n = findings[0], len(findings) - 1
     where = f"{first.layer}: " if first.layer else ""
-    message = first.message.partition("; also ")[0]
+    message = first.proved.sentence if first.proved else first.message.partition("; also ")[0]
     is_dated = first.since_step is not None and "step" not in message
     since = f" since step {first.since_step}" if is_dated else ""
     more = f"; {counted(n, 'more finding')}" if n else ""

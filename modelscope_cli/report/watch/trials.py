@@ -16,13 +16,7 @@ def trials_sheet(record: WatchRecord) -> Sheet:
         *field_columns(TrialRow, "metric", is_shown=has_metric),
         *field_columns(TrialRow, "helps reason"),
     )
-    return Sheet(
-        title="trials",
-        columns=columns,
-        rows=record.trials,
-        facts=(),
-        is_bad=lambda row: row.helps == PROVED,
-    )
+    return Sheet(title="trials", columns=columns, rows=record.trials, facts=())
 
 
 def trial_facts(record: WatchRecord) -> Iterator[tuple[str, str]]:
