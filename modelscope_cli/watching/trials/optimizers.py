@@ -159,7 +159,8 @@ def _stepping_besides(make: Make, act: Callable[[], object], *, is_instead: bool
 
     def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         nonlocal is_ours
-        if is_ours or hidden or args[1:] or kwargs.get("closure"):  # a closure computes gradients later
+        has_closure = any(one is not None for one in (*args[1:], kwargs.get("closure")))
+        if is_ours or hidden or has_closure:  # a closure computes gradients later
             return
         is_ours = True
         if id(optimizer) not in ours:

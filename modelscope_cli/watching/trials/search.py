@@ -35,6 +35,7 @@ from modelscope_cli.watching.trials.catalogue import (
 )
 from modelscope_cli.watching.trials.examine import Slopes
 from modelscope_cli.watching.trials.judge import COST, LOSS, RIGHT, Scale
+from modelscope_cli.watching.trials.survey import Survey
 from modelscope_cli.watching.trials.trial import Clues, Measure
 
 FEWEST_STEPS = 12  # that can be compared
@@ -205,7 +206,7 @@ class Search:
 
     def _by_heart(self, clues: Clues, scale: Scale) -> Trials:
         """Let the model learn eight samples by heart, which tells where to look."""
-        what = _excluded(self.rows)
+        what = _excluded(self.rows, clues.survey)
         if certain := [
             one.code for one in self.record.findings if one.follows is None and is_certain(one.code)
         ]:
@@ -395,14 +396,17 @@ _EXCLUDED = (
 )
 
 
-def _excluded(rows: Sequence[TrialRow]) -> str:
-    """Return what has been tried and does not make it learn."""
+def _excluded(rows: Sequence[TrialRow], survey: Survey) -> str:
+    """Return what has been tried and does not make it learn, and what could not be tried."""
     tried = {row.name for row in rows if row.helps in (NO, A_LITTLE)}
     words = [word for word, names in _EXCLUDED if tried & set(names)]
-    if not words:
-        return "nothing that a trial could change makes it learn"
-    listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-    return f"no change of {listed} makes it learn"
+    listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
+    said = (
+        f"no change of {listed} makes it learn" if words else "nothing that could be changed makes it learn"
+    )
+    return (
+        said if survey.settings else f"{said} (its optimizer is not one of torch.optim: it was not changed)"
+    )
 
 
 def _known(value: float) -> float | None:

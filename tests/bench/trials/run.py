@@ -1,11 +1,11 @@
-"""How often do trials prove the cause? Runs `watch --try-fixes` on trainings with one known fault, and prints a table.
+"""How often do trials prove the cause? Runs `watch --try-fixes` on trainings with one known fault.
 
     python tests/bench/trials/run.py --half worked      the half that the trials were made with
     python tests/bench/trials/run.py --half apart       the other half: its programs are not shown
     python tests/bench/trials/run.py --half apart --show --json answers.json
 
-A program is a family of `train.py` with one fault, or with none. One whose fault does no harm (its metric is within a
-tenth of that of its twin without the fault) is counted, and not judged.
+A program is a family of `train.py` with one fault, or with none. One whose fault does no harm (its metric is within
+a tenth of that of its twin without the fault) is counted, and not judged.
 """
 
 import argparse
@@ -134,19 +134,9 @@ def judge(family: str, fault: str, seed: int) -> Answer:
         alone, _, run_s = metric_of(script, family, fault, seed)
         before = sorted(Path(folder).rglob("*"))
         began = time.perf_counter()
+        words = "-m modelscope_cli watch --quiet --json --try-fixes --out out".split()
         subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "modelscope_cli",
-                "watch",
-                "--quiet",
-                "--json",
-                "--try-fixes",
-                "--out",
-                "out",
-            ]
-            + [str(script), family, fault, str(seed)],
+            [sys.executable, *words, str(script), family, fault, str(seed)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
@@ -227,9 +217,8 @@ def _share(what: str, found: list[bool]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    how = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=how)
     parser.add_argument("--half", choices=["worked", "apart"], default="worked")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TEXT", help="in the fault or the family"

@@ -196,40 +196,23 @@ def prepare(model, fault):
             weight.requires_grad_(False)
 
 
-def main(family, fault, seed):
-    torch.manual_seed(seed)
-    torch.set_num_threads(1)
-    make, build, criterion, kind = FAMILIES[family]
-    x, y = make(1600)
-    x, y = spoil(x, y, fault)
-    train_x, train_y, test_x, test_y = x[400:], y[400:], x[:400], y[:400]
-    if fault == "sorted":
-        part = torch.arange(len(x)) % 4 == 0
-        train_x, train_y, test_x, test_y = x[~part], y[~part], x[part], y[part]
-    model = build(0.98 if fault == "dropout" else 0.0)
-    prepare(model, fault)
-    parameters = list(model.parameters())
-    held = parameters[-2:] if fault == "head only" else [one for one in parameters if one.requires_grad]
-    optimizer = optimizer_of(kind, held, fault)
-    gamma = 0.7 if fault == "schedule" else 0.995
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma)
-    smoothing = 0.97 if fault == "smoothing" else 0.0
-    loss_of = criterion(label_smoothing=smoothing) if criterion is nn.CrossEntropyLoss else criterion()
+def change(out, fault):
+    """Put the fault between the model and its loss."""
+    if fault == "softmax":
+        return out.softmax(1)
+    if fault == "sigmoid":
+        return out.sigmoid()
+    return 1e-5 * out if fault == "scale of the output" else out
+
+
+def fit(model, optimizer, loss_of, loader, fault):
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7 if fault == "schedule" else 0.995)
     scaler = torch.amp.GradScaler("cpu", enabled=fault == "scaled")
-    loader = DataLoader(TensorDataset(train_x, train_y), BATCH, shuffle=fault != "sorted", drop_last=True)
     step = 0
     while step < STEPS:
-        for inputs, targets in loader:
-            if fault == "rows":
-                inputs = inputs[torch.randperm(len(inputs))]
-            out = model(inputs)
-            if fault == "softmax":
-                out = out.softmax(1)
-            elif fault == "sigmoid":
-                out = out.sigmoid()
-            elif fault == "scale of the output":
-                out = 1e-5 * out
-            loss = loss_of(out, targets)
+        for batch, targets in loader:
+            inputs = batch[torch.randperm(len(batch))] if fault == "rows" else batch
+            loss = loss_of(change(model(inputs), fault), targets)
             if fault == "sign":
                 loss = -loss
             if fault != "no zero_grad":
@@ -242,15 +225,37 @@ def main(family, fault, seed):
             step += 1
             if step >= STEPS:
                 break
+
+
+def show(out, y, criterion):
+    """Print the metric of held-out samples."""
+    if criterion is nn.MSELoss:
+        print(f"METRIC {functional.mse_loss(out, y).item():.4f} lower")
+    elif criterion is nn.BCEWithLogitsLoss:
+        print(f"METRIC {((out > 0) == (y > 0.5)).float().mean().item():.4f} higher")
+    else:
+        print(f"METRIC {(out.argmax(1) == y).float().mean().item():.4f} higher")
+
+
+def main(family, fault, seed):
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    make, build, criterion, kind = FAMILIES[family]
+    x, y = make(1600)
+    x, y = spoil(x, y, fault)
+    held_out = torch.arange(len(x)) % 4 == 0 if fault == "sorted" else torch.arange(len(x)) < 400
+    model = build(0.98 if fault == "dropout" else 0.0)
+    prepare(model, fault)
+    parameters = list(model.parameters())
+    held = parameters[-2:] if fault == "head only" else [one for one in parameters if one.requires_grad]
+    optimizer = optimizer_of(kind, held, fault)
+    smoothing = 0.97 if fault == "smoothing" else 0.0
+    loss_of = criterion(label_smoothing=smoothing) if criterion is nn.CrossEntropyLoss else criterion()
+    data = TensorDataset(x[~held_out], y[~held_out])
+    fit(model, optimizer, loss_of, DataLoader(data, BATCH, shuffle=fault != "sorted", drop_last=True), fault)
     model.eval()
     with torch.no_grad():
-        out = model(test_x.nan_to_num(0.0))
-    if criterion is nn.MSELoss:
-        print(f"METRIC {functional.mse_loss(out, test_y).item():.4f} lower")
-    elif criterion is nn.BCEWithLogitsLoss:
-        print(f"METRIC {((out > 0) == (test_y > 0.5)).float().mean().item():.4f} higher")
-    else:
-        print(f"METRIC {(out.argmax(1) == test_y).float().mean().item():.4f} higher")
+        show(model(x[held_out].nan_to_num(0.0)), y[held_out], criterion)
 
 
 if __name__ == "__main__":

@@ -155,6 +155,17 @@ def test_a_fresh_adamw_takes_over_from_any_optimizer(train):
     assert noted.n == 12
 
 
+def test_a_step_without_a_closure_may_say_so(train):
+    def step(model, optimizer, x, y):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step(None)
+
+    with changed(optimizers.fresh_adamw):
+        found = train(step=step)
+    torch.testing.assert_close(found, train(lambda p: AdamW(p, lr=1e-3)), **NEAR)
+
+
 def test_a_clip_takes_nothing_and_still_tells_the_norm(train):
     norms = []
 
