@@ -9,7 +9,6 @@ a tenth of that of its twin without the fault) is counted, and not judged.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -134,7 +133,7 @@ def judge(family: str, fault: str, seed: int) -> Answer:
         alone, _, run_s = metric_of(script, family, fault, seed)
         before = sorted(Path(folder).rglob("*"))
         began = time.perf_counter()
-        words = "-m modelscope_cli watch --quiet --json --try-fixes --out out".split()
+        words = ["-m", "modelscope_cli", "watch", "--quiet", "--json", "--try-fixes", "--out", "out"]
         subprocess.run(
             [sys.executable, *words, str(script), family, fault, str(seed)],
             cwd=folder,
@@ -203,7 +202,7 @@ def table(answers: list[Answer]) -> str:
         _share("proved: the metric reaches that of the twin", [one.has_good_advice for one in proved]),
         _share("proved, but another cause", [not one.is_right for one in proved]),
         _share("healthy, given a fix", [one.trial is not None for one in healthy]),
-        f"{'time of the trials / of the script':52} median {statistics.median(ratios):.1f}x, most {max(ratios):.1f}x",
+        f"{'time of the trials / of the script':52} {statistics.median(ratios):.1f}x, most {max(ratios):.1f}x",
         f"{'files left behind':52} {sum(one.left_behind for one in answers)}",
         f"{'faults that do no harm, not judged':52} {sum(one.is_harmless for one in answers)}",
     ]
@@ -235,17 +234,17 @@ def main() -> int:
     answers: list[Answer] = []
 
     def ask(program: tuple[str, str, int]) -> None:
-        with contextlib.suppress(FileNotFoundError):  # no report
+        try:
             answers.append(judge(*program))
-        if sys.stderr.isatty():
-            print(f"\r{len(answers)} of {len(chosen)} ", end="", file=sys.stderr, flush=True)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:  # no report; the script fails
+            print(f"{program[1]} {program[0]}: {error}", file=sys.stderr)
+            return
+        if options.show or options.half == "worked":
+            print(_line(answers[-1]), flush=True)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(ask, chosen))
     answers.sort(key=lambda one: (one.fault, one.family))
-    if options.show or options.half == "worked":
-        for one in answers:
-            print(_line(one))
     print(f"\n{table(answers)}\n\n{len(answers)} of {len(chosen)} programs were judged")
     if options.json is not None:
         documents: list[dict[str, Any]] = [asdict(one) for one in answers]

@@ -192,8 +192,9 @@ def prepare(model, fault):
     if fault in ("own backward", "detached") and isinstance(model, nn.Sequential):
         at = len(model) - 2
         model.insert(at, Gate() if fault == "own backward" else Cut())
-        for weight in model[-1].parameters():  # of a head that was trained before
-            weight.requires_grad_(False)
+        if fault == "own backward":
+            for weight in model[-1].parameters():  # of a head that was trained before
+                weight.requires_grad_(False)
 
 
 def change(out, fault):
