@@ -11,7 +11,8 @@ _SURE = 3.0  # standard errors
 _FALL = 0.1  # least fall of a training that learns, as a share of the loss at first
 _HALF = 0.5  # of the fall with the change: one without it that falls further learns by itself
 _STILL = 0.25, 0.1  # the same for changes that make healthy trainings better: of one with a fault, of any
-_MOST_OF = 0.9  # of the steps: a change that leaves out more is not one
+# Of the steps: a change that leaves out all of the last, or most in between, has only stopped the training
+_MOST_OF, _SOME_OF = 0.9, 0.25
 _FEWER_ERRORS = 0.9  # times the share of wrong predictions
 
 
@@ -64,7 +65,8 @@ class Scale:
     def restores(self, one: Measure, base: Measure, *, is_general: bool) -> bool:
         """Tell whether a change makes a training learn that does not without it."""
         fall, without = self.fall(one), self.fall(base)
-        if one.n < _MOST_OF * base.n or not self.is_better(one, base) or not self.has_learnt(one):
+        is_whole = one.reach >= _MOST_OF * base.reach and one.n >= _SOME_OF * base.n
+        if not is_whole or not self.is_better(one, base) or not self.has_learnt(one):
             return False
         if without > self._share(is_general) * fall:
             return False

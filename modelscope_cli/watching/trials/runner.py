@@ -118,6 +118,7 @@ def _read(results: Path, original: Any, has_ended: bool) -> Measure:
         loss=tuple(_number(one["loss"]) for one in steps),
         cost=tuple(_number(one["cost"]) for one in steps),
         right=tuple(_number(one["right"]) for one in steps),
+        reach=steps[-1]["step"] + 1 if steps else 0,
         has_acted=bool(notes.get("acted")),
         has_ended=has_ended,
         error=None if error is None else original(error),

@@ -19,6 +19,7 @@ class Measure:
 
     Attributes:
         loss, cost, right: by step; the loss of the script, the cross-entropy and the accuracy of the predictions.
+        reach: the last step, counted from 1: some in between may have been left out.
         has_acted: whether the change had anything to act on; error: the last line of a traceback.
         found: what an examination found.
     """
@@ -31,6 +32,7 @@ class Measure:
     error: str | None = None
     survey: Survey | None = None
     found: tuple[dict[str, Any], ...] = ()
+    reach: int = 0
 
     @property
     def n(self) -> int:

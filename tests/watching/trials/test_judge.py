@@ -46,6 +46,9 @@ FLAT = course(2.3, 2.3)
         (course(2.3, 2.3, noise=0.9), course(2.3, 2.0, noise=0.9), False, False),  # within the noise
         (course(2.3, 2.3, right=0.1), course(2.3, 0.4, right=0.1), False, False),  # no prediction is better
         (course(2.3, 2.3, right=0.1), course(2.3, 0.4, right=0.9), False, True),
+        (FLAT, course(2.3, 0.4, n=40, reach=60), False, True),  # batches left out in between
+        (FLAT, course(2.3, 0.4, n=40, reach=40), False, False),  # all of the last ones left out
+        (FLAT, course(2.3, 0.4, n=10, reach=60), False, False),
     ],
 )
 def test_proof(base, one, is_general, is_proved):
