@@ -18,9 +18,8 @@ def course(start, end, n=60, noise=0.0, right=None, **more):
         start + (end - start) * one + noise * (-1) ** i if one else start for i, one in enumerate(shares)
     ]
     accuracies = (right,) * n
-    return Measure(
-        loss=tuple(values), cost=(None,) * n, right=accuracies, has_acted=True, has_ended=True, **more
-    )
+    usual = {"reach": n, "has_acted": True, "has_ended": True}
+    return Measure(loss=tuple(values), cost=(None,) * n, right=accuracies, **{**usual, **more})
 
 
 def scale(base, *, chance=None, has_fault=True):
