@@ -128,7 +128,7 @@ def _sign(clues: Clues) -> int:
     base = clues.base
     rises = base.last("cost") > 1.05 * base.first("cost") and math.isfinite(base.first("cost"))
     falls = base.last("loss") < base.first("loss")
-    is_maximised = any(one.maximizes for one in clues.record.facts.optimizers)
+    is_maximised = any(one.maximizes for one in clues.optimizers)
     return _when(is_maximised or (rises and falls), rises)
 
 
@@ -176,7 +176,7 @@ TRIALS = (
     Trial(
         "clear gradients",
         gradients.cleared,
-        _found("MS713"),
+        lambda clues: _when(any(2 * one.uncleared > one.cycles for one in clues.optimizers), False),
         _says("gradients cleared before each backward pass that follows a step"),
         _says("call optimizer.zero_grad() before each loss.backward() that follows a step"),
         lambda clues: clues.survey.backward or _optimizer_place(clues),
@@ -194,7 +194,7 @@ TRIALS = (
     Trial(
         "no scaler",
         modes.no_scaler,
-        lambda clues: _when(False, clues.survey.scaler is not None),
+        lambda clues: _when(any(one.scaled for one in clues.optimizers), clues.survey.scaler is not None),
         _says("the loss not scaled by a GradScaler"),
         _says(
             "step by scaler.step(optimizer), and clip after scaler.unscale_(optimizer); or leave out the scaler"

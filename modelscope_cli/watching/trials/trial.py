@@ -2,10 +2,12 @@
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.naming import layer_of
+from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.trials.survey import Survey
 
@@ -86,6 +88,10 @@ class Clues:
     def has_found(self, codes: str) -> bool:
         """Whether a rule with one of these codes names a cause."""
         return any(one.code in codes.split() and one.follows is None for one in self.record.findings)
+
+    @property
+    def optimizers(self) -> Sequence[OptimizerFacts]:
+        return self.record.facts.optimizers
 
     @property
     def n_missing(self) -> int:
