@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.trials import Trials
+from modelscope_cli.records.trials import GRADIENT, Trials
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.rule import rules_in
 from modelscope_cli.rules.training import (
@@ -179,7 +179,9 @@ def by_trial(
     What a loop does wrong in any case, such as a parameter that no optimizer holds, stays a cause of its own.
     """
     (rule, sighting), fix, rest = proof, trials.fix, list(explained)
-    if fix is None:  # an examination tells less than a rule whose cause no trial has excluded
+    if (
+        fix is None and trials.examined != GRADIENT
+    ):  # it tells less than a rule whose cause no trial has excluded
         causes = [found for found, follows in rest if follows is None]
         if any(_link(one) < Link.STANDSTILL and one[0].code not in trials.refuted for one in causes):
             return sorted(rest, key=lambda one: one[1] in trials.refuted or one[0][0].code in trials.refuted)
