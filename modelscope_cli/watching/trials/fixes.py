@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from modelscope_cli import interrupts
 from modelscope_cli.errors import UsageError
+from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.naming import duration
 from modelscope_cli.records.progress import LiveProgress
 from modelscope_cli.records.trials import Trials
@@ -46,8 +47,16 @@ class FixFinder:
         self._threads = os.cpu_count() or 1
         self._show: Callable[[str], object] | None = None
         self._is_cut: Callable[[], bool] = lambda: False
+        self._failure: str | None = None
+        self._runner: Runner | None = None
+        if find_ranks().world > 1:
+            self._failure = "the script runs as several processes: run it as one"
+            return
         without = [request.folder.absolute()] if request.folder is not None else []
-        self._runner = Runner(target, writable=request.fix_writes, without=without, before=before)
+        try:
+            self._runner = Runner(target, writable=request.fix_writes, without=without, before=before)
+        except OSError as error:
+            self._failure = f"the files cannot be copied: {error}"
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +64,8 @@ class FixFinder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._runner.__exit__(kind, error, trace)
+        if self._runner is not None:
+            self._runner.__exit__(kind, error, trace)
 
     def find(self, record: WatchRecord) -> Trials:
         """Run the trials, and return what is known when they end, are interrupted or run out of time."""
@@ -91,6 +101,7 @@ class FixFinder:
             self._show(f"trying: {what}{again} ({duration(self._until - now)} left)")
         until = deadline(self._took, self._until)
         is_surveyed = not trial and not seed
+        assert self._runner is not None
         one = self._runner.run(trial, seed, most, until, self._is_cut, is_surveyed=is_surveyed)
         if self._is_cut():
             raise NoMoreTrialsError("interrupted")
@@ -115,9 +126,7 @@ class FixFinder:
             return "several optimizers have losses of their own, and one may rise as another falls"
         if progress.moves is not None:
             return f"the loss need not fall: {progress.moves}"
-        if record.ranks > 1:
-            return "the script ran as several processes: run it as one"
-        return None
+        return "the run had several processes: run it as one" if record.ranks > 1 else self._failure
 
 
 def add_trials(folder: Path, trials: Trials) -> None:
