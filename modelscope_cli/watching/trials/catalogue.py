@@ -312,7 +312,7 @@ TRIALS = (
         "default initialisation",
         weights.default_initialisation,
         _start,
-        lambda clues: f"weights as torch draws them ({_far(clues)})",
+        lambda clues: f"weights as torch draws them{_far(clues)}",
         _says("leave out the initialisation, or use the one of torch.nn.init that fits the activation"),
         lambda clues: clues.survey.model,
         "MS729 MS739 MS730",
@@ -393,4 +393,4 @@ TRIALS = (
 
 def _far(clues: Clues) -> str:
     far, name = clues.far_weights
-    return f"{name} differs in size {far:.2g} times"
+    return f" ({name} differs in size {far:.2g} times)" if name else ""

@@ -43,19 +43,24 @@ class Scale:
 
     def fall(self, one: Measure) -> float:
         """Return how far a training has fallen; minus infinity if it broke."""
-        return self.start - one.last(self.what)
+        last = one.last(self.what)
+        return self._start_of(one) - last if math.isfinite(last) else -math.inf
 
     def is_better(self, one: Measure, base: Measure) -> bool:
         """Tell whether a training ends lower than another, beyond the noise."""
         last, before = one.last(self.what), base.last(self.what)
         error = math.hypot(one.error_of(self.what), base.error_of(self.what))
-        if before > self.start:  # or not finite: what it is has no meaning
-            before, error = self.start, one.error_of(self.what)
+        if not math.isfinite(before) or before > self.start:  # what it is has no meaning
+            before, error = self._start_of(one), one.error_of(self.what)
         return before - last > _SURE * error
 
     def has_learnt(self, one: Measure) -> bool:
         """Tell whether a training has fallen by more than a little."""
-        return self.fall(one) > _FALL * abs(self.start)
+        return self.fall(one) > _FALL * abs(self._start_of(one))
+
+    def _start_of(self, one: Measure) -> float:
+        """Return the value at first; with the change if there is none without it, as no loss is finite there."""
+        return self.start if math.isfinite(self.start) else one.first(self.what)
 
     def predicts(self, one: Measure, base: Measure) -> bool:
         """Tell whether at most half of the predictions are wrong that are so without a change, at a lower cost."""
