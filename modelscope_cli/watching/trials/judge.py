@@ -75,6 +75,10 @@ class Scale:
             return False
         if without > self._share(is_general) * fall:
             return False
+        if (
+            is_general and one.last(self.what) < 0
+        ):  # a loss without a bound falls further with any larger step
+            return False
         return self._has_fewer_errors(one, base)
 
     def can_restore(self, base: Measure, *, is_general: bool) -> bool:

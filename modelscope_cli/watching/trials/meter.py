@@ -15,7 +15,7 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.losses import LossWatch, watched_losses
-from modelscope_cli.watching.trials.criteria import BINARY, CLASSES, Criterion, wrapped_criteria
+from modelscope_cli.watching.trials.criteria import BINARY, CLASSES, NUMBERS, Criterion, wrapped_criteria
 
 STEP, NOTE = "step", "note"
 _nll_loss = functional.nll_loss  # before it is replaced
@@ -142,10 +142,10 @@ class Meter:
         value = original(*criterion.args, **criterion.kwargs)
         if isinstance(value, Tensor) and value.requires_grad and isinstance(criterion.x, Tensor):
             with torch.no_grad():
-                self._measure(criterion)
+                self._measure(criterion, value)
         return value
 
-    def _measure(self, criterion: Criterion) -> None:
+    def _measure(self, criterion: Criterion, value: Tensor) -> None:
         """Add the cost of the predictions, whatever the criterion was given them as, and how many are right."""
         x, target = criterion.x.detach(), criterion.target
         if not isinstance(target, Tensor):
@@ -167,6 +167,8 @@ class Meter:
             self._now.costs.append(costs.mean())
             self._now.right.append(((logits > 0) == (target > 0.5)).sum().double())
             self._now.rows += target.numel()
+        elif criterion.kind == NUMBERS:
+            self._now.costs.append(value.detach().float().mean())
 
 
 def _json(value: float | None) -> float | str | None:

@@ -308,7 +308,7 @@ def _scale(clues: Clues) -> Scale:
     record, base = clues.record, clues.base
     n_costs = sum(one is not None for one in base.cost)
     criteria = [one for one in record.facts.criteria if one.is_training]
-    is_by_cost = n_costs >= 0.9 * base.n and len(criteria) == 1
+    is_by_cost = n_costs >= 0.9 * base.n and len(criteria) == 1 and criteria[0].classes is not None
     progress = follow(record.loss, record.lr, record.facts, record.events)
     chance = criteria[0].label_entropy if is_by_cost and criteria[0].label_entropy else progress.chance
     return Scale.of(base, chance, record.verdict == FAULT, is_by_cost=is_by_cost)

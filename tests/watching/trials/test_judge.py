@@ -43,6 +43,8 @@ FLAT = course(2.3, 2.3)
         (course(2.3, math.nan), course(2.3, 0.4), True, True),
         (course(math.nan, math.nan), course(2.3, 0.4), False, True),  # broken from the first step on
         (FLAT, course(2.3, math.nan), False, False),
+        (FLAT, course(2.3, -900.0), True, False),  # a negated loss
+        (FLAT, course(2.3, -900.0), False, True),
         (course(2.3, 2.3, noise=0.9), course(2.3, 2.0, noise=0.9), False, False),  # within the noise
         (course(2.3, 2.3, right=0.1), course(2.3, 0.4, right=0.1), False, False),  # no prediction is better
         (course(2.3, 2.3, right=0.1), course(2.3, 0.4, right=0.9), False, True),
