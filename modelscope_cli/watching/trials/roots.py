@@ -106,10 +106,14 @@ class Models:
         return list(found.values())
 
     def missing(self, optimizer: Optimizer) -> list[nn.Parameter]:
-        """Return what no optimizer holds of the models that one trains; of all models if it trains none."""
+        """Return what no optimizer holds of the models that one trains, and what else has a gradient.
+
+        Of an optimizer that trains none, what no optimizer holds of all models.
+        """
         held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         by_root = [self.parameters(root) for root in self.roots]
         trained = [parameters for parameters in by_root if any(id(p) in own for p in parameters)]
         found = {id(p): p for parameters in trained or by_root for p in parameters}
+        found |= {id(p): p for parameters in by_root for p in parameters if p.grad is not None}
         return [p for key, p in found.items() if key not in held]

@@ -122,6 +122,22 @@ def test_blocks_in_a_list_are_trained_too():
     assert not torch.equal(model.blocks[0].weight, before)
 
 
+def test_a_model_of_its_own_that_no_optimizer_holds_is_trained_too():
+    trunk, head, judge = network(), nn.Linear(3, 3), network(5)
+    before = [one.weight.detach().clone() for one in (trunk[0], judge[0])]
+    with changed(optimizers.missing_added) as noted:
+        optimizer = SGD(head.parameters(), lr=0.1)
+        for x, y in batches(3):
+            with torch.no_grad():
+                judge(x)
+            optimizer.zero_grad()
+            functional.cross_entropy(head(trunk(x)), y).backward()
+            optimizer.step()
+    assert noted.n == 3
+    assert not torch.equal(trunk[0].weight, before[0])
+    assert torch.equal(judge[0].weight, before[1])
+
+
 def test_frozen_parameters_are_trained(train):
     def frozen(p):
         listed = [*p]
