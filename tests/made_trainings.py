@@ -117,6 +117,9 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
         "births": [],
         "verdict": "fault" if findings else "nothing wrong",
         "reason": None,
+        "trials": [],
+        "fix": None,
+        "tried": None,
     }
 
 
@@ -133,4 +136,5 @@ def finding(code, layer, step, follows=None):
         "hint": "lower the learning rate",
         "place": "train.py:31",
         "follows": follows,
+        "proved": None,
     }

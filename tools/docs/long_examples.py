@@ -104,8 +104,8 @@ TRIED: dict[str, tuple[Edits, Edits]] = {
         ((_OPTIMIZER, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)"),),
     ),
     "MS791": (
-        ((_MODEL, _SQUASH.format("x.tanh() ** 2 - 1").strip()),),
-        ((_MODEL, _SQUASH.format("1 - x.tanh() ** 2").strip()),),
+        ((_MODEL, "\n" + _SQUASH.format("x.tanh() ** 2 - 1").strip()),),
+        ((_MODEL, "\n" + _SQUASH.format("1 - x.tanh() ** 2").strip()),),
     ),
     "MS792": (((_LOSS, _LOSS.replace("labels[batch]", "labels[batch.flip(0)]")),), ()),
     "MS793": (((_LOSS, _LOSS.replace("model(images[batch])", "1e-4 * model(images[batch])")),), ()),
