@@ -25,7 +25,7 @@ from modelscope_cli.watching.ranks import WAIT_FOR_RANKS_S, wait_for_first, wait
 from modelscope_cli.watching.read_record import read_record, record_of
 from modelscope_cli.watching.read_series import merge_ranks, read_rank
 from modelscope_cli.watching.request import WatchRequest
-from modelscope_cli.watching.runner import Script, Target, gentle_sigterm
+from modelscope_cli.watching.runner import Script, StartedScript, gentle_sigterm
 from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher
 
 
@@ -41,7 +41,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
     from modelscope_cli.watching.trials.fixes import FixFinder, add_trials, entry_of
 
     started = _started(script)
-    target = Target(
+    target = StartedScript(
         script.target, script.arguments, script.is_module, Path(script.file), Path(started["cwd"])
     )
     with FixFinder(target, request) as finder:

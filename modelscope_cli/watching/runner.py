@@ -23,7 +23,7 @@ _OURS = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StartedScript:
     """The script as it was started: what was typed, and the file, whose folder is copied."""
 
     name: str

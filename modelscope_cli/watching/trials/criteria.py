@@ -26,7 +26,7 @@ _NEAR = 1e-3  # distance from 1 of a sum of probabilities
 
 
 @dataclass(slots=True)
-class Criterion:
+class CriterionCall:
     """One call.
 
     Attributes:
@@ -51,10 +51,10 @@ class Criterion:
     def target(self) -> Any:
         return self.options.get("target")
 
-    def with_arguments(self, **changed: Any) -> "Criterion":
+    def with_arguments(self, **changed: Any) -> "CriterionCall":
         """Return the same call with other arguments."""
         options = {**self.options, **changed}
-        return Criterion(self.name, (), options, options)
+        return CriterionCall(self.name, (), options, options)
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """Return the logarithms of the probabilities that the predictions of classes stand for."""
@@ -79,7 +79,7 @@ def is_probability(x: Tensor) -> bool:
     return bool(((x > 0) & (x < 1)).all())
 
 
-Handler = Callable[[Criterion, Callable[..., Any]], Any]
+Handler = Callable[[CriterionCall, Callable[..., Any]], Any]
 
 
 def wrapped_criteria(handle: Handler) -> list[tuple[Any, str, Any]]:
@@ -95,6 +95,6 @@ def _wrapped(name: str, original: Any, handle: Handler) -> Any:
         if torch.compiler.is_compiling():
             return original(*args, **kwargs)
         options = dict(signature.bind(*args, **kwargs).arguments)
-        return handle(Criterion(name, args, kwargs, options), original)
+        return handle(CriterionCall(name, args, kwargs, options), original)
 
     return criterion

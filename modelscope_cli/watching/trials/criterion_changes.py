@@ -11,7 +11,7 @@ from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.criteria import (
     CLASSES,
-    Criterion,
+    CriterionCall,
     is_distribution,
     is_probability,
     wrapped_criteria,
@@ -22,7 +22,7 @@ from modelscope_cli.watching.trials.criteria import (
 def plain_logits(act: Act) -> Iterator[None]:
     """Give a criterion of logits those that its input, probabilities, stands for; nll_loss their logarithms."""
 
-    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+    def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         x = criterion.x
         if isinstance(x, Tensor) and is_doubled(criterion):
             act()
@@ -36,7 +36,7 @@ def plain_logits(act: Act) -> Iterator[None]:
         yield
 
 
-def is_doubled(criterion: Criterion) -> bool:
+def is_doubled(criterion: CriterionCall) -> bool:
     """Tell whether a criterion applies an activation that its input has had already, or lacks one that is due."""
     x = criterion.x.detach()
     if criterion.kind == CLASSES:
@@ -48,7 +48,7 @@ def is_doubled(criterion: Criterion) -> bool:
 def no_label_smoothing(act: Act) -> Iterator[None]:
     """Compute cross-entropies without smoothing of the labels."""
 
-    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+    def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         if criterion.options.get("label_smoothing"):
             act()
             criterion = criterion.with_arguments(label_smoothing=0.0)
@@ -63,7 +63,7 @@ def labels_shuffled(act: Act) -> Iterator[None]:
     """Give every criterion of a training the targets of other samples of the batch."""
     generator = torch.Generator().manual_seed(0)
 
-    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+    def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         target, x = criterion.target, criterion.x
         if isinstance(target, Tensor) and target.ndim and isinstance(x, Tensor) and x.requires_grad:
             act()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from modelscope_cli.records.naming import counted
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.trials.change import Act
-from modelscope_cli.watching.trials.criteria import Criterion, wrapped_criteria
+from modelscope_cli.watching.trials.criteria import CriterionCall, wrapped_criteria
 from modelscope_cli.watching.trials.optimizers import fresh_adamw
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 
@@ -77,7 +77,7 @@ def by_heart(act: Act) -> Iterator[None]:
             map_data(args, kwargs, first, lambda x: x.ndim > 0) if torch.is_grad_enabled() else (args, kwargs)
         )
 
-    def handle(criterion: Criterion, original: Callable[..., Any]) -> Any:
+    def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         target, x = criterion.target, criterion.x
         if isinstance(target, Tensor) and target.ndim and isinstance(x, Tensor) and x.requires_grad and rows:
             key = (*x.shape[1:], -1, *target.shape[1:])

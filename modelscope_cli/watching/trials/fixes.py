@@ -23,11 +23,11 @@ from modelscope_cli.watching.log import Log, log_file
 from modelscope_cli.watching.read_record import read_record
 from modelscope_cli.watching.read_series import read_series
 from modelscope_cli.watching.request import WatchRequest
-from modelscope_cli.watching.runner import Target
+from modelscope_cli.watching.runner import StartedScript
 from modelscope_cli.watching.trials import landlock
-from modelscope_cli.watching.trials.runner import Runner, deadline
+from modelscope_cli.watching.trials.runner import TrialRunner, deadline
 from modelscope_cli.watching.trials.search import NoMoreTrialsError, Search
-from modelscope_cli.watching.trials.trial import Measure
+from modelscope_cli.watching.trials.trial import Measured
 
 _SHORTEST_S, _LONGEST_S, _TIMES = 20.0, 600.0, 12.0  # of all trials: seconds, and times the run
 _INTERRUPTED = 130, 143, 129
@@ -40,7 +40,7 @@ class FixFinder:
         before: time of the clock at which a run began that has ended; None if the script has not run yet.
     """
 
-    def __init__(self, target: Target, request: WatchRequest, before: float | None = None) -> None:
+    def __init__(self, target: StartedScript, request: WatchRequest, before: float | None = None) -> None:
         self._request = request
         self._until = 0.0
         self._took = 0.0
@@ -48,13 +48,13 @@ class FixFinder:
         self._show: Callable[[str], object] | None = None
         self._is_cut: Callable[[], bool] = lambda: False
         self._failure: str | None = None
-        self._runner: Runner | None = None
+        self._runner: TrialRunner | None = None
         if find_ranks().world > 1:
             self._failure = "the script runs as several processes: run it as one"
             return
         without = [request.folder.absolute()] if request.folder is not None else []
         try:
-            self._runner = Runner(target, writable=request.fix_writes, without=without, before=before)
+            self._runner = TrialRunner(target, writable=request.fix_writes, without=without, before=before)
         except OSError as error:
             self._failure = f"the files cannot be copied: {error}"
 
@@ -82,7 +82,7 @@ class FixFinder:
         with live as self._show, interrupts.deferred() as self._is_cut:
             return Search(record, self._run).search()
 
-    def _run(self, several: Sequence[tuple[str, int]], most: int) -> list[Measure]:
+    def _run(self, several: Sequence[tuple[str, int]], most: int) -> list[Measured]:
         """Run trials, side by side as far as there are cores for."""
         n = max((os.cpu_count() or 1) // self._threads, 1)
         with ThreadPoolExecutor(n) as pool:
@@ -91,7 +91,7 @@ class FixFinder:
             self._threads = found[0].survey.threads
         return found
 
-    def _run_one(self, trial: str, seed: int, most: int) -> Measure:
+    def _run_one(self, trial: str, seed: int, most: int) -> Measured:
         now = time.monotonic()
         if now >= self._until:
             raise NoMoreTrialsError("the time for trials is over: --fix-time 20m goes on longer")
@@ -149,7 +149,7 @@ def entry_of(trials: Trials) -> dict[str, Any]:
     return asdict(trials)
 
 
-def target_of(begin: dict[str, Any], folder: str) -> Target:
+def target_of(begin: dict[str, Any], folder: str) -> StartedScript:
     """Return the script of a run that has ended.
 
     Raises:
@@ -159,7 +159,7 @@ def target_of(begin: dict[str, Any], folder: str) -> Target:
     if started is None:
         message = f"the log in '{folder}' does not tell how its script was started"
         raise UsageError(message, "modelscope watch --try-fixes SCRIPT   runs it again")
-    target = Target(
+    target = StartedScript(
         name=started["target"],
         arguments=tuple(started["arguments"]),
         is_module=started["module"],

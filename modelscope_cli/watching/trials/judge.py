@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from modelscope_cli.records.trials import A_LITTLE, BROKE, NO
-from modelscope_cli.watching.trials.trial import Measure
+from modelscope_cli.watching.trials.trial import Measured
 
 LOSS, COST, RIGHT = "loss", "cost", "right"
 _SURE = 3.0  # standard errors
@@ -31,7 +31,7 @@ class Scale:
     has_fault: bool
 
     @classmethod
-    def of(cls, base: Measure, chance: float | None, has_fault: bool, *, is_by_cost: bool) -> "Scale":
+    def of(cls, base: Measured, chance: float | None, has_fault: bool, *, is_by_cost: bool) -> "Scale":
         """Return the scale for a script.
 
         Args:
@@ -41,12 +41,12 @@ class Scale:
         start = base.first(what)
         return cls(what, start if chance is None else min(start, chance), has_fault)
 
-    def fall(self, one: Measure) -> float:
+    def fall(self, one: Measured) -> float:
         """Return how far a training has fallen; minus infinity if it broke."""
         last = one.last(self.what)
         return self._start_of(one) - last if math.isfinite(last) else -math.inf
 
-    def is_better(self, one: Measure, base: Measure) -> bool:
+    def is_better(self, one: Measured, base: Measured) -> bool:
         """Tell whether a training ends lower than another, beyond the noise."""
         last, before = one.last(self.what), base.last(self.what)
         error = math.hypot(one.error_of(self.what), base.error_of(self.what))
@@ -54,20 +54,20 @@ class Scale:
             before, error = self._start_of(one), one.error_of(self.what)
         return before - last > _SURE * error
 
-    def has_learnt(self, one: Measure) -> bool:
+    def has_learnt(self, one: Measured) -> bool:
         """Tell whether a training has fallen by more than a little."""
         return self.fall(one) > _FALL * abs(self._start_of(one))
 
-    def _start_of(self, one: Measure) -> float:
+    def _start_of(self, one: Measured) -> float:
         """Return the value at first; with the change if there is none without it, as no loss is finite there."""
         return self.start if math.isfinite(self.start) else one.first(self.what)
 
-    def predicts(self, one: Measure, base: Measure) -> bool:
+    def predicts(self, one: Measured, base: Measured) -> bool:
         """Tell whether at most half of the predictions are wrong that are so without a change, at a lower cost."""
         wrong, before = 1 - one.last(RIGHT), 1 - base.last(RIGHT)
         return 0 <= wrong < _HALF * before <= 1 and one.last(COST) < base.last(COST)
 
-    def restores(self, one: Measure, base: Measure, *, is_general: bool) -> bool:
+    def restores(self, one: Measured, base: Measured, *, is_general: bool) -> bool:
         """Tell whether a change makes a training learn that does not without it."""
         fall, without = self.fall(one), self.fall(base)
         is_whole = one.reach >= _MOST_OF * base.reach and one.n >= _SOME_OF * base.n
@@ -81,7 +81,7 @@ class Scale:
             return False
         return self._has_fewer_errors(one, base)
 
-    def can_restore(self, base: Measure, *, is_general: bool) -> bool:
+    def can_restore(self, base: Measured, *, is_general: bool) -> bool:
         """Tell whether a training is bad enough for a change to restore it, if no loss is below zero."""
         return self.start <= 0 or self.fall(base) <= self._share(is_general) * self.start
 
@@ -89,12 +89,12 @@ class Scale:
         return _STILL[not self.has_fault] if is_general else _HALF
 
     @staticmethod
-    def _has_fewer_errors(one: Measure, base: Measure) -> bool:
+    def _has_fewer_errors(one: Measured, base: Measured) -> bool:
         """Tell whether clearly fewer predictions are wrong; True without labels of classes."""
         wrong, before = 1 - one.last(RIGHT), 1 - base.last(RIGHT)
         return not math.isfinite(wrong) or not math.isfinite(before) or wrong < _FEWER_ERRORS * before
 
-    def helps(self, one: Measure, base: Measure) -> str:
+    def helps(self, one: Measured, base: Measured) -> str:
         """Return `A_LITTLE`, `NO` or `BROKE`, for a change that has not been proved."""
         if not one.has_ended or one.n < min(base.n, 3) or (one.error is not None and one.n < base.n):
             return BROKE

@@ -15,7 +15,7 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.losses import LossWatch, watched_losses
-from modelscope_cli.watching.trials.criteria import BINARY, CLASSES, NUMBERS, Criterion, wrapped_criteria
+from modelscope_cli.watching.trials.criteria import BINARY, CLASSES, NUMBERS, CriterionCall, wrapped_criteria
 
 STEP, NOTE = "step", "note"
 _nll_loss = functional.nll_loss  # before it is replaced
@@ -138,14 +138,14 @@ class Meter:
         if self.n_steps >= self._most:
             self._stop()
 
-    def _measured(self, criterion: Criterion, original: Callable[..., Any]) -> Any:
+    def _measured(self, criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         value = original(*criterion.args, **criterion.kwargs)
         if isinstance(value, Tensor) and value.requires_grad and isinstance(criterion.x, Tensor):
             with torch.no_grad():
                 self._measure(criterion, value)
         return value
 
-    def _measure(self, criterion: Criterion, value: Tensor) -> None:
+    def _measure(self, criterion: CriterionCall, value: Tensor) -> None:
         """Add the cost of the predictions, whatever the criterion was given them as, and how many are right."""
         x, target = criterion.x.detach(), criterion.target
         if not isinstance(target, Tensor):

@@ -12,36 +12,41 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from modelscope_cli.watching.runner import Target
+from modelscope_cli.watching.runner import StartedScript
 from modelscope_cli.watching.trials import landlock
 from modelscope_cli.watching.trials.child import Spec
 from modelscope_cli.watching.trials.meter import STEP
 from modelscope_cli.watching.trials.process import TrialProcess
-from modelscope_cli.watching.trials.scratch import Snapshot
+from modelscope_cli.watching.trials.scratch import FileSnapshot
 from modelscope_cli.watching.trials.survey import Survey
-from modelscope_cli.watching.trials.trial import Measure
+from modelscope_cli.watching.trials.trial import Measured
 
 _LONGER = 6.0  # times the time of the whole run: a trial that takes longer hangs
 _AT_LEAST = 30.0  # seconds
 
 
-class Runner:
+class TrialRunner:
     """Runs trials of one script; a context manager.
 
     Args:
-        before: see `Snapshot.take`; without: folders that are not copied.
+        before: see `FileSnapshot.take`; without: folders that are not copied.
         writable: folders in which trials may write, besides their own.
         took: seconds of the run.
         until: time on the monotonic clock at which all trials end.
     """
 
     def __init__(
-        self, target: Target, *, writable: Sequence[Path], without: Sequence[Path], before: float | None
+        self,
+        target: StartedScript,
+        *,
+        writable: Sequence[Path],
+        without: Sequence[Path],
+        before: float | None,
     ) -> None:
         self._target = target
         self._writable = [*writable]
         self._folder = Path(tempfile.mkdtemp(prefix="modelscope-trials-"))
-        self._snapshot = Snapshot.take(
+        self._snapshot = FileSnapshot.take(
             target.file, target.cwd, self._folder / "files", before=before, without=[*without, self._folder]
         )
         self._idle: list[TrialProcess] = []
@@ -66,7 +71,7 @@ class Runner:
         is_cut: Callable[[], bool],
         *,
         is_surveyed: bool = False,
-    ) -> Measure:
+    ) -> Measured:
         """Run a trial for `most` steps; several may run at the same time.
 
         Args:
@@ -99,7 +104,7 @@ class Runner:
         return measure
 
 
-def _read(results: Path, original: Any, has_ended: bool) -> Measure:
+def _read(results: Path, original: Any, has_ended: bool) -> Measured:
     """Return what a trial has written, even if it was killed."""
     entries: list[dict[str, Any]] = []
     with suppress(OSError):
@@ -114,7 +119,7 @@ def _read(results: Path, original: Any, has_ended: bool) -> Measure:
     error, code = notes.get("error"), notes.get("code")
     if error is None and code and not steps:
         error = f"it ended with exit code {code}"
-    return Measure(
+    return Measured(
         loss=tuple(_number(one["loss"]) for one in steps),
         cost=tuple(_number(one["cost"]) for one in steps),
         right=tuple(_number(one["right"]) for one in steps),

@@ -40,7 +40,7 @@ class Laid:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class FileSnapshot:
     """The files that a script saw before it ran: the folders of the script and of its working directory.
 
     Files of up to 4 MB are copied; larger ones, and what exceeds 200 MB or 20,000 files, are symbolic links, which

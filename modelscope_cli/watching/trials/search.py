@@ -36,7 +36,7 @@ from modelscope_cli.watching.trials.catalogue import (
 from modelscope_cli.watching.trials.examine import Slopes
 from modelscope_cli.watching.trials.judge import COST, LOSS, RIGHT, Scale
 from modelscope_cli.watching.trials.survey import Survey
-from modelscope_cli.watching.trials.trial import Clues, Measure
+from modelscope_cli.watching.trials.trial import Clues, Measured
 
 FEWEST_STEPS = 12  # that can be compared
 _SHORTEST, _LONGEST = 120, 600  # steps of a trial
@@ -68,7 +68,7 @@ _REFUTABLE = {
 }
 _IMBALANCED = 0.8  # share of the commonest label
 
-Run = Callable[[Sequence[tuple[str, int]], int], list[Measure]]
+Run = Callable[[Sequence[tuple[str, int]], int], list[Measured]]
 """Runs trials: the name of each and what is added to the seeds; steps."""
 
 
@@ -87,8 +87,8 @@ class Search:
     record: WatchRecord
     run: Run
     rows: list[TrialRow] = field(default_factory=list)
-    _tried: dict[str, Measure] = field(default_factory=dict)
-    _same: Measure | None = None  # unchanged, with another seed
+    _tried: dict[str, Measured] = field(default_factory=dict)
+    _same: Measured | None = None  # unchanged, with another seed
     _steps: int = 0
 
     def search(self) -> Trials:
@@ -256,7 +256,7 @@ class Search:
         self,
         name: str,
         changed: str,
-        one: Measure,
+        one: Measured,
         scale: Scale,
         helps: str | None,
         *,
@@ -286,7 +286,7 @@ def steps_of(record: WatchRecord) -> int:
     return max(min(steps, needed, max(_LONGEST, *(one + _AFTER for one in since), 0)), 1)
 
 
-def _why_not(base: Measure) -> str:
+def _why_not(base: Measured) -> str:
     if base.error is not None:
         refused = re.search(r"Permission denied: '(.+)/[^/]*'", base.error)
         hint = f"; --fix-writes {shlex.quote(refused[1])} lets trials write there" if refused else ""
@@ -298,7 +298,7 @@ def _why_not(base: Measure) -> str:
     return "no step was seen when the script was run again"
 
 
-def _why_broken(one: Measure) -> str:
+def _why_broken(one: Measured) -> str:
     if one.error is not None:
         return one.error
     return "it took too long" if not one.has_ended else "it had nothing to act on"
@@ -322,7 +322,7 @@ def _scale_of(trial: Trial, scale: Scale, clues: Clues) -> Scale:
     return replace(scale, what=COST, start=clues.base.first(COST))
 
 
-def _restores(trial: Trial, one: Measure, base: Measure, scale: Scale) -> bool:
+def _restores(trial: Trial, one: Measured, base: Measured, scale: Scale) -> bool:
     if trial.rescales and scale.what == LOSS and any(value is None for value in one.cost):
         return False
     scale_of = (
@@ -346,7 +346,7 @@ def _ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
     return suspected, [one for one in specific if grades[one.name] == PRESENT]
 
 
-def _best(trials: Sequence[Trial], tried: dict[str, Measure], scale: Scale) -> list[Trial]:
+def _best(trials: Sequence[Trial], tried: dict[str, Measured], scale: Scale) -> list[Trial]:
     """Return changes that restore, the mildest first of those that come equally near."""
     if not trials:
         return []
@@ -358,7 +358,7 @@ def _best(trials: Sequence[Trial], tried: dict[str, Measure], scale: Scale) -> l
     return [*sorted(near, key=lambda one: order[one.name]), *sorted(others, key=lambda one: -falls[one.name])]
 
 
-def _fix(trial: Trial, one: Measure, clues: Clues, scale: Scale) -> Fix:
+def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
     base = clues.base
     last, before = one.last(scale.what), _known(base.last(scale.what))
     metric, metric_before = _known(one.last(RIGHT)), _known(base.last(RIGHT))

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.source_location import place_of_caller
-from modelscope_cli.watching.trials.criteria import Criterion, wrapped_criteria
+from modelscope_cli.watching.trials.criteria import CriterionCall, wrapped_criteria
 from modelscope_cli.watching.trials.gradients import CLIPPING, of_clipping
 from modelscope_cli.watching.trials.modes import DROPOUTS
 from modelscope_cli.watching.trials.optimizers import unusual
@@ -127,7 +127,7 @@ class Surveyor:
             self.seen.roughness = _roughness(numbers) / max(_roughness(meant), 1e-12)
         return x
 
-    def _see_criterion(self, criterion: Criterion, original: Callable[..., Any]) -> Any:
+    def _see_criterion(self, criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         value = original(*criterion.args, **criterion.kwargs)
         if isinstance(value, Tensor) and value.requires_grad:
             self.seen.criterion = self.seen.criterion or place_of_caller()

@@ -16,7 +16,7 @@ _CORRELATED = 1.5  # factor of a standard error, as successive losses are correl
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Measured:
     """What a run of a trial measured.
 
     Attributes:
@@ -83,7 +83,7 @@ class Clues:
 
     record: WatchRecord
     survey: Survey
-    base: Measure
+    base: Measured
 
     def has_found(self, codes: str) -> bool:
         """Whether a rule with one of these codes names a cause."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from modelscope_cli.records.trials import A_LITTLE, BROKE, NO
 from modelscope_cli.watching.trials.judge import Scale
-from modelscope_cli.watching.trials.trial import Measure
+from modelscope_cli.watching.trials.trial import Measured
 
 
 def course(start, end, n=60, noise=0.0, right=None, **more):
@@ -19,7 +19,7 @@ def course(start, end, n=60, noise=0.0, right=None, **more):
     ]
     accuracies = (right,) * n
     usual = {"reach": n, "has_acted": True, "has_ended": True}
-    return Measure(loss=tuple(values), cost=(None,) * n, right=accuracies, **{**usual, **more})
+    return Measured(loss=tuple(values), cost=(None,) * n, right=accuracies, **{**usual, **more})
 
 
 def scale(base, *, chance=None, has_fault=True):
@@ -98,9 +98,9 @@ def test_a_lower_loss_never_proves_less(low, high):
         (course(2.3, 2.1), A_LITTLE),
         (course(2.3, 2.3), NO),
         (course(2.3, 3.0), NO),
-        (Measure(has_ended=True, error="ValueError: no"), BROKE),
+        (Measured(has_ended=True, error="ValueError: no"), BROKE),
         (course(2.3, 0.1, n=20, error="ValueError: no"), BROKE),
-        (Measure(loss=(2.3,) * 60, has_ended=False), BROKE),
+        (Measured(loss=(2.3,) * 60, has_ended=False), BROKE),
     ],
 )
 def test_less_than_proof(one, helps):
@@ -108,8 +108,8 @@ def test_less_than_proof(one, helps):
 
 
 def test_predictions_tell_where_a_change_alters_the_loss():
-    base = Measure(loss=(1.0,) * 60, cost=(4.7,) * 60, right=(0.5,) * 60, has_ended=True)
-    one = Measure(loss=(4.0,) * 60, cost=(1.9,) * 60, right=(0.9,) * 60, has_ended=True)
+    base = Measured(loss=(1.0,) * 60, cost=(4.7,) * 60, right=(0.5,) * 60, has_ended=True)
+    one = Measured(loss=(4.0,) * 60, cost=(1.9,) * 60, right=(0.9,) * 60, has_ended=True)
     assert scale(base).predicts(one, base)
     assert not scale(base).predicts(base, one)
     assert not scale(base).predicts(base, base)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelscope_cli.watching.trials import landlock, scratch
-from modelscope_cli.watching.trials.scratch import Snapshot
+from modelscope_cli.watching.trials.scratch import FileSnapshot
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def traces(folder: Path) -> dict[str, tuple]:
 
 
 def lay(project, tmp_path, cwd=None, name="laid", **how):
-    snapshot = Snapshot.take(project / "train.py", cwd or project, tmp_path / f"{name}-snapshot", **how)
+    snapshot = FileSnapshot.take(project / "train.py", cwd or project, tmp_path / f"{name}-snapshot", **how)
     return snapshot.lay(tmp_path / name)
 
 
@@ -60,7 +60,7 @@ def test_a_copy_has_the_same_files_and_can_be_deleted(project, tmp_path):
 
 
 def test_trials_do_not_see_each_other(project, tmp_path):
-    snapshot = Snapshot.take(project / "train.py", project, tmp_path / "snapshot")
+    snapshot = FileSnapshot.take(project / "train.py", project, tmp_path / "snapshot")
     first, second = snapshot.lay(tmp_path / "1"), snapshot.lay(tmp_path / "2")
     (first.cwd / "ck.pt").touch()
     assert not (second.cwd / "ck.pt").exists()
@@ -185,7 +185,7 @@ def test_a_script_of_an_installed_package_is_found(project):
     place.mkdir(parents=True)
     (place / "train.py").write_text("tool")
     (place.parent / "other").mkdir()
-    snapshot = Snapshot.take(place / "train.py", project, project / "s")
+    snapshot = FileSnapshot.take(place / "train.py", project, project / "s")
     laid = snapshot.lay(project / "l")
     assert laid.script.read_text() == "tool"
     assert (laid.script.parent.parent / "other").is_symlink()
@@ -231,7 +231,7 @@ def test_links_pipes_and_what_cannot_be_read(project, tmp_path):
 def test_a_script_that_is_a_link_stays_one(project, tmp_path):
     (tmp_path / "shared.py").write_text("shared")
     (project / "linked.py").symlink_to("../shared.py")
-    laid = Snapshot.take(project / "linked.py", project, tmp_path / "s").lay(tmp_path / "l")
+    laid = FileSnapshot.take(project / "linked.py", project, tmp_path / "s").lay(tmp_path / "l")
     assert laid.script == laid.cwd / "linked.py"
     assert laid.script.resolve() == tmp_path / "shared.py"
 
@@ -246,12 +246,12 @@ def test_a_file_that_cannot_be_read_is_skipped_and_a_full_disk_is_an_error(proje
         return copy(source, target, **how)
 
     monkeypatch.setattr(shutil, "copy2", fail)
-    laid = Snapshot.take(project / "train.py", project, tmp_path / "s")
+    laid = FileSnapshot.take(project / "train.py", project, tmp_path / "s")
     assert [path.name for path in (tmp_path / "s").rglob("*.csv")] == []
     assert laid.script.exists()
     number = errno.ENOSPC
     with pytest.raises(OSError, match="no"):
-        Snapshot.take(project / "train.py", project, tmp_path / "t")
+        FileSnapshot.take(project / "train.py", project, tmp_path / "t")
 
 
 def test_read_only_files_and_folders_can_be_deleted(project, tmp_path):
@@ -308,7 +308,7 @@ def test_where_a_path_in_a_text_begins_and_ends(tmp_path_factory, text):
 def test_paths_through_a_link_and_in_two_folders(project, tmp_path):
     (tmp_path / "short").symlink_to(project)
     other = tmp_path / "project" / "runs"
-    laid = Snapshot.take(tmp_path / "short" / "train.py", other, tmp_path / "s").lay(tmp_path / "l")
+    laid = FileSnapshot.take(tmp_path / "short" / "train.py", other, tmp_path / "s").lay(tmp_path / "l")
     assert (
         laid.moved(f"{tmp_path}/short/a {project}/a {other}/a")
         == f"{laid.cwd.parent}/a " * 2 + f"{laid.cwd}/a"
@@ -331,7 +331,7 @@ def test_a_script_that_writes_wherever_it_can_changes_nothing(project, tmp_path)
     with (project / "weights.bin").open("wb") as file:
         file.truncate(5 << 20)
     (project / "linked").symlink_to("../data")
-    snapshot = Snapshot.take(project / "train.py", project, tmp_path / "s")
+    snapshot = FileSnapshot.take(project / "train.py", project, tmp_path / "s")
     laid = snapshot.lay(tmp_path / "l")
     before = traces(project) | traces(tmp_path / "data")
     code = f"""
@@ -383,7 +383,7 @@ def test_any_tree_is_laid_as_it_is(tree):
         )
         (root / "project" / "train.py").touch()
         before = traces(root / "project")
-        snapshot = Snapshot.take(root / "project" / "train.py", root / "project", root / "s")
+        snapshot = FileSnapshot.take(root / "project" / "train.py", root / "project", root / "s")
         first = snapshot.lay(root / "1")
         assert contents(first.cwd) == contents(root / "project")
         shutil.rmtree(first.cwd)

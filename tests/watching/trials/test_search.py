@@ -1,6 +1,8 @@
 """Which trials are run, and what follows: with measures that are made up, so that no script runs."""
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -11,11 +13,11 @@ from modelscope_cli.records.trials import A_LITTLE, DATA, GRADIENT, MODEL, PROVE
 from modelscope_cli.records.watch import FAULT
 from modelscope_cli.watching.trials.search import NoMoreTrialsError, Search, steps_of
 from modelscope_cli.watching.trials.survey import Survey
-from modelscope_cli.watching.trials.trial import Measure
+from modelscope_cli.watching.trials.trial import Measured
 
 SGD = {"class": "SGD", "place": "train.py:7", "rate": 0.1, "weight_decay": 0.0, "unusual": {}}
 SURVEY = Survey(settings=(SGD,), model="train.py:12", criterion="train.py:13")
-BROKEN = Measure(has_ended=True)
+BROKEN = Measured(has_ended=True)
 
 
 @pytest.fixture
@@ -23,11 +25,14 @@ def search(flat):
     """Search among trainings by name; those not named are as the first."""
 
     def run(
-        others: dict[str, Measure | Callable[[int], Measure]], survey: Survey = SURVEY, base=None, record=flat
+        others: dict[str, Measured | Callable[[int], Measured]],
+        survey: Survey = SURVEY,
+        base=None,
+        record=flat,
     ):
         asked: list[tuple[str, int]] = []
 
-        def measured(name: str, seed: int, most: int) -> Measure:
+        def measured(name: str, seed: int, most: int) -> Measured:
             asked.append((name, seed))
             one = others.get(name, base or course(2.3, 2.3))
             one = one(seed) if callable(one) else one
@@ -116,7 +121,7 @@ def test_what_has_nothing_to_act_on_is_no_proof(search):
 
 
 def test_a_trial_that_breaks_does_not_end_the_search(search):
-    broken = Measure(error="ValueError: no", has_acted=True, has_ended=True)
+    broken = Measured(error="ValueError: no", has_acted=True, has_ended=True)
     found, _ = search({"no clipping": broken, "fresh AdamW": course(2.3, 0.3)}, CLIP)
     assert found.fix is not None
     assert found.fix.trial == "fresh AdamW"
@@ -149,7 +154,7 @@ def test_a_wrong_gradient_is_where_to_look(search):
 
 
 def test_no_time_is_left(search, flat):
-    def late(name: str, seed: int, most: int) -> Measure:
+    def late(name: str, seed: int, most: int) -> Measured:
         if name:
             raise NoMoreTrialsError("no time")
         return dataclasses.replace(course(2.3, 2.3), survey=SURVEY)
@@ -162,9 +167,9 @@ def test_no_time_is_left(search, flat):
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        (Measure(error="EOFError: EOF when reading a line", has_ended=True), "cannot be repeated: EOFError"),
+        (Measured(error="EOFError: EOF when reading a line", has_ended=True), "cannot be repeated: EOFError"),
         (
-            Measure(error="PermissionError: [Errno 13] Permission denied: '/data/out/a.pt'"),
+            Measured(error="PermissionError: [Errno 13] Permission denied: '/data/out/a.pt'"),
             "--fix-writes /data/out",
         ),
         (course(2.3, 2.3, n=5), "only 5 steps"),
@@ -189,3 +194,13 @@ def test_trials_reach_beyond_a_late_break(flat):
 
     late = dataclasses.replace(flat, steps=1000, births=(Birth("loss", 900, "Net", "", 0),))
     assert steps_of(late) == 940
+
+
+def test_nothing_of_trials_is_imported_if_they_are_not_asked_for():
+    code = """
+import sys
+import modelscope_cli.watching.run_script
+from modelscope_cli.watching import watch
+assert not [name for name in sys.modules if name.startswith("modelscope_cli.watching.trials")]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
