@@ -44,6 +44,7 @@ _SHARE = 0.34  # of the steps of the run
 _AFTER = 40  # steps after the first finding
 _OTHER_SEED = 1000
 _FALL = 0.1  # share of the loss at first
+_STIR, _MORE_RIGHT = 0.02, 0.05  # share of the loss at first; accuracy
 _NEAR = 0.1  # share of a fall, by which two changes restore equally
 _CHECKED = 3  # steps, of which the second is examined
 _DIFFERENCES = "nothing; the gradient of each module beside differences of its output"
@@ -98,8 +99,9 @@ class Search:
             found = self._searched()
         except NoMoreTrialsError as error:
             found = Trials(outcome=str(error))
-        refuted = self._refuted(() if found.fix is None else found.fix.codes)
-        return replace(found, rows=tuple(self.rows), refuted=tuple(dict.fromkeys(refuted)))
+        refuted = tuple(dict.fromkeys(self._refuted(() if found.fix is None else found.fix.codes)))
+        is_sure = found.fix is not None or found.examined is not None
+        return replace(found, rows=tuple(self.rows), refuted=refuted if is_sure else ())
 
     def _searched(self) -> Trials:
         (base,) = self.run([("", 0)], self._steps)
@@ -227,11 +229,21 @@ class Search:
         if share > _IMBALANCED and scale.what == COST:
             advice = "weight the classes, or sample them evenly"
             return Trials(outcome=f"{words}: {percent(share)} of the labels are of the same class, {advice}")
+        if self._stirs(clues.base, scale):
+            return Trials(outcome=f"{words}, and AdamW makes it a little better: it may need more steps")
         (shuffled,) = self.run([(SHUFFLED, 0)], self._steps)
         if shuffled.has_acted:
             self._add(SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
         place = clues.survey.criterion
         return Trials(outcome=f"{words}: look at the data and the labels", examined=DATA, place=place)
+
+    def _stirs(self, base: Measured, scale: Scale) -> bool:
+        """Tell whether a strong optimizer makes a training a little better, so that its recipe may be the cause."""
+        strong = self._tried.get("fresh AdamW")
+        if strong is None or not strong.has_acted:
+            return True
+        gain = (_known(strong.last(RIGHT)) or 0) - (_known(base.last(RIGHT)) or 0)
+        return scale.fall(strong) > _STIR * abs(scale.start) or gain > _MORE_RIGHT
 
     def _best_so_far(self, clues: Clues, scale: Scale) -> str:
         """Return how a training that learns by itself went, and what made it a little better."""

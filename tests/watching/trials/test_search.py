@@ -142,7 +142,13 @@ def test_where_to_look_if_no_change_helps(search, heart, examined, words):
     assert found.examined == examined
     assert words in found.outcome
     assert found.outcome.startswith("no change of optimizer or learning rate makes it learn")
-    assert {"MS710", "MS723"} <= set(found.refuted)
+    assert ({"MS710", "MS723"} <= set(found.refuted)) is (examined is not None)
+
+
+def test_what_a_strong_optimizer_stirs_may_need_more_steps_and_refutes_nothing(search):
+    found, _ = search({"by heart": course(2.3, 0.01), "fresh AdamW": course(2.3, 2.2)})
+    assert (found.fix, found.examined, found.refuted) == (None, None, ())
+    assert "it may need more steps" in found.outcome
 
 
 def test_a_wrong_gradient_is_where_to_look(search):
