@@ -35,9 +35,11 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
     Without a folder the log is kept in memory, and other ranks are not read. Trials see the files as they were
     before the run.
     """
+    # Without a folder each process is on its own.
+    ranks = find_ranks() if request.folder is not None else Ranks()
     if not request.try_fixes:
-        record, folder, _ = _watched(script, request, invoked)
-        return conclude(record, folder, request)
+        record, folder, _ = _watched(script, request, invoked, ranks)
+        return conclude(record, folder, request) if ranks.is_first else record
     from modelscope_cli.watching.trials.fixes import FixFinder, add_trials, entry_of
 
     started = _started(script)
@@ -45,8 +47,10 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         script.target, script.arguments, script.is_module, Path(script.file), Path(started["cwd"])
     )
     with FixFinder(target, request) as finder:
-        record, folder, memory = _watched(script, request, invoked)
-        if find_ranks().is_first and not record.came_to_nothing:
+        record, folder, memory = _watched(script, request, invoked, ranks)
+        if not ranks.is_first:
+            return record
+        if not record.came_to_nothing:
             trials, code = finder.find(record), record.exit_code
             if folder is not None:
                 add_trials(folder, trials)
@@ -71,11 +75,10 @@ def _started(script: Script) -> dict[str, Any]:
 
 
 def _watched(
-    script: Script, request: WatchRequest, invoked: Invocation
+    script: Script, request: WatchRequest, invoked: Invocation, ranks: Ranks
 ) -> tuple[WatchRecord, Path | None, RankLog]:
     """Return the record of a run, the folder that is kept, and the log in memory where there is none."""
     folder, progress = request.folder, request.progress
-    ranks = find_ranks() if folder is not None else Ranks()
     memory = RankLog()
     process = os.getpid()
     is_new = folder is not None and not (folder.exists() and any(folder.iterdir()))

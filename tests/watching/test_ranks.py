@@ -63,6 +63,11 @@ def watched(folder, world=1, script=SCRIPT, arguments=(), options=(), code=0):
     return read_series(folder), *map("".join, zip(*said, strict=True))
 
 
+def test_the_warnings_of_a_run_are_printed_by_the_first_rank_alone(tmp_path):
+    *_, err = watched(tmp_path / "two", world=2, script="import torch")
+    assert err.count("never trained") == 1
+
+
 def test_two_ranks_give_what_one_process_gives(tmp_path):
     one, *_ = watched(tmp_path / "one")
     two, out, _ = watched(tmp_path / "two", world=2)
