@@ -17,7 +17,14 @@ from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.parameters import Stepper, held_here, is_sharded, norm_of, sample_of
+from modelscope_cli.watching.parameters import (
+    Stepper,
+    held_here,
+    is_sharded,
+    norm_of,
+    parameters_of,
+    sample_of,
+)
 from modelscope_cli.watching.source_location import place_of_caller
 
 # Steps whose gradients are compared; few, as reading a gradient waits for the device.
@@ -123,7 +130,7 @@ class Cycle:
 
     def held(self) -> list[Tensor]:
         optimizer = self.optimizer()
-        return [] if optimizer is None else [p for group in optimizer.param_groups for p in group["params"]]
+        return [] if optimizer is None else parameters_of(optimizer)
 
     def _choose_probes(self) -> None:
         parameters = self.held()
@@ -275,7 +282,7 @@ class Bookkeeper:
         """Return the parameter groups; of an inferred optimizer, those of one that is not seen to step, if any."""
         if isinstance(optimizer, Optimizer):
             return optimizer.param_groups
-        ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        ids = {id(p) for p in parameters_of(optimizer)}
         return [
             group
             for cycle in self._cycles.values()

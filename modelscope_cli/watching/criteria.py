@@ -28,7 +28,7 @@ from modelscope_cli.watching.source_location import place_of_caller
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
 ALIGNMENT = "alignment"  # scores for each time step, against a shorter sequence of classes
 RANKING = "ranking"  # distances or scores that should differ by a margin, which equal ones cost
-_KINDS = {
+KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
     "binary_cross_entropy": BINARY,
@@ -242,7 +242,7 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
     The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected. None if it is
     unknown, and for targets that a model computes, such as from another view.
     """
-    if _KINDS[name] == RANKING:
+    if KINDS[name] == RANKING:
         return torch.tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
     if target.requires_grad:
         return None
@@ -375,7 +375,7 @@ class CriterionWatch:
         if not torch.is_grad_enabled():
             self._evaluated()
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
-        if is_training and is_first and _KINDS[name] not in (ALIGNMENT, RANKING):
+        if is_training and is_first and KINDS[name] not in (ALIGNMENT, RANKING):
             self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
         sums = self._sums_of(CriterionKey(name, place_of_caller(), is_training), x, target, options)
         if sums is None:
@@ -395,7 +395,7 @@ class CriterionWatch:
         self, key: CriterionKey, x: Tensor, target: Tensor, options: dict[str, Any]
     ) -> CriterionSums | None:
         """Return the sums to which a call is added; None if they are of another model, at the same line."""
-        kind, name = _KINDS[key.name], key.name
+        kind, name = KINDS[key.name], key.name
         n_classes = 2 if kind == BINARY else None
         if kind == CLASSES and not target.is_floating_point():
             n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
@@ -448,8 +448,7 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Itera
         guard(watch.see, *call)
 
     watched = [
-        (functional, name, _watched(name, getattr(functional, name), see, watch.is_looking))
-        for name in _KINDS
+        (functional, name, _watched(name, getattr(functional, name), see, watch.is_looking)) for name in KINDS
     ]
     with replaced(*watched):
         yield

@@ -18,7 +18,14 @@ from torch.optim import Optimizer
 
 from modelscope_cli.hooks.torch_private import has_compiled, version_of
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, peel
-from modelscope_cli.watching.parameters import Stepper, StepWatch, is_sharded, norm_of, sample_of
+from modelscope_cli.watching.parameters import (
+    Stepper,
+    StepWatch,
+    is_sharded,
+    norm_of,
+    parameters_of,
+    sample_of,
+)
 from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller, walk_named
 
 _T = TypeVar("_T")
@@ -38,7 +45,7 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
 def name_owners(optimizer: Stepper, registry: ModelRegistry) -> None:
     """Name the modules that hold parameters of an optimizer and did not run."""
     known = registry.parameter_names()
-    held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
+    held = [p for p in parameters_of(optimizer) if id(p) not in known]
     for owner in find_owners(held):
         registry.name(owner)
 

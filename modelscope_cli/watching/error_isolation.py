@@ -5,8 +5,10 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
+
+from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
@@ -112,3 +114,30 @@ def replaced(*functions: tuple[Any, str, Any]) -> Iterator[None]:
         for (owner, name, function), original in zip(functions, originals, strict=True):
             if getattr(owner, name) is function:
                 setattr(owner, name, original)
+
+
+def after_init(kind: type, then: Callable[[Any], object]) -> tuple[type, str, Callable[..., None]]:
+    """Return for `replaced` the `__init__` of a class that calls `then` with each new object."""
+    begin: Any = kind.__init__  # type: ignore[misc]
+
+    @functools.wraps(begin)
+    def made(new: Any, *args: Any, **kwargs: Any) -> None:
+        begin(new, *args, **kwargs)
+        then(new)
+
+    return kind, "__init__", made
+
+
+StepHook = Callable[[Any, Any, Any], None]
+"""Called with an optimizer, and the arguments of its step."""
+
+
+@contextmanager
+def around_steps(begin: StepHook | None = None, end: StepHook | None = None) -> Iterator[None]:
+    """Call `begin` before and `end` after every step of an optimizer of torch, while open."""
+    with ExitStack() as stack:
+        if begin is not None:
+            stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
+        if end is not None:
+            stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+        yield

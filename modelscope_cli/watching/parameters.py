@@ -22,11 +22,16 @@ class Stepper(Protocol):
     param_groups: list[dict[str, Any]]
 
 
+def parameters_of(optimizer: Stepper) -> list[Tensor]:
+    """Return the parameters that an optimizer holds, of all groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 class StepWatch:
     """Compares the parameters of an optimizer before and after a step."""
 
     def __init__(self, optimizer: Stepper) -> None:
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._parameters = parameters_of(optimizer)
         with torch.no_grad():
             self._samples = [sample_of(parameter).clone() for parameter in self._parameters]
             # A fused optimizer under AMP gets scaled gradients and divides by the scale itself.
@@ -119,7 +124,7 @@ def norms_of(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def has_no_gradients(optimizer: Stepper) -> bool:
-    return all(p.grad is None for group in optimizer.param_groups for p in group["params"])
+    return all(p.grad is None for p in parameters_of(optimizer))
 
 
 def has_finite_gradients(optimizer: Stepper) -> bool:
@@ -128,9 +133,7 @@ def has_finite_gradients(optimizer: Stepper) -> bool:
     Of many gradients it reads some from all over the model: a value that is not finite spreads to the layers before
     it, and through the step to the next loss.
     """
-    grads = [
-        grad for group in optimizer.param_groups for p in group["params"] if (grad := p.grad) is not None
-    ]
+    grads = [grad for p in parameters_of(optimizer) if (grad := p.grad) is not None]
     if len(grads) > _MOST_READ:
         grads = [*grads[:: math.ceil(len(grads) / _MOST_READ)], grads[-1]]
     is_plain = set(map(type, grads)) == {Tensor} and {x.dtype for x in grads} == {torch.float32}

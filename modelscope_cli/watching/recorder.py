@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim import optimizer as optim
 
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD
@@ -28,14 +27,20 @@ from modelscope_cli.watching.custom_optimizers import (
     register_hidden,
     unheld_models,
 )
-from modelscope_cli.watching.error_isolation import Guard
+from modelscope_cli.watching.error_isolation import Guard, around_steps
 from modelscope_cli.watching.loss_graph import shares_of_rows_in
 from modelscope_cli.watching.loss_history import LossHistory
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.non_finite_origin import find_birth, look_back
-from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients, has_no_gradients
+from modelscope_cli.watching.parameters import (
+    Stepper,
+    StepWatch,
+    has_finite_gradients,
+    has_no_gradients,
+    parameters_of,
+)
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches
 from modelscope_cli.watching.source_location import place_of_caller
@@ -108,8 +113,7 @@ class Recorder:
     def installed(self) -> Iterator[None]:
         """Observe while open."""
         with ExitStack() as stack:
-            stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
-            stack.callback(optim.register_optimizer_step_post_hook(self._after_step).remove)
+            stack.enter_context(around_steps(self._before_step, self._after_step))
             stack.enter_context(self._passes.installed())
             stack.enter_context(
                 watched_losses(
@@ -258,7 +262,7 @@ class Recorder:
         known = self._trained.get(id(optimizer))
         size = [len(group["params"]) for group in optimizer.param_groups] + [len(self.registry.models)]
         if known is None or known[0]() is not optimizer or known[1] != size:
-            owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            owned = {id(p) for p in parameters_of(optimizer)}
             found = [
                 model
                 for model in self.registry.models

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.watching.error_isolation import replaced
-from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
+from modelscope_cli.watching.error_isolation import after_init, replaced
+from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, parameters_of
 from modelscope_cli.watching.source_location import place_of_caller
 
 _COLUMNS = 1024  # sums that represent a large parameter
@@ -95,14 +95,7 @@ class ReplicaWatch:
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
         """Register every DistributedDataParallel created while open."""
         kind = nn.parallel.DistributedDataParallel
-        original = kind.__init__
-
-        @functools.wraps(original)
-        def noted(module: Any, *args: Any, **kwargs: Any) -> None:
-            original(module, *args, **kwargs)
-            guard(self._made, module)
-
-        with replaced((kind, "__init__", noted)):
+        with replaced(after_init(kind, lambda module: guard(self._made, module))):
             yield
 
     def _made(self, module: Any) -> None:
@@ -137,7 +130,7 @@ class ReplicaWatch:
             return
         begun = time.perf_counter()
         self._began = self._began or begun
-        parameters = _held(optimizer)
+        parameters = parameters_of(optimizer)
         weights = [(_checksum(p), *_signed_sum(p)) for p in parameters] if is_recorded else []
         self._open = _Open(_state(_few_of(parameters).values()), weights)
         self._spent += (
@@ -159,7 +152,7 @@ class ReplicaWatch:
         self._last[label] = weakref.ref(optimizer), None
         if opened is None:
             return None
-        parameters = _held(optimizer)
+        parameters = parameters_of(optimizer)
         values = _few_of(parameters)
         self._last[label] = weakref.ref(optimizer), values
         wrappers = self._parallel_of(label, parameters)
@@ -180,7 +173,7 @@ class ReplicaWatch:
         states = {}
         for label, (reference, values) in self._last.items():
             optimizer = reference()
-            few = _few_of(_held(optimizer)) if values is None and optimizer is not None else values
+            few = _few_of(parameters_of(optimizer)) if values is None and optimizer is not None else values
             states[label] = {index: _state([one]) for index, one in (few or {}).items()}
         return states
 
@@ -191,10 +184,6 @@ class ReplicaWatch:
             if name is not None and name not in one.ignored and not one.is_over:
                 return {"group": one.group, "made": one.made}
         return {}
-
-
-def _held(optimizer: Optimizer) -> list[Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _accumulator(parameter: Tensor) -> Any:

@@ -7,9 +7,8 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.output_files import OutputFolder
@@ -40,13 +39,9 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
     if not request.try_fixes:
         record, folder, _ = _watched(script, request, invoked, ranks)
         return conclude(record, folder, request) if ranks.is_first else record
-    from modelscope_cli.watching.trials.fixes import FixFinder, add_trials, entry_of
+    from modelscope_cli.watching.trials.fixes import FixFinder, add_trials
 
-    started = _started(script)
-    target = StartedScript(
-        script.target, script.arguments, script.is_module, Path(script.file), Path(started["cwd"])
-    )
-    with FixFinder(target, request) as finder:
+    with FixFinder(_started(script), request) as finder:
         record, folder, memory = _watched(script, request, invoked, ranks)
         if not ranks.is_first:
             return record
@@ -56,22 +51,16 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
                 add_trials(folder, trials)
                 record = read_record(folder)
             else:
-                memory.take("trials", entry_of(trials))
+                memory.take("trials", asdict(trials))
                 record = record_of(merge_ranks([memory]))
             record = replace(record, exit_code=code)
     return conclude(record, folder, request)
 
 
-def _started(script: Script) -> dict[str, Any]:
-    """Return how a script is started, so that it can be run again."""
-    return {
-        "target": script.target,
-        "arguments": list(script.arguments),
-        "module": script.is_module,
-        "file": script.file,
-        "cwd": os.getcwd(),
-        "at": time.time(),
-    }
+def _started(script: Script) -> StartedScript:
+    return StartedScript(
+        script.target, (*script.arguments,), script.is_module, script.file, os.getcwd(), time.time()
+    )
 
 
 def _watched(
@@ -95,7 +84,7 @@ def _watched(
             argv=argv,
             rank=ranks.rank,
             world=ranks.world,
-            started=_started(script),
+            started=asdict(_started(script)),
         )
         live_progress = progress if isinstance(progress, LiveProgress) else None
         live = live_progress.live() if ranks.is_first and live_progress is not None else nullcontext()

@@ -24,13 +24,20 @@ _OURS = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True, slots=True)
 class StartedScript:
-    """The script as it was started: what was typed, and the file, whose folder is copied."""
+    """How a script was started, so that it can be run again.
 
-    name: str
+    Attributes:
+        target, arguments: what was typed.
+        file: of the script, whose folder is copied; cwd: the working folder.
+        at: time of the clock.
+    """
+
+    target: str
     arguments: tuple[str, ...]
-    is_module: bool
-    file: Path
-    cwd: Path
+    module: bool
+    file: str
+    cwd: str
+    at: float
 
 
 class Script:

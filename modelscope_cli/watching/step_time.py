@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.error_isolation import around_steps, replaced
 from modelscope_cli.watching.steps import is_running
 
 DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
@@ -142,8 +141,7 @@ class StepTime:
                 self._workers = max(self._workers or 0, loading._num_workers)
 
         with ExitStack() as stack:
-            stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
-            stack.callback(optim.register_optimizer_step_post_hook(self._after_step).remove)
+            stack.enter_context(around_steps(self._before_step, self._after_step))
             stack.enter_context(
                 replaced(
                     (iterator, "__next__", timed(iterator.__next__, part_of_data, count)),

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.functional import cross_entropy as imported_before_anybody_looked
 
-from modelscope_cli.watching.criteria import _KINDS
+from modelscope_cli.watching.criteria import KINDS
 
 N, CLASSES = 12, 5
 STEPS = 4
@@ -74,7 +74,7 @@ WAYS = {
 
 def test_every_criterion_is_tried() -> None:
     others = {"ctc_loss", "gaussian_nll_loss"}  # take lengths, or variances, too
-    assert {*MODULES} | others | {*RANKING} == set(_KINDS)
+    assert {*MODULES} | others | {*RANKING} == set(KINDS)
 
 
 CALLS = [
@@ -95,7 +95,7 @@ def test_a_criterion_is_seen_with_its_own_value(recorded, name, way):
     assert seen.series.step == tuple(range(STEPS))
     assert seen.series.value == close(values)
     assert record.loss[0].value == close(values)
-    kind = _KINDS[name]
+    kind = KINDS[name]
     assert seen.classes == {"classes": CLASSES, "binary": 2}.get(kind)
     assert (seen.series.accuracy[0] is None) == (kind in ("numbers", "divergence"))
     if kind == "numbers":

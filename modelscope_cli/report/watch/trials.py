@@ -30,7 +30,7 @@ def trial_facts(record: WatchRecord) -> Iterator[tuple[str, str]]:
         if row.metric is not None:
             words.append(f"accuracy {row.metric:.2f}")
         words += [f"after {row.steps} steps"] if row.steps else []
-        words += [{PROVED: "proved"}.get(row.helps, f"helps: {row.helps}")] if row.helps else []
+        words += [PROVED if row.helps == PROVED else f"helps: {row.helps}"] if row.helps else []
         if row.reason:
             words.append(row.reason)
         yield row.name, f"{row.changed}: {', '.join(words)}"

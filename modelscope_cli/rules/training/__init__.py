@@ -181,7 +181,7 @@ def by_trial(
     (rule, sighting), fix, rest = proof, trials.fix, list(explained)
     if (
         fix is None and trials.examined != GRADIENT
-    ):  # it tells less than a rule whose cause no trial has excluded
+    ):  # less than a rule tells whose cause no trial has excluded
         causes = [found for found, follows in rest if follows is None]
         if any(_link(one) < Link.STANDSTILL and one[0].code not in trials.refuted for one in causes):
             return sorted(rest, key=lambda one: one[1] in trials.refuted or one[0][0].code in trials.refuted)

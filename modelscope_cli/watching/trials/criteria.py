@@ -10,17 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-CLASSES, BINARY, NUMBERS = "classes", "binary", "numbers"
-KINDS = {
-    "cross_entropy": CLASSES,
-    "nll_loss": CLASSES,
-    "binary_cross_entropy": BINARY,
-    "binary_cross_entropy_with_logits": BINARY,
-    "mse_loss": NUMBERS,
-    "l1_loss": NUMBERS,
-    "smooth_l1_loss": NUMBERS,
-    "huber_loss": NUMBERS,
-}
+from modelscope_cli.watching.criteria import KINDS
+
+_NAMES = (
+    *("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
+)
 _TINY = 1e-7  # a probability
 _NEAR = 1e-3  # distance from 1 of a sum of probabilities
 
@@ -84,7 +79,7 @@ Handler = Callable[[CriterionCall, Callable[..., Any]], Any]
 
 def wrapped_criteria(handle: Handler) -> list[tuple[Any, str, Any]]:
     """Return replacements of torch's criteria that call `handle(call, original)` instead."""
-    return [(functional, name, _wrapped(name, getattr(functional, name), handle)) for name in KINDS]
+    return [(functional, name, _wrapped(name, getattr(functional, name), handle)) for name in _NAMES]
 
 
 def _wrapped(name: str, original: Any, handle: Handler) -> Any:

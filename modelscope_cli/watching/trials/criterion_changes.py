@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.watching.criteria import CLASSES
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.criteria import (
-    CLASSES,
     CriterionCall,
     is_distribution,
     is_probability,

@@ -1,16 +1,16 @@
 """Trials that change the data: scale and layout of inputs, order of samples, batches that are left out."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim import optimizer as optim
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.error_isolation import after_init, around_steps, replaced
+from modelscope_cli.watching.parameters import parameters_of
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 
@@ -70,16 +70,14 @@ def permuted(act: Act) -> Any:
 @contextmanager
 def random_order(act: Act) -> Iterator[None]:
     """Let loaders of torch that go through their samples in order go through them at random."""
-    begin = DataLoader.__init__
 
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        batches = self.batch_sampler
-        if isinstance(self.sampler, SequentialSampler) and getattr(batches, "sampler", None) is self.sampler:
-            batches.sampler = RandomSampler(self.dataset)
+    def shuffle(new: Any) -> None:
+        batches = new.batch_sampler
+        if isinstance(new.sampler, SequentialSampler) and getattr(batches, "sampler", None) is new.sampler:
+            batches.sampler = RandomSampler(new.dataset)
             act()
 
-    with replaced((DataLoader, "__init__", made)):
+    with replaced(after_init(DataLoader, shuffle)):
         yield
 
 
@@ -106,17 +104,12 @@ def finite_batches(act: Act) -> Iterator[None]:
     def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if is_left_out:
             act()
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
+            for parameter in parameters_of(optimizer):
+                parameter.grad = None
 
     def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         nonlocal is_left_out
         is_left_out = False
 
-    with ExitStack() as stack:
-        stack.enter_context(_with_data(clean))
-        stack.enter_context(replaced((torch.autograd, "backward", checked)))
-        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
-        stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+    with _with_data(clean), replaced((torch.autograd, "backward", checked)), around_steps(begin, end):
         yield

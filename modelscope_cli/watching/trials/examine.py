@@ -73,18 +73,17 @@ def by_heart(act: Act) -> Iterator[None]:
             rows = len(x)
             return repeated(inputs.setdefault((id(root), *x.shape[1:]), x.clone()), x)
 
-        return (
-            map_data(args, kwargs, first, lambda x: x.ndim > 0) if torch.is_grad_enabled() else (args, kwargs)
-        )
+        if not torch.is_grad_enabled():
+            return args, kwargs
+        return map_data(args, kwargs, first, lambda x: x.ndim > 0)
 
     def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         target, x = criterion.target, criterion.x
         if isinstance(target, Tensor) and target.ndim and isinstance(x, Tensor) and x.requires_grad and rows:
             key = (*x.shape[1:], -1, *target.shape[1:])
             known = targets.setdefault(key, target.clone())
-            is_pairing = target.ndim == 1 and target.tolist() == list(
-                range(len(target))
-            )  # each sample is a class
+            # Each sample is a class
+            is_pairing = target.ndim == 1 and target.tolist() == list(range(len(target)))
             if not is_pairing and len(target) % rows == 0 and len(known) >= len(target) // rows:
                 if strong.n:
                     act()

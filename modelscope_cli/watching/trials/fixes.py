@@ -132,24 +132,19 @@ class FixFinder:
 def add_trials(folder: Path, trials: Trials) -> None:
     """Add trials to the log of a run."""
     log = Log(log_file(folder.absolute()), goes_on=True)
-    log.write("trials", **entry_of(trials))
+    log.write("trials", **asdict(trials))
     log.close()
 
 
 def try_afterwards(folder: Path, request: WatchRequest) -> None:
     """Run the trials of a run that has ended, and add them to its log."""
     began = read_series(folder).ranks[0].begin
-    target = target_of(began, str(folder))
-    with FixFinder(target, replace(request, folder=folder), before=began["started"]["at"]) as finder:
+    target = _target_of(began, str(folder))
+    with FixFinder(target, replace(request, folder=folder), before=target.at) as finder:
         add_trials(folder, finder.find(read_record(folder)))
 
 
-def entry_of(trials: Trials) -> dict[str, Any]:
-    """Return trials as an entry of a log."""
-    return asdict(trials)
-
-
-def target_of(begin: dict[str, Any], folder: str) -> StartedScript:
+def _target_of(begin: dict[str, Any], folder: str) -> StartedScript:
     """Return the script of a run that has ended.
 
     Raises:
@@ -159,14 +154,8 @@ def target_of(begin: dict[str, Any], folder: str) -> StartedScript:
     if started is None:
         message = f"the log in '{folder}' does not tell how its script was started"
         raise UsageError(message, "modelscope watch --try-fixes SCRIPT   runs it again")
-    target = StartedScript(
-        name=started["target"],
-        arguments=tuple(started["arguments"]),
-        is_module=started["module"],
-        file=Path(started["file"]),
-        cwd=Path(started["cwd"]),
-    )
-    if not target.file.is_file() or not target.cwd.is_dir():
+    target = StartedScript(**started)
+    if not Path(target.file).is_file() or not Path(target.cwd).is_dir():
         raise UsageError(
             f"the script of the run, '{target.file}', is gone", "modelscope watch --try-fixes SCRIPT"
         )

@@ -1,15 +1,15 @@
 """Trials that change gradients between the backward pass and the step, and the sign of the loss."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim import optimizer as optim
 
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.error_isolation import around_steps, replaced
+from modelscope_cli.watching.parameters import parameters_of
 from modelscope_cli.watching.trials.change import Act
 
 CLIPPING = "clip_grad_norm_", "clip_grad_value_"
@@ -47,11 +47,10 @@ def clipped(act: Act) -> Iterator[None]:
     """Clip the norm of the gradients of every optimizer to 1 before it steps."""
 
     def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        _clip_grad_norm([p for group in optimizer.param_groups for p in group["params"]], _NORM)
+        _clip_grad_norm(parameters_of(optimizer), _NORM)
         act()
 
-    with ExitStack() as stack:
-        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
+    with around_steps(begin):
         yield
 
 
@@ -63,17 +62,15 @@ def cleared(act: Act) -> Iterator[None]:
 
     def clearing(*args: Any, **kwargs: Any) -> Any:
         for optimizer in used:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad = None
-                        act()
+            for parameter in parameters_of(optimizer):
+                if parameter.grad is not None:
+                    parameter.grad = None
+                    act()
         used.clear()
         return backward(*args, **kwargs)
 
-    with ExitStack() as stack:
-        stack.callback(optim.register_optimizer_step_post_hook(lambda one, *_: used.append(one)).remove)
-        stack.enter_context(replaced((torch.autograd, "backward", clearing)))
+    after = around_steps(end=lambda one, *_: used.append(one))
+    with after, replaced((torch.autograd, "backward", clearing)):
         yield
 
 

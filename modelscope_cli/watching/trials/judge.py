@@ -8,7 +8,7 @@ from modelscope_cli.watching.trials.trial import Measured
 
 LOSS, COST, RIGHT = "loss", "cost", "right"
 _SURE = 3.0  # standard errors
-_FALL = 0.1  # least fall of a training that learns, as a share of the loss at first
+FALL = 0.1  # least fall of a training that learns, as a share of the loss at first
 _HALF = 0.5  # of the fall with the change: one without it that falls further learns by itself
 _STILL = 0.25, 0.1  # the same for changes that make healthy trainings better: of one with a fault, of any
 # Of the steps: a change that leaves out all of the last, or most in between, has only stopped the training
@@ -56,7 +56,7 @@ class Scale:
 
     def has_learnt(self, one: Measured) -> bool:
         """Tell whether a training has fallen by more than a little."""
-        return self.fall(one) > _FALL * abs(self._start_of(one))
+        return self.fall(one) > FALL * abs(self._start_of(one))
 
     def _start_of(self, one: Measured) -> float:
         """Return the value at first; with the change if there is none without it, as no loss is finite there."""
@@ -75,9 +75,7 @@ class Scale:
             return False
         if without > self._share(is_general) * fall:
             return False
-        if (
-            is_general and one.last(self.what) < 0
-        ):  # a loss without a bound falls further with any larger step
+        if is_general and one.last(self.what) < 0:  # without a bound it falls further with any larger step
             return False
         return self._has_fewer_errors(one, base)
 

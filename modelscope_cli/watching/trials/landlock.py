@@ -24,7 +24,7 @@ _SHARED = Path("/dev/shm")  # tensors of the workers of a DataLoader
 _DEVICES = "null", "zero", "full", "tty", "ptmx", "pts", "dri", "kfd", "dxg"
 _NVIDIA = "nvidia*"
 _THREADS = Path("/proc/self/task")  # CUDA writes the names of its threads there, or fails with error 304
-_pinned: list[int] = []  # the kernel forgets a rule for a folder of /proc that nobody holds
+_pinned: list[int] = []  # the kernel forgets a rule for a folder of /proc once it is closed
 
 
 def is_available() -> bool:

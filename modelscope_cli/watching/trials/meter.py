@@ -1,7 +1,6 @@
 """What a trial measures in each step: the loss, the cost and the accuracy of the predictions."""
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,11 +10,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.optim import optimizer as optim
 
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.criteria import BINARY, CLASSES, NUMBERS
+from modelscope_cli.watching.error_isolation import around_steps, replaced
 from modelscope_cli.watching.losses import LossWatch, watched_losses
-from modelscope_cli.watching.trials.criteria import BINARY, CLASSES, NUMBERS, CriterionCall, wrapped_criteria
+from modelscope_cli.watching.trials.criteria import CriterionCall, wrapped_criteria
 
 STEP, NOTE = "step", "note"
 _nll_loss = functional.nll_loss  # before it is replaced
@@ -83,8 +82,7 @@ class Meter:
     def installed(self) -> Iterator[None]:
         """Measure while open."""
         with ExitStack() as stack:
-            stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
-            stack.callback(optim.register_optimizer_step_post_hook(self._after_step).remove)
+            stack.enter_context(around_steps(self._before_step, self._after_step))
             stack.enter_context(
                 watched_losses(
                     self.losses,
@@ -130,8 +128,8 @@ class Meter:
             self._write(
                 STEP,
                 step=self.n_steps,
-                loss=_json(loss),
-                cost=_json(float(torch.stack(now.costs).mean())) if now.costs else None,
+                loss=loss,
+                cost=float(torch.stack(now.costs).mean()) if now.costs else None,
                 right=float(torch.stack(now.right).sum()) / now.rows if now.rows else None,
             )
         self.n_steps += 1
@@ -169,7 +167,3 @@ class Meter:
             self._now.rows += target.numel()
         elif criterion.kind == NUMBERS:
             self._now.costs.append(value.detach().float().mean())
-
-
-def _json(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else str(value)

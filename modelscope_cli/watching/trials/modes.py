@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.error_isolation import after_init, replaced
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.roots import Arguments, entered
 
@@ -50,28 +50,21 @@ def no_dropout(act: Act) -> Iterator[None]:
 @contextmanager
 def no_autocast(act: Act) -> Iterator[None]:
     """Compute everything in the precision of the weights."""
-    begin = torch.autocast.__init__
-
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        if self._enabled:
-            self._enabled = False
-            act()
-
-    with replaced((torch.autocast, "__init__", made)):
+    with replaced(_disabled(torch.autocast, act)):
         yield
 
 
 @contextmanager
 def no_scaler(act: Act) -> Iterator[None]:
     """Scale no loss."""
-    begin = torch.amp.GradScaler.__init__
+    with replaced(_disabled(torch.amp.GradScaler, act)):
+        yield
 
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        if self._enabled:
-            self._enabled = False
+
+def _disabled(kind: type, act: Act) -> Any:
+    def disable(new: Any) -> None:
+        if new._enabled:
+            new._enabled = False
             act()
 
-    with replaced((torch.amp.GradScaler, "__init__", made)):
-        yield
+    return after_init(kind, disable)

@@ -2,14 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim import optimizer as optim
 
+from modelscope_cli.watching.error_isolation import around_steps
+from modelscope_cli.watching.parameters import parameters_of
 from modelscope_cli.watching.trials.change import Act, Change
 from modelscope_cli.watching.trials.roots import Models
 
@@ -42,9 +43,7 @@ def _with_groups(settings: Callable[[Optimizer, Group], Group], act: Act) -> Ite
             if begun is optimizer:
                 return
 
-    with ExitStack() as stack:
-        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
-        stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+    with around_steps(begin, end):
         yield
 
 
@@ -124,21 +123,17 @@ def _thawed(act: Act) -> Iterator[None]:
 
 
 def _adamw(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
-    own = [p for group in optimizer.param_groups for p in group["params"]]
-    return torch.optim.AdamW([*own, *parameters], lr=_STRONG_RATE)
+    return torch.optim.AdamW([*parameters_of(optimizer), *parameters], lr=_STRONG_RATE)
 
 
 def _sibling(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer | None:
     """Return an optimizer of the same class and settings; None where there is nothing to train."""
+    if not parameters:
+        return None
     group = optimizer.param_groups[0]
     names = inspect.signature(type(optimizer).__init__).parameters
-    return (
-        type(optimizer)(
-            parameters, **{name: group[name] for name in names if name in group and name != "params"}
-        )
-        if parameters
-        else None
-    )
+    settings = {name: group[name] for name in names if name in group and name != "params"}
+    return type(optimizer)(parameters, **settings)
 
 
 Make = Callable[[Optimizer, list[nn.Parameter]], Optimizer | None]
@@ -154,7 +149,7 @@ def _stepping_besides(make: Make, act: Callable[[], object], *, is_instead: bool
     """
     models = Models()
     ours: dict[int, tuple[Optimizer | None, list[nn.Parameter]]] = {}
-    hidden: list[tuple[Optimizer, list[tuple[nn.Parameter, Any]]]] = []
+    hidden: list[tuple[Optimizer, list[tuple[torch.Tensor, Any]]]] = []
     is_ours = False
 
     def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -177,17 +172,15 @@ def _stepping_besides(make: Make, act: Callable[[], object], *, is_instead: bool
         for parameter in missing:
             parameter.grad = None
         if is_instead:
-            own = [p for group in optimizer.param_groups for p in group["params"]]
+            own = parameters_of(optimizer)
             hidden.append((optimizer, [(p, p.grad) for p in own]))
-            for parameter in own:
-                parameter.grad = None
+            for one in own:
+                one.grad = None
 
     def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if hidden and hidden[-1][0] is optimizer:
             for parameter, gradient in hidden.pop()[1]:
                 parameter.grad = gradient
 
-    with models.installed(), ExitStack() as stack:
-        stack.callback(optim.register_optimizer_step_pre_hook(begin).remove)
-        stack.callback(optim.register_optimizer_step_post_hook(end).remove)
+    with models.installed(), around_steps(begin, end):
         yield

@@ -93,7 +93,7 @@ def serve(lines: IO[bytes], answers: int) -> None:
             run(Spec(**json.loads(spec.read_text())))
         os.write(answers, f"pid {child}\n".encode())
         while not os.waitpid(child, os.WNOHANG)[0]:
-            if select.select([lines], [], [], _TICK)[0]:  # closed: nobody waits for it any more
+            if select.select([lines], [], [], _TICK)[0]:  # closed: our parent has ended
                 os.killpg(child, signal.SIGKILL)
                 return
         os.write(answers, b"end\n")

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.error_isolation import after_init, replaced
+from modelscope_cli.watching.parameters import parameters_of
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Enter = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Arguments]
@@ -65,18 +66,13 @@ class Models:
         self._first = first
         self.roots: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
-        self._inside: dict[
-            int, dict[int, nn.Module]
-        ] = {}  # by root: modules that ran in it, registered there or not
+        # By root: the modules that ran in it, registered there or not
+        self._inside: dict[int, dict[int, nn.Module]] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Observe while open."""
-        begin, call, root = Optimizer.__init__, nn.Module.__call__, None
-
-        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-            begin(optimizer, *args, **kwargs)
-            self.optimizers.append(optimizer)
+        call, root = nn.Module.__call__, None
 
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if root is not None:
@@ -92,11 +88,8 @@ class Models:
                 self._inside[id(module)] = {}
             return args, kwargs
 
-        with (
-            replaced((Optimizer, "__init__", made)),
-            replaced((nn.Module, "__call__", called)),
-            entered(enter),
-        ):
+        made = after_init(Optimizer, self.optimizers.append)
+        with replaced(made, (nn.Module, "__call__", called)), entered(enter):
             yield
 
     def parameters(self, root: nn.Module) -> list[nn.Parameter]:
@@ -110,8 +103,8 @@ class Models:
 
         Of an optimizer that trains none, what no optimizer holds of all models.
         """
-        held = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
-        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = {id(p) for one in self.optimizers for p in parameters_of(one)}
+        own = {id(p) for p in parameters_of(optimizer)}
         by_root = [self.parameters(root) for root in self.roots]
         trained = [parameters for parameters in by_root if any(id(p) in own for p in parameters)]
         found = {id(p): p for parameters in trained or by_root for p in parameters}

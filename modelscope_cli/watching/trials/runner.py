@@ -31,8 +31,6 @@ class TrialRunner:
     Args:
         before: see `FileSnapshot.take`; without: folders that are not copied.
         writable: folders in which trials may write, besides their own.
-        took: seconds of the run.
-        until: time on the monotonic clock at which all trials end.
     """
 
     def __init__(
@@ -46,8 +44,9 @@ class TrialRunner:
         self._target = target
         self._writable = [*writable]
         self._folder = Path(tempfile.mkdtemp(prefix="modelscope-trials-"))
+        file, cwd = Path(target.file), Path(target.cwd)
         self._snapshot = FileSnapshot.take(
-            target.file, target.cwd, self._folder / "files", before=before, without=[*without, self._folder]
+            file, cwd, self._folder / "files", before=before, without=[*without, self._folder]
         )
         self._idle: list[TrialProcess] = []
         self._count = itertools.count()
@@ -79,11 +78,11 @@ class TrialRunner:
         """
         place = self._folder / str(next(self._count))
         laid = self._snapshot.lay(place / "files")
-        name = self._target.name if self._target.is_module else laid.moved(self._target.name)
+        typed = self._target.target
         spec = Spec(
-            target=name,
+            target=typed if self._target.module else laid.moved(typed),
             arguments=[laid.moved(one) for one in self._target.arguments],
-            is_module=self._target.is_module,
+            is_module=self._target.module,
             cwd=str(laid.cwd),
             trial=trial,
             seed=seed,
@@ -120,9 +119,9 @@ def _read(results: Path, original: Any, has_ended: bool) -> Measured:
     if error is None and code and not steps:
         error = f"it ended with exit code {code}"
     return Measured(
-        loss=tuple(_number(one["loss"]) for one in steps),
-        cost=tuple(_number(one["cost"]) for one in steps),
-        right=tuple(_number(one["right"]) for one in steps),
+        loss=tuple(one["loss"] for one in steps),
+        cost=tuple(one["cost"] for one in steps),
+        right=tuple(one["right"] for one in steps),
         reach=steps[-1]["step"] + 1 if steps else 0,
         has_acted=bool(notes.get("acted")),
         has_ended=has_ended,
@@ -130,10 +129,6 @@ def _read(results: Path, original: Any, has_ended: bool) -> Measured:
         survey=Survey(**notes["survey"]) if "survey" in notes else None,
         found=tuple(one["found"] for one in entries if "found" in one),
     )
-
-
-def _number(value: float | str | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def deadline(took: float, until: float) -> float:

@@ -34,7 +34,7 @@ from modelscope_cli.watching.trials.catalogue import (
     Trial,
 )
 from modelscope_cli.watching.trials.examine import Slopes
-from modelscope_cli.watching.trials.judge import COST, LOSS, RIGHT, Scale
+from modelscope_cli.watching.trials.judge import COST, FALL, LOSS, RIGHT, Scale
 from modelscope_cli.watching.trials.survey import Survey
 from modelscope_cli.watching.trials.trial import Clues, Measured
 
@@ -43,30 +43,17 @@ _SHORTEST, _LONGEST = 120, 600  # steps of a trial
 _SHARE = 0.34  # of the steps of the run
 _AFTER = 40  # steps after the first finding
 _OTHER_SEED = 1000
-_FALL = 0.1  # share of the loss at first
 _STIR, _MORE_RIGHT = 0.02, 0.05  # share of the loss at first; accuracy
 _NEAR = 0.1  # share of a fall, by which two changes restore equally
 _CHECKED = 3  # steps, of which the second is examined
 _DIFFERENCES = "nothing; the gradient of each module beside differences of its output"
-_LEARNT, _RIGHT = (
-    0.3,
-    0.99,
-)  # share of the loss at first that is left, or accuracy, of samples learnt by heart
+# Of samples learnt by heart: share of the loss at first that is left, or accuracy
+_LEARNT, _RIGHT = 0.3, 0.99
 
 # Rules whose cause a trial takes away as a whole; the others name facts, or layers that it may not reach
-_REFUTABLE = {
-    "MS704",
-    "MS706",
-    "MS709",
-    "MS710",
-    "MS719",
-    "MS723",
-    "MS726",
-    "MS741",
-    "MS744",
-    "MS758",
-    "MS764",
-}
+_REFUTABLE = frozenset(
+    ["MS704", "MS706", "MS709", "MS710", "MS719", "MS723", "MS726", "MS741", "MS744", "MS758", "MS764"]
+)
 _IMBALANCED = 0.8  # share of the commonest label
 
 Run = Callable[[Sequence[tuple[str, int]], int], list[Measured]]
@@ -146,7 +133,7 @@ class Search:
             return
         by_name = {one.name: one for one in TRIALS}
         highest = max(clues.base.values(scale.what), default=0.0)
-        is_diverging = scale.fall(clues.base) < -_FALL * abs(scale.start) or highest > 2 * abs(scale.start)
+        is_diverging = scale.fall(clues.base) < -FALL * abs(scale.start) or highest > 2 * abs(scale.start)
         first, *rates = [
             by_name[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 10_000)
         ]
@@ -170,7 +157,7 @@ class Search:
         found = self.run([(one.name, 0) for one in trials], self._steps) if trials else []
         for trial, one in zip(trials, found, strict=True):
             self._tried[trial.name] = one
-            scale_of = _scale_of(trial, scale, clues)
+            scale_of = _scale_of(trial, scale, clues.base)
             helps = BROKE if not one.has_acted else scale_of.helps(one, clues.base)
             if self._restores(trial, clues, scale):
                 helps = A_LITTLE  # until it is proved with another seed
@@ -184,7 +171,7 @@ class Search:
             self._add("the same", "the seed", self._same, scale, None, seed=_OTHER_SEED)
         base = self._same
         assert base is not None
-        scale_of = _scale_of(trial, scale, clues)
+        scale_of = _scale_of(trial, scale, clues.base)
         is_proved = one.has_acted and _restores(trial, one, base, scale)
         helps = PROVED if is_proved else scale_of.helps(one, base)
         self._add(trial.name, f"{trial.changed(clues)}, and the seed", one, scale_of, helps, seed=_OTHER_SEED)
@@ -326,22 +313,18 @@ def _scale(clues: Clues) -> Scale:
     return Scale.of(base, chance, record.verdict == FAULT, is_by_cost=is_by_cost)
 
 
-def _scale_of(trial: Trial, scale: Scale, clues: Clues) -> Scale:
+def _scale_of(trial: Trial, scale: Scale, base: Measured) -> Scale:
     """Return the scale for a trial; one that changes that of the loss is judged by the predictions."""
-    has_costs = sum(one is not None for one in clues.base.cost) >= 0.9 * clues.base.n
+    has_costs = sum(one is not None for one in base.cost) >= 0.9 * base.n
     if not trial.rescales or scale.what == COST or not has_costs:
         return scale
-    return replace(scale, what=COST, start=clues.base.first(COST))
+    return replace(scale, what=COST, start=base.first(COST))
 
 
 def _restores(trial: Trial, one: Measured, base: Measured, scale: Scale) -> bool:
     if trial.rescales and scale.what == LOSS and any(value is None for value in one.cost):
         return False
-    scale_of = (
-        scale
-        if not trial.rescales or scale.what == COST
-        else replace(scale, what=COST, start=base.first(COST))
-    )
+    scale_of = _scale_of(trial, scale, base)
     is_right = trial.rescales and scale_of.predicts(one, base)
     return is_right or scale_of.restores(one, base, is_general=trial.is_general)
 
@@ -413,12 +396,9 @@ def _excluded(rows: Sequence[TrialRow], survey: Survey) -> str:
     tried = {row.name for row in rows if row.helps in (NO, A_LITTLE)}
     words = [word for word, names in _EXCLUDED if tried & set(names)]
     listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
-    said = (
-        f"no change of {listed} makes it learn" if words else "nothing that could be changed makes it learn"
-    )
-    return (
-        said if survey.settings else f"{said} (its optimizer is not one of torch.optim: it was not changed)"
-    )
+    said = f"no change of {listed}" if words else "nothing that could be changed"
+    own = "" if survey.settings else " (its optimizer is not one of torch.optim: it was not changed)"
+    return f"{said} makes it learn{own}"
 
 
 def _known(value: float) -> float | None:

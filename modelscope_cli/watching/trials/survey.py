@@ -4,17 +4,17 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
-from torch.optim import optimizer as optim
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, SequentialSampler
 
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.error_isolation import after_init, around_steps, replaced
 from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.trials.criteria import CriterionCall, wrapped_criteria
 from modelscope_cli.watching.trials.gradients import CLIPPING, of_clipping
@@ -83,7 +83,7 @@ class Surveyor:
             self.seen.backward = self.seen.backward or place_of_caller()
             return backward(*args, **kwargs)
 
-        made: dict[str, Any] = {
+        made: dict[str, type] = {
             "autocast": torch.autocast,
             "scaler": torch.amp.GradScaler,
             "schedule": LRScheduler,
@@ -96,12 +96,12 @@ class Surveyor:
                     *wrapped_criteria(self._see_criterion),
                     *of_clipping(*map(self._clipping, CLIPPING)),
                     *[(functional, name, self._dropping(getattr(functional, name))) for name in DROPOUTS],
-                    *[(kind, "__init__", self._making(kind.__init__, name)) for name, kind in made.items()],
-                    (Optimizer, "__init__", self._making(Optimizer.__init__, None)),
+                    *[after_init(kind, partial(self._place, name)) for name, kind in made.items()],
+                    after_init(Optimizer, self._place_optimizer),
                     (torch.autograd, "backward", placed),
                 )
             )
-            stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
+            stack.enter_context(around_steps(self._before_step))
             yield
 
     def tell(self) -> None:
@@ -157,18 +157,14 @@ class Surveyor:
 
         return drop
 
-    def _making(self, begin: Any, name: str | None) -> Any:
-        def made(one: Any, *args: Any, **kwargs: Any) -> None:
-            begin(one, *args, **kwargs)
-            if name is None:
-                self._made[id(one)] = place_of_caller()
-                return
-            is_off = getattr(one, "_enabled", True) is False
-            is_shuffled = name == "loader" and not isinstance(one.sampler, SequentialSampler)
-            if not is_off and not is_shuffled and getattr(self.seen, name) is None:
-                setattr(self.seen, name, str(place_of_caller()))
+    def _place_optimizer(self, one: Optimizer) -> None:
+        self._made[id(one)] = place_of_caller()
 
-        return made
+    def _place(self, name: str, one: Any) -> None:
+        is_off = getattr(one, "_enabled", True) is False
+        is_shuffled = name == "loader" and not isinstance(one.sampler, SequentialSampler)
+        if not is_off and not is_shuffled and getattr(self.seen, name) is None:
+            setattr(self.seen, name, str(place_of_caller()))
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         groups = optimizer.param_groups
