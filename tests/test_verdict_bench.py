@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,18 @@ def test_every_program_is_labelled_and_every_label_has_a_program(manifest: dict)
     labelled = {tuple(row["run"]) for row in manifest["programs"].values() if row["run"][0] == "train.py"}
     assert labelled == written
     assert {row["kind"] for row in manifest["programs"].values()} == manifest["kinds"].keys()
+
+
+def test_every_fault_of_the_fourth_part_is_labelled_and_has_a_healthy_twin(manifest: dict) -> None:
+    written = set()
+    for file in (BENCH / "programs" / "fourth").glob("*.py"):
+        script, text = f"programs/fourth/{file.name}", file.read_text()
+        if file.name != "small.py":
+            assert "def measure():" in text, script
+            written |= {(script,), *((script, name) for name in re.findall(r'fault\("([^"]+)"\)', text))}
+    parts = {tuple(row["run"]): row["part"] for row in manifest["programs"].values()}
+    assert {run for run, part in parts.items() if part.startswith("fourth")} == written
+    assert all(parts[run] == parts[run[:1]] for run in written)
 
 
 def test_every_kind_that_dev_or_final_has_is_in_both_by_other_programs(manifest: dict) -> None:
@@ -124,7 +137,7 @@ def test_any_command_line_can_be_the_tool(tmp_path: Path) -> None:
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("part", ["dev", "final"])
+@pytest.mark.parametrize("part", ["dev", "final", "fourth", "fourth apart"])
 def test_the_labels_are_true(part: str) -> None:
     truth = subprocess.run(
         [sys.executable, RUN, "--part", part, "--truth"], capture_output=True, text=True, check=False

@@ -6,7 +6,7 @@
     python tests/bench/verdict/run.py --part final --tool "my-tool --strict"
     python tests/bench/verdict/run.py --truth                          what the trainings do with no tool
 
-The part `final` is for the final measurement: only its table is printed.
+The parts `final` and `fourth apart` are for the final measurement: only their tables are printed.
 """
 
 import argparse
@@ -17,6 +17,8 @@ from pathlib import Path
 
 from bench import Answer, Program, judge_all, load
 from score import table
+
+KEPT_APART = ("final", "fourth apart")
 
 
 def main() -> int:
@@ -32,7 +34,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at a time")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="added to the seed of every program")
     parser.add_argument(
-        "--show", action="store_true", help="name the wrong answers of the part 'final' as well"
+        "--show", action="store_true", help="name the wrong answers of 'final' and 'fourth apart' as well"
     )
     parser.add_argument("--truth", action="store_true", help="run without a tool; show losses and scores")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every answer to a file")
@@ -50,7 +52,7 @@ def main() -> int:
             print(f"\r{len(answers)} of {len(programs)} ", end="", file=sys.stderr, flush=True)
     answers.sort(key=lambda one: programs.index(one.program))
     for answer in answers:
-        if not answer.is_right and (options.show or answer.program.part != "final"):
+        if not answer.is_right and (options.show or answer.program.part not in KEPT_APART):
             print(answer.line())
     print(f"\n{table(answers)}\n\n{len(answers)} trainings in {time.perf_counter() - began:.0f} s")
     if options.json is not None:
@@ -64,10 +66,10 @@ def _is_meant(program: Program, only: list[str]) -> bool:
 
 def _show_truth(programs: list[Program], shift: int) -> int:
     """Print what happens without a tool; 1 where a label is wrong."""
-    from truth import find_truth
+    from truth import can_be_measured, find_truth
 
     print(f"{'kind':34} {'name':34}{'steps':>5} {'loss from':>9} {'to':>9} {'score':>7} {'time':>7}")
-    truths = [find_truth(one, shift) for one in programs if one.ranks == 1 and one.run[0] == "train.py"]
+    truths = [find_truth(one, shift) for one in programs if can_be_measured(one)]
     for truth in truths:
         print(truth.row())
     return 0 if all(truth.is_labelled_right for truth in truths) else 1

@@ -83,6 +83,10 @@ CODES = {
     "rate of a group is zero": "MS719",
     "samples mixed by a maximum": "MS759",
     "weights decay to nothing": "MS744",
+    "copy never follows": "MS763",
+    "one term drowns the others": "MS757",
+    "output cannot reach the targets": "MS721",
+    "softmax over the wrong axis": "MS738",
 }
 
 
