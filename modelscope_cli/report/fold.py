@@ -16,7 +16,7 @@ class Folded:
     """The visible rows of a long table."""
 
     kept: tuple[int, ...]  # indices of the visible rows
-    lines: dict[int, str]  # descriptions of each hidden range, by the index of the row after it
+    lines: dict[int, str]  # how many rows each hidden range has, by the index of the row after it
     # `(row index, column key)` of the cells with the largest or smallest number of a column
     extremes: frozenset[tuple[int, str]]
     n_bad: int  # number of hidden marked rows
@@ -31,23 +31,17 @@ def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
     if n <= most or sheet.is_catalogue:
         return None
     bad = [place for place, row in enumerate(sheet.rows) if sheet.is_bad(row)]
-    ends = dict(_extremes(sheet)) if sheet.is_by_layer and not sheet.is_sorted else {}
+    ends = frozenset(_extremes(sheet)) if sheet.is_by_layer and not sheet.is_sorted else frozenset()
     needed = {0, *bad[:_MOST_BAD], *(place for place, _ in ends), *range(n - _LAST, n)}
     others = [place for place in range(n) if place not in needed]
     kept = sorted(needed.union(others[: max(_FIRST, most - len(needed))]))
-    reasons: dict[int, list[str]] = {place: ["marked"] for place in bad}
-    for (place, _), end in ends.items():
-        reasons.setdefault(place, []).append(end)
-    lines = {}
-    for before, after in pairwise(kept):
-        if after - before > 1:
-            why = f"; next: {', '.join(reasons[after][:2])}" if after in reasons else ""
-            lines[after] = counted(after - before - 1, "row") + why
-    return Folded(tuple(kept), lines, frozenset(ends), len(set(bad) - set(kept)))
+    pairs = ((after, after - before - 1) for before, after in pairwise(kept))
+    lines = {after: f"{counted(n_hidden, 'row')} hidden" for after, n_hidden in pairs if n_hidden}
+    return Folded(tuple(kept), lines, ends, len(set(bad) - set(kept)))
 
 
-def _extremes(sheet: Sheet) -> Iterator[tuple[tuple[int, str], str]]:
-    """Yield the cells with the unique largest or smallest number of their column: `largest std`."""
+def _extremes(sheet: Sheet) -> Iterator[tuple[int, str]]:
+    """Yield the cells with the unique largest or smallest number of their column, as row and column key."""
     for column in sheet.shown():
         values = {place: column.value(row) for place, row in enumerate(sheet.rows)}
         numbers = {
@@ -55,8 +49,8 @@ def _extremes(sheet: Sheet) -> Iterator[tuple[tuple[int, str], str]]:
             for place, value in values.items()
             if isinstance(value, int | float) and not isinstance(value, bool) and not is_missing(value)
         }
-        for word, end in (("largest", max), ("smallest", min)) if numbers else ():
+        for end in (max, min) if numbers else ():
             most = end(numbers.values())
             places = [place for place, value in numbers.items() if value == most]
             if len(places) == 1:
-                yield (places[0], column.key), f"{word} {column.title or column.key}"
+                yield places[0], column.key

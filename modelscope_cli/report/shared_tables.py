@@ -43,11 +43,11 @@ def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift]) -> Sheet:
 def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
     """Return the fact about the largest drift for the other tables."""
     worst = max(rows, key=lambda row: row.mean_gap)
-    far = f"{worst.mean_gap:.3g} standard deviations from the running mean"
-    return (
-        "batch norm",
-        f"{counted(len(rows), 'call')}; farthest: {label_of(worst)}, {far}  (--table batch-norm)",
-    )
+    far = f"{worst.mean_gap:.3g} standard deviations from its running mean"
+    most = f"the batch mean of {label_of(worst)} is {far}"
+    if len(rows) > 1:
+        most += f", the most of {len(rows)} calls"
+    return "batch norm", f"{most}  (--table batch-norm)"
 
 
 _FACTS = (

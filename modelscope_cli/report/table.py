@@ -127,7 +127,8 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Table:
 
 def _hidden(n: int, folded: Folded) -> str:
     others = f", {folded.n_bad} of them marked" if folded.n_bad else ""
-    return f"folded: {n - len(folded.kept):,} of {counted(n, 'row')}{others}  (--all shows them)"
+    kept = "; rows with the largest or smallest number of a column are shown" if folded.extremes else ""
+    return f"{n - len(folded.kept):,} of {counted(n, 'row')} are hidden{others}{kept}  (--all shows them)"
 
 
 def _fit(

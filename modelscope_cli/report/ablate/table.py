@@ -100,8 +100,9 @@ def target_words(record: AblateRecord) -> str:
 def _column_words(record: AblateRecord) -> str:
     is_of_pixels = record.output == "pixels"
     of_all, unit = ("output values", ", mean over the pixels") if is_of_pixels else ("logits", "")
-    ends = f"Δ {record.score_name}: of the target; L2: of all {of_all}"
-    return f"KL(before || after) in nats{unit}, largest first; {ends}"
+    kl = f"KL: divergence of the probabilities from those of the whole model, in nats{unit}"
+    change = f"Δ {record.score_name}: change of the target's {record.score_name}"
+    return f"{kl}; {change}; L2: norm of the change of all {of_all}; sorted by KL"
 
 
 def picture_title(record: AblateRecord) -> str:

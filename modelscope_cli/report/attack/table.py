@@ -42,9 +42,12 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
     return (
         ("fooled", verdict(record)),
         ("attack", f"{attack_words(record)}, {_limit(record)}"),
-        ("steps", f"{record.iterations} of {record.steps} of {step}{run}; {passes}"),
+        ("steps", f"{record.iterations} of {record.steps} steps of length {step}{run}; {passes}"),
         ("loss", f"{loss_words(record)} {numbers.number(first)} -> {numbers.number(last)}"),
-        ("distance", f"linf {in_levels(record.linf)}, l2 {numbers.number(record.l2)}"),
+        (
+            "distance",
+            f"largest change of a value (linf) {in_levels(record.linf)}, length (l2) {numbers.number(record.l2)}",
+        ),
         ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {numbers.number(record.l2_saved)}"),
         ("prepared again", f"prediction after resizing and cropping: {prepared}"),
         *hook_facts(record.hooks),

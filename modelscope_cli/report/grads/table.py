@@ -25,7 +25,6 @@ def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
         columns=every,
         rows=tuple(rows),
         facts=_facts(record, rows),
-        definitions=("marks",),
         is_dim=lambda row: row.mark in ("frozen", "unused") or row.grad_norm is None,
         is_bad=_is_marked,
         is_by_layer=True,
@@ -106,12 +105,11 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
         trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
         facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
     marks = [row.mark for row in rows if row.mark]
-    if marks:
-        kinds = dict.fromkeys(marks)
-        mark_counts = ", ".join(f"{marks.count(mark)} {mark}" if len(kinds) > 1 else mark for mark in kinds)
-        facts.append(("marked", f"{len(marks)} of {counted(len(rows), 'row')}: {mark_counts}"))
-    low, high = record.thresholds.vanishing, record.thresholds.exploding
-    facts.append(("marks", f"vanishing below {low:g} x, exploding above {high:g} x |g| at the output"))
+    limits = record.thresholds
+    bounds = {"vanishing": f"below {limits.vanishing:g}", "exploding": f"above {limits.exploding:g}"}
+    for mark in dict.fromkeys(marks):
+        why = f": their |g| is {bounds[mark]} times the one at the output" if mark in bounds else ""
+        facts.append((mark, f"{marks.count(mark)} of {counted(len(rows), 'gradient')}{why}"))
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
     facts += hook_facts(record.hooks)

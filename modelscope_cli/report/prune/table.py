@@ -1,5 +1,6 @@
 """The columns of `prune`: the drift at every amount, and the layers."""
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts, report_facts
@@ -72,10 +73,13 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
     drift = next(row for row in record.sweep if row.amount == record.amount)
     facts = [("cut", record.what_is_cut)]
     share = numbers.percent(totals.zeros / totals.params)
-    text = f"{numbers.count(totals.zeros)} of {numbers.count(totals.numel)} weights zero in {totals.layers} layers"
+    n = f"{numbers.count(totals.zeros)} of {numbers.count(totals.numel)} weights"
+    text = f"{n} in {counted(totals.layers, 'layer')} are zero"
     facts.append((f"at {record.amount:g}", f"{text}, {share} of all parameters; {_answers(record, drift)}"))
     if totals.zeros_before:
-        facts.append(("zero before", f"{numbers.count(totals.zeros_before)} of them"))
+        facts.append(
+            ("zero before", f"{numbers.count(totals.zeros_before)} of these weights were zero already")
+        )
     if record.structured:
         facts.append(("left", "biases and batch norms: not pruned, so a pruned channel outputs a constant"))
     facts.append(("zeros alone", "the zeros do not make the file smaller or the forward pass faster"))
@@ -95,4 +99,5 @@ def _answers(record: PruneRecord, drift: Drift) -> str:
     before, after = record.before[0].top[0], record.after[0].top[0]
     names = [guess.label or f"class {guess.index}" for guess in (before, after)]
     scores = [numbers.percent(guess.score) for guess in (before, after)]
-    return f"{names[0]} {scores[0]} -> {names[1]} {scores[1]}"
+    change = f"stays {names[0]}" if names[0] == names[1] else f"changes from {names[0]} to {names[1]}"
+    return f"the prediction {change} ({scores[0]} before, {scores[1]} after)"

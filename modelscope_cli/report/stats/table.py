@@ -25,11 +25,10 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     """Return the fact that counts each dead channel once, with a caveat for few images."""
     dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
     inherited = sum(row.dead_inherited or 0 for row in rows)
-    text = f"{numbers.count(dead)} (zero at every position of every image)"
+    where = "in this image (another may activate them)" if images == 1 else "in all images"
+    text = f"{numbers.count(dead)}, zero at every position {where}" if dead else "none"
     if inherited:
-        text += f", not counting {numbers.count(inherited)} that later layers pass on"
-    if dead and images == 1:
-        text += "; from a single image: others may activate them"
+        text += f"; {numbers.count(inherited)} more only pass on a dead channel"
     return "dead channels", text
 
 
@@ -160,13 +159,12 @@ def _bars(row: ActivationStats) -> str:
 
 
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
-    facts = [*input_facts(record.inputs), ("near 0", f"|x| < {record.near_zero:g}")]
+    facts = [*input_facts(record.inputs), ("near 0", f"the share of values with |x| < {record.near_zero:g}")]
     if any(row.dead_channels is not None for row in record.layers):
         facts.append(dead_fact(record.layers, record.images))
-    if any(row.histogram and row.histogram.sampled for row in record.layers):
-        facts.append(("histogram", "log counts; an even sample if a batch has over 262,144 values"))
-    else:
-        facts.append(("histogram", "log counts"))
+    is_sampled = any(row.histogram and row.histogram.sampled for row in record.layers)
+    sample = "; of a batch with over 262,144 values an even sample" if is_sampled else ""
+    facts.append(("histogram", f"the height is the logarithm of the number of values{sample}"))
     facts += hook_facts(record.hooks)
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))

@@ -150,8 +150,9 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]
     if again:
-        once = f"{counted(len({row.name for row in again}), 'layer')} called more than once"
-        facts.append(("#1", f"the second call of a layer, #2 the third; {once}"))
+        n_again, first = len({row.name for row in again}), again[0]
+        words = f"{label_of(first)} is the second call of {first.name}"
+        facts.append(("#1", f"{words}; {counted(n_again, 'layer')} called more than once"))
     by_reason: dict[str, list[str]] = {}
     for row in record.layers:
         if not row.executed and row.note != INSIDE:
@@ -159,7 +160,8 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     for reason, names in by_reason.items():
         facts.append(("not called", f"{some(names, 2)}: {reason}"))
     if record.uncounted_ops:
-        facts.append(("not counted", f"{some(record.uncounted_ops, 6)} (no FLOP formula)"))
+        uncounted = some(record.uncounted_ops, 6)
+        facts.append(("not counted", f"the FLOPs of {uncounted}, for which torch has no formula"))
     return tuple(facts)
 
 
