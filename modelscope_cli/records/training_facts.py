@@ -55,6 +55,7 @@ class OptimizerFacts:
             unscaled them.
         held: number of parameters; `strangers`: those without a gradient that belong to no model that ran.
         weight_decay: the highest of its groups.
+        began, ended: the first and the last of its steps, among those of all optimizers.
         restored: number of steps that go on with the averages of earlier ones, after the weights before the first
             step were loaded again.
     """
@@ -72,6 +73,8 @@ class OptimizerFacts:
     shrunk: int = 0
     discarded: int = 0
     restored: int = 0
+    began: int = 0
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)

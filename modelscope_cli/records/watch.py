@@ -408,8 +408,9 @@ class TrainingFinding(Row):
     proved: Fix | None = None
 
 
-FAULT, SOUND, UNKNOWN = "fault", "nothing wrong", "cannot tell"
-"""The three answers: something is wrong, nothing wrong was found, and there is too little to tell."""
+FAULT, SOUND, LEARNING, UNKNOWN = "fault", "nothing wrong", "learning", "cannot tell"
+"""The four answers: something is wrong; nothing wrong was found; the same, of a loss that falls but has nothing to
+be compared with; and there is too little to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,8 +424,8 @@ class WatchRecord(Record):
         exit_code: the exit code of the script; None if it was killed.
         ranks: processes that took part.
         findings: each cause, then what follows from it.
-        verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
-            it is not about.
+        verdict: one of `FAULT`, `SOUND`, `LEARNING` and `UNKNOWN`; `reason`: why it cannot be told, or
+            what it is not about.
         births: where values that are not finite began, in the order of the steps.
         trials: with `try_fixes`, the runs of the script with one thing changed; `fix`: the change that makes it
             learn, None where none does; `tried`: what follows from the trials, or why there are none.

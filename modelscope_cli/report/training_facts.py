@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import SOUND, TrainingFinding
+from modelscope_cli.records.watch import LEARNING, SOUND, TrainingFinding
+
+NO_METRIC = "no fault found; how good it is cannot be said without a metric"
 
 
 def story(
@@ -18,6 +20,8 @@ def story(
     if not findings:
         if verdict == SOUND:
             return [("verdict", f"{at}nothing wrong found" + (f"; {reason}" if reason else ""))]
+        if verdict == LEARNING:
+            return [("verdict", f"{at}learning: {reason}; {NO_METRIC}")]
         return [("verdict", f"{at}cannot tell yet: {reason}")]
     lines = []
     for cause in (one for one in findings if one.follows is None):
@@ -39,6 +43,8 @@ def training_answer(
         course: how loss and accuracy went.
     """
     if not findings:
+        if verdict == LEARNING:
+            return f"Learning: {reason}; {NO_METRIC}"
         if verdict == SOUND:
             return "; ".join(filter(None, ["Nothing wrong found", course, reason]))
         return f"Cannot tell yet: {reason}"

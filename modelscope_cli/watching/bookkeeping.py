@@ -34,7 +34,7 @@ _PROBES = 4  # parameters of an optimizer that represent all of them
 _TEACHER = 4  # tensors
 _SAMPLE = 64  # elements of a parameter that are compared to detect changes
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
-COUNTED = "uncleared", "emptied", "discarded", "scaled", "shrunk", "restored"
+COUNTED = "uncleared", "emptied", "discarded", "scaled", "shrunk", "restored", "began", "ended"
 _LONG = 500  # runs of a target between the steps
 _MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
 
@@ -55,6 +55,8 @@ class Cycle:
     shrunk: int = 0  # those in which gradients became smaller before a gradient scaler unscaled them
     restored: int = 0  # steps by averages of earlier ones, after the first weights were loaded again
     is_loaded: bool = False  # whether they have been since the last step
+    began: int = -1  # steps of all optimizers before its first one, and before its last one; -1 without one
+    ended: int = -1
     n_steps: int = 0
     _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)
     _n_backward: int = 0
@@ -103,7 +105,8 @@ class Cycle:
                 self.emptied += self._has_gradient and not any(norms)
                 self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
 
-    def after_step(self) -> None:
+    def after_step(self, n_before: int) -> None:
+        self.began, self.ended = n_before if self.began < 0 else self.began, n_before
         evaluated = self._count_evaluations()
         if self._is_looking() and self._has_closure and self._n_backward:
             self.n += 1
@@ -270,11 +273,11 @@ class Bookkeeper:
             self._cycles = {key: one for key, one in self._cycles.items() if one is not last}
             self._cycles[id(optimizer)] = last
 
-    def after_step(self, optimizer: Stepper) -> None:
+    def after_step(self, optimizer: Stepper, n_before: int) -> None:
         cycle = self.cycle(optimizer)
         if not isinstance(optimizer, Optimizer):
             cycle.before_step()  # an inferred step is seen after it
-        cycle.after_step()
+        cycle.after_step(n_before)
         if cycle.made is not None:
             self._last[cycle.made] = cycle
 

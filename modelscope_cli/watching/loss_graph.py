@@ -223,13 +223,13 @@ def _inputs(node: Any) -> list[tuple[Any, int]]:
     return [edge for edge in node.next_functions if edge[0] is not None]
 
 
-def _nodes_behind(node: Any, among: Collection[str] = ()) -> list[Any]:
-    """Return a node and those behind it, through operations of some kinds, or of any."""
+def _nodes_behind(node: Any, among: Collection[str]) -> list[Any]:
+    """Return a node and those behind it, through operations of some kinds."""
     nodes = {node: None}
     waiting = deque(nodes)
-    while waiting and len(nodes) < (_MANY if among else _MOST):
+    while waiting and len(nodes) < _MANY:
         node = waiting.popleft()
-        if not among or _kind_of(node) in among:
+        if _kind_of(node) in among:
             others = [other for other, _ in _inputs(node) if other not in nodes]
             nodes |= dict.fromkeys(others)
             waiting += others
@@ -239,15 +239,31 @@ def _nodes_behind(node: Any, among: Collection[str] = ()) -> list[Any]:
 def has_no_bound(loss: Tensor) -> bool:
     """Tell whether a loss falls without limit as a logarithm of a scale does: `exp(s) x + s`, `(exp(s) x)^2 + s`.
 
-    In a likelihood the signs of `s` differ, as in `exp(-s) x + s`.
+    In a likelihood the signs of `s` differ, as in `exp(-s) x + s` and `x / exp(s) + s`.
     """
     terms = terms_from(loss.grad_fn, picks=())
-    behind = [_nodes_behind(term.node) for term in terms if term.kind in _GROWING and term.factor > 0]
-    exponents = [_inputs(one)[0] for nodes in behind for one in nodes if _kind_of(one) == "Exp"]
-    inner = [one for edge in exponents for one in terms_from(*edge, picks=())] if len(terms) > 1 else []
+    grown = [term.node for term in terms if term.kind in (*_GROWING, "Div") and term.factor > 0]
+    exponents = [one for node in grown for one in _exponents(node)] if len(terms) > 1 else []
+    inner = [(one, sign * one.factor) for edge, sign in exponents for one in terms_from(*edge, picks=())]
     return any(
-        {one.factor > 0 for one in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
+        {factor > 0 for one, factor in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
     )
+
+
+def _exponents(node: Any) -> list[tuple[tuple[Any, int], int]]:
+    """Return what exp(...) is taken of behind a node, with -1 where that is divided by, else 1."""
+    signs, waiting, found = {node: 1}, deque([node]), []
+    while waiting and len(signs) < _MOST:
+        node = waiting.popleft()
+        kind = _kind_of(node)
+        if kind == "Exp":
+            found.append((_inputs(node)[0], signs[node]))
+        for n, (other, _) in enumerate(node.next_functions):
+            if other is not None and other not in signs:
+                is_under = kind in ("Reciprocal", "Rsqrt") or (kind == "Div" and n == 1)
+                signs[other] = -signs[node] if is_under else signs[node]
+                waiting.append(other)
+    return found
 
 
 def clipped(terms: Sequence[Term]) -> list[Term]:

@@ -453,7 +453,7 @@ class Recorder:
             lr=clock.rates,
             is_recorded=watch is not None,
         )
-        self.bookkeeper.after_step(optimizer)
+        self.bookkeeper.after_step(optimizer, self._n_counted)
         if isinstance(optimizer, Optimizer) and self.replicas is not None:
             report.replicas = self.replicas.after_step(optimizer, clock.label)
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)

@@ -24,7 +24,7 @@ from trainings import (
 )
 
 from modelscope_cli.records.training_facts import OUTPUT, Birth, TimeFacts
-from modelscope_cli.records.watch import UNKNOWN, WatchRecord
+from modelscope_cli.records.watch import LEARNING, UNKNOWN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import FEW_STEPS, Link
@@ -173,7 +173,6 @@ def test_certain_findings_are_reported_in_a_short_run_too() -> None:
 NOISY = tuple(2.0 + 0.5 * (-1) ** i - 0.002 * i for i in range(N))
 CANNOT_TELL = {
     "no step": ({"steps": 0, "loss": (), "lr": (), "optimizers": ()}, "no step was seen"),
-    "a falling loss that nothing is known to be held against": ({"criteria": ()}, "nothing to compare it with"),
     "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
     "no layer": ({"layers": ()}, "no layer could be seen"),
     "a loss at what guessing costs": (
@@ -194,6 +193,32 @@ def test_cannot_tell_comes_with_its_reason(what: str) -> None:
     judgement = judged(training(**changes))
     assert (judgement.findings, judgement.verdict) == ((), UNKNOWN)
     assert reason in (judgement.reason or "")
+
+
+def test_a_falling_loss_with_nothing_to_compare_it_with_is_learning() -> None:
+    judgement = judged(training(criteria=()))
+    assert (judgement.findings, judgement.verdict) == ((), LEARNING)
+    assert (judgement.reason or "").startswith("the loss fell from ")
+
+
+def phases(*, second: tuple[float, ...], began: int) -> WatchRecord:
+    """Return two optimizers with a loss of each, of which the second began after so many steps."""
+    first = stepping(began=0, ended=N - 1)
+    later = stepping("SGD#2", began=began, ended=began + N - 1)
+    return training(loss=(loss(), loss(second, "SGD#2")), criteria=(), optimizers=(first, later))
+
+
+def test_optimizers_one_after_the_other_are_phases_that_are_judged_by_their_own_loss() -> None:
+    judgement = judged(phases(second=FALLING, began=N))
+    assert (judgement.findings, judgement.verdict) == ((), LEARNING)
+    assert judgement.reason is not None
+    assert judgement.reason.startswith("the loss of SGD fell from ")
+    assert " and that of SGD#2 fell from " in judgement.reason
+    assert told(phases(second=tuple(reversed(FALLING)), began=N))[0][0] == "MS704"
+
+
+def test_optimizers_that_take_turns_are_not_phases() -> None:
+    assert judged(phases(second=FALLING, began=1)).verdict == UNKNOWN
 
 
 def test_one_of_two_adversarial_losses_may_rise() -> None:

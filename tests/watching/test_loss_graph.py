@@ -254,6 +254,11 @@ def likelihood(x, sign):
     return 0.5 * ((mean - GAIN) ** 2 * (-scale).exp() + sign * scale).mean()
 
 
+def divided(x, sign):
+    mean, scale, *_ = x.unbind(1)
+    return (0.5 * ((mean - GAIN) / scale.exp()).square() + sign * scale).mean()
+
+
 def flow(x, sign):
     scale = x[:, 1].tanh()
     return (0.5 * (x[:, 0] * scale.exp() + x[:, 2]).square() + sign * scale).mean()
@@ -272,6 +277,7 @@ def explored(x, sign):
 # name: (a loss that falls without limit, the healthy form of it)
 UNBOUND = {
     "a likelihood": (lambda x: likelihood(x, -1), lambda x: likelihood(x, 1)),
+    "a likelihood that divides": (lambda x: divided(x, -1), lambda x: divided(x, 1)),
     "a flow": (lambda x: flow(x, 1), lambda x: flow(x, -1)),
     "a learnt weight": (lambda x: weighted(x, -1), lambda x: weighted(x, 1)),
     "a policy": (lambda x: explored(x, 1), lambda x: explored(x, -1)),

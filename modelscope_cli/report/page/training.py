@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from modelscope_cli.records.watch import (
     FAULT,
+    LEARNING,
     SOUND,
     UNKNOWN,
     TrainingFinding,
@@ -17,7 +18,12 @@ from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Column, Sheet, figure
 from modelscope_cli.report.training_panels import NUMBERS, Row, Trained, first_of, last_of
 
-_VERDICTS = {FAULT: "Something is wrong", SOUND: "Nothing wrong was found", UNKNOWN: "Cannot tell yet"}
+_VERDICTS = {
+    FAULT: "Something is wrong",
+    SOUND: "Nothing wrong was found",
+    LEARNING: "Learning; no fault was found",
+    UNKNOWN: "Cannot tell yet",
+}
 
 
 class Anchors:

@@ -2,7 +2,7 @@
 
 from modelscope_cli.records.naming import counted, is_rectifier, label_of, some
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
+from modelscope_cli.records.watch import SOUND, WatchedLayer
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
@@ -54,7 +54,7 @@ def _held_out_loss(training: Training) -> float | None:
 
 def _verdict(training: Training) -> Value:
     causes = (finding.code for finding in training.findings if finding.follows is None)
-    return " ".join(dict.fromkeys(causes)) or ("fine" if training.verdict == SOUND else UNKNOWN)
+    return " ".join(dict.fromkeys(causes)) or ("fine" if training.verdict == SOUND else training.verdict)
 
 
 VARIANT_COLUMNS = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.trials import GRADIENT, Trials
-from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
+from modelscope_cli.records.watch import FAULT, LEARNING, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.rule import rules_in
 from modelscope_cli.rules.training import (
     bookkeeping,
@@ -75,8 +75,12 @@ def judge_training(
     )
     if findings:
         return Judgement(findings, FAULT, None)
-    reason = _why_unknown(case)
-    return Judgement((), UNKNOWN, reason) if reason else Judgement((), SOUND, _what_is_missing(case))
+    if (reason := _why_unknown(case)) is not None:
+        return Judgement((), UNKNOWN, reason)
+    if case.progress.is_measured:
+        return Judgement((), SOUND, _what_is_missing(case))
+    missing = _what_is_missing(case)
+    return Judgement((), LEARNING, f"{_how_far(case)}" + (f"; {missing}" if missing else ""))
 
 
 def is_certain(code: str) -> bool:
@@ -102,6 +106,16 @@ def _what_is_missing(case: Case) -> str | None:
     return None
 
 
+def _how_far(case: Case) -> str:
+    """Return how far the losses fell."""
+    several = len(case.progress.losses) > 1
+    falls = [
+        f"{f'that of {one.optimizer}' if several else 'the loss'} fell from {one.start:.3g} to {one.end:.3g}"
+        for one in case.progress.losses
+    ]
+    return " and ".join(falls).replace("that of", "the loss of", 1)
+
+
 def _why_unknown(case: Case) -> str | None:
     """Return why the training cannot be judged; None if it can."""
     steps, main = case.course.steps, case.progress.main
@@ -124,8 +138,7 @@ def _why_unknown(case: Case) -> str | None:
         return "each of several optimizers has its own loss, and one may rise as another falls"
     reason = f"the mean loss is {main.start:.3g} over the first steps and {main.end:.3g} over the last"
     if case.progress.learns:
-        unmeasured = "and there is nothing to compare it with: neither the chance-level loss nor an accuracy"
-        return None if case.progress.is_measured else f"{reason}, {unmeasured}"
+        return None
     if case.progress.moves and main.n:
         return f"{reason}, and need not fall: {case.progress.moves}"
     chance = case.progress.chance

@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from modelscope_cli.records.watch import POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
+from modelscope_cli.records.training_facts import OptimizerFacts
+from modelscope_cli.records.watch import (
+    POLICY,
+    Event,
+    ScalarSeries,
+    TrainingFacts,
+    WatchedCriterion,
+)
 
 MIN_STEPS = 20  # fewer cannot show a trend of the loss
 FEW_LABELS = 4000  # a run that is no better than guessing after fewer may only have begun
@@ -87,7 +94,9 @@ class CourseOfTraining:
     # accuracy, guessed: over the last third of the records, of the predictions and of the commonest label
     accuracy: float | None
     guessed: float | None
-    is_adversarial: bool  # several optimizers have losses of their own, so that one may rise as another falls
+    is_adversarial: (
+        bool  # optimizers with losses of their own take turns, so that one may rise as another falls
+    )
     moves: str | None  # why its loss need not fall although the model learns; None if it has to
     learns: bool | None  # the verdict; None if unknown
 
@@ -118,20 +127,38 @@ def follow(
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
     chance = _chance(facts.criteria, loss)
-    is_adversarial = len(courses) > 1
+    is_adversarial = _alternate(courses, facts.optimizers)
     moves = None
     if any(event.kind == POLICY for event in events):
         moves = "it is a policy gradient"
     elif _has_moving_targets(facts, chance):
         moves = "the targets seem to come from the model itself, or from a copy of it"
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
+    if len(courses) > 1 and not is_adversarial:
+        learns = _phases_learn(courses)
     if learns is False and main is not None and is_on_its_way(main, courses[0]):
         learns = None
-    if learns is False and not is_adversarial:
+    if learns is False and len(courses) == 1:
         (course,) = courses
         is_free = may_wander(facts) or moves is not None
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
     return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, moves, learns)
+
+
+def _alternate(courses: Sequence[LossCourse], optimizers: Sequence[OptimizerFacts]) -> bool:
+    """Tell whether optimizers with losses of their own step in turn, and not one after the other, in phases."""
+    judged = {one.optimizer for one in courses}
+    spans = sorted((one.began, one.ended) for one in optimizers if one.optimizer in judged)
+    return len(courses) > 1 and (
+        len(spans) < len(courses) or any(began <= ended for (_, ended), (began, _) in pairwise(spans))
+    )
+
+
+def _phases_learn(courses: Sequence[LossCourse]) -> bool | None:
+    """Tell whether the loss of each phase falls; a later phase may begin with what an earlier one has learnt."""
+    if any(one.has_broken or (one.has_risen and not one.has_been_negative) for one in courses):
+        return False
+    return True if all(one.has_fallen for one in courses) else None
 
 
 def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
@@ -182,7 +209,7 @@ def _learns(
     guessed: float | None,
     rows: int,
 ) -> bool | None:
-    if not courses:
+    if len(courses) != 1:
         return None
     (course,) = courses
     if course.has_broken:
