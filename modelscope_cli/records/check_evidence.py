@@ -60,6 +60,25 @@ class CallFlow:
 
 
 @dataclass(frozen=True, slots=True)
+class NormInput:
+    """What enters one call of a batch norm in eval mode, as its running statistics normalise it.
+
+    With statistics of these inputs both are 1 on average, whatever the inputs are.
+
+    Attributes:
+        square: mean over channels of the mean square of (x - running mean) / running std.
+        variance: mean over channels of the variance of the same within a batch.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    square: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
 class Forward:
     """One forward pass over all images.
 
@@ -70,6 +89,7 @@ class Forward:
         is_input_finite: whether the input of the model is finite.
         output_spread: the largest difference between the outputs for two different images; None without such
             images, or if the output is not one row per image.
+        norms: what enters every batch norm that normalises by running statistics.
     """
 
     activations: tuple[ActivationStats, ...]
@@ -79,6 +99,7 @@ class Forward:
     answers: tuple[int, ...] | None
     is_input_finite: bool
     output_spread: float | None = None
+    norms: tuple[NormInput, ...] = ()
 
     @property
     def is_finite(self) -> bool:

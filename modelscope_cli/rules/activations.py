@@ -226,6 +226,7 @@ def _level_shifts(values: Sequence[float]) -> Iterator[tuple[float, int]]:
     WARNING,
     3,
     needs=frozenset({"train", "batch_norms"}),
+    yields_to=("MS208",),
     excuse=_no_drift_to_judge,
 )
 def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -244,3 +245,34 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             off = f"is {row.mean_gap:.2g} std from the running mean"
             varies = f"is {row.var_ratio:.2g}x the running variance"
             yield Sighting(label_of(row), value, f"the batch mean {off}; the batch variance {varies}")
+
+
+_NOISE = 100  # how much further off noise may be, which no network is trained on
+
+
+def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    assert evidence.forward is not None
+    if not evidence.forward.is_finite:
+        return "the forward pass is not finite"
+    return None if evidence.forward.norms else "no batch norm normalises by running statistics here"
+
+
+@rule("MS208", "foreign-statistics", ERROR, 100, needs=_FORWARD, excuse=_no_statistics_to_judge)
+def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The running statistics of a batch norm are those of other inputs than the ones it gets.
+
+    Measure: mean square of (x - running mean) / running std over what enters the batch norm in eval mode
+    Source: Markov's inequality: its mean is 1 over the inputs of the statistics, so at most 1 in 100 exceeds 100;
+        a warning up to 10,000 for noise, on which no network is trained
+    Hint: modelscope stats MODEL IMAGE... --mode train --table batch-norm   compares both; save weights and buffers
+        of one model together, or update the statistics on training images
+    Why: the batch norm passes on values of another size than in training, so no layer after it works as trained
+    """
+    assert evidence.forward is not None
+    far = [norm for norm in evidence.forward.norms if not norm.square <= threshold]
+    if far:
+        first, *others = far
+        is_sure = evidence.is_real or not first.square <= _NOISE * threshold
+        more = f"; also in {counted(len(others), 'batch norm')} after it" if others else ""
+        words = f"its inputs are {math.sqrt(first.square):.2g} times as large as its running statistics say"
+        yield Sighting(label_of(first), first.square, words + more, None if is_sure else WARNING)

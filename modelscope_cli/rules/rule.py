@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.check import (
+    ERROR,
     FAILED,
     NOT_JUDGED,
     PASSED,
@@ -171,7 +172,7 @@ class Rule(ListedRule):
     kind: str = "number"
     most: float = math.inf  # the largest possible value: 1 for a fraction
     wants: frozenset[str] = frozenset()  # optional fields of `Evidence`
-    # Codes of earlier rules whose finding in a layer explains one of this rule there
+    # Codes of rules whose error in a layer explains one of this rule there
     yields_to: tuple[str, ...] = ()
     # Returns why it cannot be judged here, None if it can
     excuse: Callable[[Evidence, Any], str | None] = always
@@ -213,11 +214,6 @@ def judge(
             infos.append(replace(info, judged=False, reason=reason))
             continue
         infos.append(info)
-        explained = {
-            finding.layer
-            for finding in findings
-            if finding.code in rule.yields_to and is_as_severe(finding.severity, rule.severity)
-        }
         findings += [
             Finding(
                 code=rule.code,
@@ -230,8 +226,15 @@ def judge(
                 hint=rule.hint,
             )
             for place in rule.judge(evidence, threshold)
-            if _layer(place.layer) not in explained
         ]
+    yields_to = {rule.code: rule.yields_to for rule in rules}
+    explained = {
+        (code, other.layer)
+        for code, explaining in yields_to.items()
+        for other in findings
+        if other.code in explaining and other.severity == ERROR
+    }
+    findings = [one for one in findings if (one.code, _layer(one.layer)) not in explained]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
     return tuple(findings), tuple(infos)
 

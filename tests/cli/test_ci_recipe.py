@@ -113,7 +113,7 @@ def test_the_hooks_run_in_a_repository(checkout):
     """As a user's configuration names them; only their environment is this one, and not one made for them."""
     arguments = {
         "modelscope-weights": ["samples"],
-        "modelscope-check": ["samples/tiny_resnet.py:TinyResNet", "-c", "samples/sick.safetensors"],
+        "modelscope-check": ["samples/tiny_resnet.py:TinyResNet", "-c", "samples/tiny_resnet.safetensors"],
         "modelscope-data": ["samples/shapes"],
     }
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())

@@ -120,8 +120,15 @@ def poorly_initialised(net: nn.Module) -> nn.Module:
 
 
 def drifted(net: nn.Module) -> nn.Module:
-    net.block1.bn1.running_var /= 100  # and weights that take it back in eval mode
-    net.block1.bn1.weight.data /= 10
+    net.block1.bn1.running_var /= 50  # and weights that take it back in eval mode
+    net.block1.bn1.weight.data /= 50**0.5
+    return net
+
+
+def foreign(net: nn.Module) -> nn.Module:
+    net.block3.bn2.running_mean /= 100  # the last norm, and weights that take it back in eval mode
+    net.block3.bn2.running_var /= 100**2
+    net.block3.bn2.weight.data /= 100
     return net
 
 
@@ -184,6 +191,7 @@ VARIANTS = [
     ("MS205", near_zero, "block1.bn2", {}),
     ("MS206", poorly_initialised, "block2.conv1", {}),
     ("MS207", drifted, "block1.bn1", {}),
+    ("MS208", foreign, "block3.bn2", {}),
     ("MS301", nan_gradient, "net.head", {}),
     ("MS302", vanishing, "block1.0.conv2", {}),
     ("MS303", exploding, "block1.0.conv2", {}),

@@ -1,13 +1,14 @@
 """Batch norm in train mode: batch statistics compared with running statistics."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.records.check_evidence import NormInput
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Args, Kwargs, Notice
 from modelscope_cli.records.stats import BatchNormDrift
@@ -80,6 +81,53 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
         var_move=share * _rms((unbiased - entry.running_var) / scale),
         is_frozen=module.affine and not any(p.requires_grad for p in module.parameters(recurse=False)),
     )
+
+
+@dataclass(slots=True)
+class NormSums:
+    """The sums over images of what one call of a batch norm normalises; see `NormInput`."""
+
+    call: Call
+    n_images: int
+    square: Tensor
+    variance: Tensor
+
+    def merge(self, later: "NormSums") -> "NormSums":
+        return replace(
+            self,
+            n_images=self.n_images + later.n_images,
+            square=self.square + later.square,
+            variance=self.variance + later.variance,
+        )
+
+    def row(self) -> NormInput:
+        square, variance = float(self.square) / self.n_images, float(self.variance) / self.n_images
+        return NormInput(**self.call.fields, square=square, variance=variance)
+
+
+class NormInputObserver(Observer):
+    """Records how far the running statistics of each batch norm are from its inputs, in eval mode."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, int], NormSums] = {}
+
+    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        if not isinstance(module, _BatchNorm) or module.training:
+            return
+        if module.running_mean is None or module.running_var is None:
+            return
+        x: Tensor = args[0] if args else kwargs["input"]
+        variance, mean = channel_statistics(x)
+        scale = module.running_var.float() + module.eps
+        offset = (mean - module.running_mean).square()
+        n = len(x)
+        square, variance = n * ((variance + offset) / scale).mean(), n * (variance / scale).mean()
+        self._sums[call.name, call.index] = NormSums(call, n, square, variance)
+
+    def take(self) -> tuple[NormSums, ...]:
+        """Return the sums of a batch and reset."""
+        sums, self._sums = self._sums, {}
+        return tuple(sums.values())
 
 
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
+from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver, NormInputObserver
 from modelscope_cli.analysis.activations.observer import (
     ActivationObserver,
     ArgumentStats,
@@ -246,7 +246,7 @@ class _Checkup:
     def _forward(self, phase: str = "activations") -> Forward:
         wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
         activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
-        spread, total = OutputDiversity(), ForwardSummary()
+        norms, spread, total = NormInputObserver(), OutputDiversity(), ForwardSummary()
 
         def see(batch: Batch) -> ForwardSummary:
             output = session.run(self._arguments(batch, self._is_training))
@@ -260,10 +260,11 @@ class _Checkup:
                 answers=tuple(main.argmax(1).tolist()) if main is not None and is_row else None,
                 is_input_finite=all(bool(all_finite(tensor)) for tensor in inputs),
                 apart=spread.of(batch, main),
+                norms=norms.take(),
             )
 
         with HookSession(
-            self._model, [activations, flow], is_training=self._is_training, interventions=[Steady()]
+            self._model, [activations, flow, norms], is_training=self._is_training, interventions=[Steady()]
         ) as session:
             if self._first is not None:
                 compute_block(self._first, see, self._seed)  # all others are compared with its first image

@@ -1,15 +1,15 @@
 """Where a pass stops being finite, which sigmoids are saturated, and other facts of a forward for `check`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.analysis.activations.batch_norm import is_fresh
+from modelscope_cli.analysis.activations.batch_norm import NormSums, is_fresh
 from modelscope_cli.analysis.activations.observer import Activation, merge_into, to_rows
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Observer
@@ -225,16 +225,14 @@ class ForwardSummary:
     answers: tuple[int, ...] | None = ()
     is_input_finite: bool = True
     apart: float | None = None  # the largest difference of an output from that for the very first image
+    norms: tuple[NormSums, ...] = ()
 
     def add(self, later: "ForwardSummary") -> None:
         self.n_images += later.n_images
         outputs = {activation.key: activation for activation in self.outputs}
         merge_into(outputs, later.outputs)
-        flow = {(one.call.name, one.call.index): one for one in self.flow}
-        for one in later.flow:
-            key = one.call.name, one.call.index
-            flow[key] = flow[key].merge(one) if key in flow else one
-        self.outputs, self.flow = tuple(outputs.values()), tuple(flow.values())
+        self.outputs = tuple(outputs.values())
+        self.flow, self.norms = _merged(self.flow, later.flow), _merged(self.norms, later.norms)
         is_known = self.answers is not None and later.answers is not None
         self.answers = (*(self.answers or ()), *(later.answers or ())) if is_known else None
         self.is_input_finite &= later.is_input_finite
@@ -250,7 +248,20 @@ class ForwardSummary:
             answers=self.answers,
             is_input_finite=self.is_input_finite,
             output_spread=self.apart,
+            norms=tuple(one.row() for one in sorted(self.norms, key=lambda one: one.call.order)),
         )
+
+
+OfCall = TypeVar("OfCall", Flowed, NormSums)
+
+
+def _merged(sums: Iterable[OfCall], later: Iterable[OfCall]) -> tuple[OfCall, ...]:
+    """Return the sums of both parts for every call."""
+    merged = {(one.call.name, one.call.index): one for one in sums}
+    for one in later:
+        key = one.call.name, one.call.index
+        merged[key] = merged[key].merge(one) if key in merged else one
+    return tuple(merged.values())
 
 
 class OutputDiversity:
