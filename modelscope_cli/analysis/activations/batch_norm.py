@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import starmap
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from modelscope_cli.hooks.fetch import Deferred, fetch, joined
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.records.check_evidence import NormInput
 from modelscope_cli.records.naming import counted, some
@@ -22,7 +25,7 @@ class _Entry:
     module: _BatchNorm
     running_mean: Tensor  # before the pass, which updates it
     running_var: Tensor
-    n_before: Tensor | int  # batches tracked before the pass
+    n_before: Tensor  # batches tracked before the pass; 0 where they are not
     means: list[Tensor] = field(default_factory=list)
     variances: list[Tensor] = field(default_factory=list)
     n_values: int = 0  # per channel in one batch
@@ -46,7 +49,7 @@ class BatchNormObserver(Observer):
             mean = first.running_mean if first else module.running_mean.to(torch.float64, copy=True)
             variance = first.running_var if first else module.running_var.to(torch.float64, copy=True)
             tracked = module.num_batches_tracked
-            n_before = tracked.clone() if tracked is not None else 0
+            n_before = tracked.clone() if tracked is not None else torch.tensor(0)
             self._entries[key] = _Entry(call, module, mean, variance, n_before)
         entry = self._entries[key]
         variance, mean = channel_statistics(x)
@@ -56,19 +59,32 @@ class BatchNormObserver(Observer):
 
     def rows(self) -> tuple[BatchNormDrift, ...]:
         """Return one row per call, in execution order."""
-        return tuple(_to_row(entry) for entry in sorted(self._entries.values(), key=lambda e: e.call.order))
+        entries = sorted(self._entries.values(), key=lambda entry: entry.call.order)
+        return tuple(joined(map(_to_row, entries))())
 
 
-def _to_row(entry: _Entry) -> BatchNormDrift:
-    module = entry.module
+def _to_row(entry: _Entry) -> Deferred[BatchNormDrift]:
     mean, variance = torch.stack(entry.means).mean(0), torch.stack(entry.variances).mean(0)
-    scale = entry.running_var + module.eps
-    gap = (mean - entry.running_mean) / scale.sqrt()
+    tensors = mean, variance, entry.running_mean, entry.running_var, entry.n_before
+    return Deferred(tensors, partial(_compared, entry))
+
+
+def _compared(
+    entry: _Entry,
+    mean: Tensor,
+    variance: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    n_before: Tensor,
+) -> BatchNormDrift:
+    module = entry.module
+    scale = running_var + module.eps
+    gap = (mean - running_mean) / scale.sqrt()
     ratio = (variance + module.eps) / scale
     # Batch norm updates its running variance with the unbiased one: torch.nn.BatchNorm2d, Note.
     unbiased = variance * (entry.n_values / max(entry.n_values - 1, 1))
     momentum = module.momentum
-    share = momentum if momentum is not None else 1.0 / (int(entry.n_before) + 1)
+    share = momentum if momentum is not None else 1.0 / (int(n_before) + 1)
     return BatchNormDrift(
         **entry.call.fields,
         channels=len(gap),
@@ -78,7 +94,7 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
         var_ratio_min=float(ratio.amin()),
         var_ratio_max=float(ratio.amax()),
         mean_move=share * _rms(gap),
-        var_move=share * _rms((unbiased - entry.running_var) / scale),
+        var_move=share * _rms((unbiased - running_var) / scale),
         is_frozen=module.affine and not any(p.requires_grad for p in module.parameters(recurse=False)),
     )
 
@@ -139,16 +155,26 @@ def _rms(x: Tensor) -> float:
     return float(x.square().mean().sqrt())
 
 
-def is_fresh(norm: _BatchNorm) -> bool:
-    """Check that the running statistics are the initial ones: mean 0 and variance 1."""
-    mean, variance = norm.running_mean, norm.running_var
-    return mean is not None and variance is not None and not bool(mean.any()) and bool((variance == 1).all())
+def running_statistics(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return running mean and variance, on the CPU, of every batch norm that keeps them, by name."""
+    kept = {
+        name: (one.running_mean, one.running_var)
+        for name, one in model.named_modules()
+        if isinstance(one, _BatchNorm) and one.running_mean is not None and one.running_var is not None
+    }
+    fetched = iter(fetch(x for pair in kept.values() for x in pair))
+    return dict(zip(kept, zip(fetched, fetched, strict=True), strict=True))
+
+
+def is_fresh(mean: Tensor, variance: Tensor) -> bool:
+    """Check that running statistics are the initial ones: mean 0 and variance 1."""
+    return not bool(mean.any()) and bool((variance == 1).all())
 
 
 def never_saw_a_batch(model: nn.Module) -> bool:
     """Check that there are batch norms with running statistics, and all of them are fresh."""
-    norms = [one for one in model.modules() if isinstance(one, _BatchNorm) and one.running_var is not None]
-    return bool(norms) and all(map(is_fresh, norms))
+    norms = running_statistics(model)
+    return bool(norms) and all(starmap(is_fresh, norms.values()))
 
 
 def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:

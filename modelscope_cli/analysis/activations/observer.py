@@ -1,6 +1,6 @@
 """Statistics of the inputs and of the activations of every layer over any number of images, none of them stored."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -15,6 +15,7 @@ from modelscope_cli.analysis.blocks.blocks import ForEachBlock
 from modelscope_cli.analysis.statistics.moments import RANGE, Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
+from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -37,14 +38,18 @@ class ArgumentStats:
     moments: Moments
 
 
-def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
+def entered(args: Arguments) -> Deferred[tuple[ArgumentStats, ...]]:
     arguments = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
-    return tuple(
-        ArgumentStats(
-            name, tuple(tensor.shape), dtype_name(tensor.dtype), reduce_tensor(tensor, None, RANGE)()
-        )
+    tensors = [
+        (name, tensor)
         for name, arg in (arguments.items() if isinstance(arguments, dict) else enumerate(arguments))
         for _, tensor in tensors_in(arg)
+    ]
+    return joined(reduce_tensor(tensor, None, RANGE) for _, tensor in tensors).then(
+        lambda moments: tuple(
+            ArgumentStats(name, tuple(tensor.shape), dtype_name(tensor.dtype), one)
+            for (name, tensor), one in zip(tensors, moments, strict=True)
+        )
     )
 
 
@@ -116,19 +121,10 @@ class Activation:
     problem: str | None = None
     # By name, after the last batch; None if not requested
     quantiles: dict[str, float] | None = field(default=None, repr=False)
-    # Moments of the current pass, still on the device
-    pending: list[Callable[[], Moments]] = field(default_factory=list, repr=False)
 
     @property
     def key(self) -> Key:
         return self.call.name, self.call.index, self.output
-
-    def settle(self) -> None:
-        """Merge the pending moments; waits for an accelerator."""
-        for finish in self.pending:
-            moments = finish()
-            self.moments = self.moments.merge(moments) if self.moments else moments
-        self.pending.clear()
 
     def merge(self, later: "Activation") -> None:
         """Merge the statistics of a later batch; after the first problem, nothing is added."""
@@ -196,6 +192,7 @@ class SecondPass(Observer):
         return any(self._missing.values())
 
     def _begin(self) -> None:
+        # Of the current batch, still on the device
         self._sums: dict[Key, float | Tensor] = {}
         self._digits: dict[Key, dict[int, Tensor]] = {}
 
@@ -213,17 +210,19 @@ class SecondPass(Observer):
 
     def take(self) -> tuple[SecondPassSums, ...]:
         """Return the sums of a batch, in the order of the activations, and reset them."""
-        sums = tuple(self._taken(key, missing) for key, missing in self._missing.items())
+        taken = joined(self._taken(key, missing) for key, missing in self._missing.items())()
         self._begin()
-        return sums
+        return tuple(taken)
 
-    def _taken(self, key: Key, missing: _Missing) -> SecondPassSums:
-        digits = self._digits.get(key, {})
-        tallies = {
-            bucket: ValueCounts.of(digits[bucket]) if digits else ValueCounts.none()
-            for bucket in missing.buckets
-        }
-        return SecondPassSums(float(self._sums.get(key, 0.0)), tallies)
+    def _taken(self, key: Key, missing: _Missing) -> Deferred[SecondPassSums]:
+        digits, total = self._digits.get(key, {}), self._sums.get(key, 0.0)
+        total = total if isinstance(total, Tensor) else torch.tensor(total, dtype=torch.float64)
+
+        def finish(total: Tensor, *counts: Tensor) -> SecondPassSums:
+            tallies = [ValueCounts.of(one) for one in counts] or [ValueCounts.none() for _ in missing.buckets]
+            return SecondPassSums(float(total), dict(zip(missing.buckets, tallies, strict=True)))
+
+        return Deferred((total, *(digits[bucket] for bucket in missing.buckets if digits)), finish)
 
 
 def complete(activation: Activation, sums: SecondPassSums, wanted: Wanted) -> None:
@@ -258,6 +257,7 @@ class ActivationObserver(Observer):
 
     def __init__(self, wanted: Wanted, *, is_innermost_only: bool) -> None:
         self.activations: dict[Key, Activation] = {}
+        self._pending: list[tuple[Activation, Deferred[Moments]]] = []
         self._wanted = wanted
         self._is_innermost_only = is_innermost_only
         self._channels = ChannelFinder()
@@ -293,21 +293,32 @@ class ActivationObserver(Observer):
         if activation.problem:
             return
         try:
-            activation.pending.append(reduce_tensor(tensor, channel_dim, self._wanted))
+            self._pending.append((activation, reduce_tensor(tensor, channel_dim, self._wanted)))
         except (TypeError, RuntimeError, NotImplementedError) as error:
             # A tensor without statistics is reported in its row and does not end the run.
             activation.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
-        for activation in self.activations.values():
-            activation.settle()
+        """Merge the moments of the passes so far."""
+        self._settled()()
 
-    def take(self) -> tuple[Activation, ...]:
+    def _settled(self) -> Deferred[None]:
+        owners = [activation for activation, _ in self._pending]
+
+        def merge(moments: list[Moments]) -> None:
+            for activation, later in zip(owners, moments, strict=True):
+                activation.moments = activation.moments.merge(later) if activation.moments else later
+
+        pending = joined(one for _, one in self._pending).then(merge)
+        self._pending = []
+        return pending
+
+    def take(self) -> Deferred[tuple[Activation, ...]]:
         """Return the gathered statistics, and reset them, so that batches are independent."""
-        self.settle()
         activations = tuple(self.activations.values())
+        settled = self._settled().then(lambda _: activations)
         self.activations, self._channels, self._lineage = {}, ChannelFinder(), Lineage()
-        return activations
+        return settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +369,8 @@ def observe_activations(
 
     def see(batch: Batch) -> BatchCapture:
         run(session, batch)
-        return BatchCapture(entered(batch.args) if entering is not None else (), observer.take())
+        inputs: Deferred[Any] = entered(batch.args) if entering is not None else Deferred((), tuple)
+        return BatchCapture(*joined([inputs, observer.take()])())
 
     merged: dict[Key, Activation] = {}
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:

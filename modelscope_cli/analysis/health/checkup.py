@@ -226,7 +226,7 @@ class _Checkup:
 
     def _inputs(self) -> tuple[InputStats, ...]:
         arguments: dict[str | int, ArgumentStats] = {}
-        for parts in self._over("inputs", lambda batch: entered(batch.args), tuple[ArgumentStats, ...]):
+        for parts in self._over("inputs", lambda batch: entered(batch.args)(), tuple[ArgumentStats, ...]):
             merge_arguments(arguments, parts)
         return tuple(map(to_input_row, arguments.values()))
 
@@ -255,7 +255,7 @@ class _Checkup:
             inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
             return ForwardSummary(
                 n_images=batch.n_images,
-                outputs=activations.take(),
+                outputs=activations.take()(),
                 flow=flow.take(),
                 answers=tuple(main.argmax(1).tolist()) if main is not None and is_row else None,
                 is_input_finite=all(bool(all_finite(tensor)) for tensor in inputs),

@@ -7,9 +7,8 @@ from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.analysis.activations.batch_norm import NormSums, is_fresh
+from modelscope_cli.analysis.activations.batch_norm import NormSums, is_fresh, running_statistics
 from modelscope_cli.analysis.activations.observer import Activation, merge_into, to_rows
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Observer
@@ -194,12 +193,9 @@ def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:
 def batch_norm_states(model: nn.Module) -> tuple[BatchNormState, ...]:
     """Return the state of every batch norm that keeps running statistics."""
     rows = []
-    for name, module in model.named_modules():
-        if not isinstance(module, _BatchNorm) or module.running_var is None or module.running_mean is None:
-            continue
-        variance = module.running_var
+    for name, (mean, variance) in running_statistics(model).items():
         negative, zero = int((variance < 0).sum()), int((variance == 0).sum())
-        rows.append(BatchNormState(name, variance.numel(), negative, zero, is_fresh(module)))
+        rows.append(BatchNormState(name, variance.numel(), negative, zero, is_fresh(mean, variance)))
     return tuple(rows)
 
 

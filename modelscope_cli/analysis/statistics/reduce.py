@@ -23,6 +23,7 @@ from modelscope_cli.analysis.statistics.quantiles import (
     leading_digits,
     trailing_digits,
 )
+from modelscope_cli.hooks.fetch import Deferred
 
 # Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long compared to its overhead.
 CHUNK = 1 << 18
@@ -335,8 +336,8 @@ def _count(flags: Tensor) -> int:
     return round(flags.sum(-1).sum(dtype=torch.float64).item())
 
 
-def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callable[[], Moments]:
-    """Start to reduce `x`; call the result once the pass is over to have the numbers.
+def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Deferred[Moments]:
+    """Start to reduce `x`; finish the result once the pass is over to have the numbers.
 
     Args:
         x: any shape, dtype and device; integers and booleans count as numbers, quantized ones are unpacked.
@@ -347,7 +348,7 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
     x = _unpacked(x)
     if x.device.type == "cpu":
         moments = _reduce_on_cpu(x, channel_dim, wanted)
-        return lambda: moments
+        return Deferred((), lambda: moments)
     return reduce_on_device(x, channel_dim, wanted)
 
 
@@ -373,8 +374,8 @@ def _kind(x: Tensor) -> str:
     return "sparse"
 
 
-def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callable[[], Moments]:
-    """Start to reduce a dense tensor; the numbers are copied when the result is called."""
+def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Deferred[Moments]:
+    """Start to reduce a dense tensor; nothing waits for the device before the result is finished."""
     wide = _wide(x)
     flat = x.reshape(-1)
     is_finite = flat.isfinite()
@@ -388,15 +389,18 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
     figures.append(deviation.abs().sum())
     figures.append((is_finite & (flat == 0)).sum())
     figures.append((is_finite & (y.abs() < rounded(wanted.threshold, flat))).sum())
-    packed = torch.stack([figure.to(wide) for figure in figures])
-    alive = None
+    tensors = {"packed": torch.stack([figure.to(wide) for figure in figures])}
     if wanted.channels and channel_dim is not None:
-        alive = (x != 0).transpose(0, channel_dim).flatten(1).any(1)
-    histogram = _histogram_on_device(y, is_finite, low, high) if wanted.histogram and flat.numel() else None
-    leading = leading_digits(x) if wanted.quantiles else None
+        tensors["alive"] = (x != 0).transpose(0, channel_dim).flatten(1).any(1)
+    if wanted.histogram and flat.numel():
+        tensors["exponent"], tensors["counts"] = _histogram_on_device(y, is_finite, low, high)
+    if wanted.quantiles:
+        tensors["leading"] = leading_digits(x)
 
-    def finish() -> Moments:
-        n, mean, m2, low, high, n_nan, n_inf, deviation, n_zero, n_near = packed.tolist()
+    def finish(*values: Tensor) -> Moments:
+        fetched = dict(zip(tensors, values, strict=True))
+        n, mean, m2, low, high, n_nan, n_inf, deviation, n_zero, n_near = fetched["packed"].tolist()
+        has_histogram = "counts" in fetched and n
         return Moments(
             n=int(n),
             mean=mean,
@@ -408,12 +412,12 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
             abs_deviation=deviation if wanted.mad else None,
             n_zero=int(n_zero) if wanted.zero else None,
             n_near_zero=int(n_near) if wanted.near_zero else None,
-            alive=tuple(alive.tolist()) if alive is not None else None,
-            histogram=_settle(low, high, histogram) if histogram and n else None,
-            leading=ValueCounts.of(leading) if leading is not None else None,
+            alive=tuple(fetched["alive"].tolist()) if "alive" in fetched else None,
+            histogram=_settle(low, high, fetched["exponent"], fetched["counts"]) if has_histogram else None,
+            leading=ValueCounts.of(fetched["leading"]) if "leading" in fetched else None,
         )
 
-    return finish
+    return Deferred(tuple(tensors.values()), finish)
 
 
 def _deviation_on_device(x: Tensor, centre: float) -> Tensor:
@@ -439,8 +443,8 @@ def _histogram_on_device(y: Tensor, is_finite: Tensor, low: Tensor, high: Tensor
     return exponent, counts.scatter_add_(0, bins, is_finite.to(torch.int64))
 
 
-def _settle(low: float, high: float, counted: tuple[Tensor, Tensor]) -> Histogram:
-    exponent, counts = int(counted[0]), counted[1].tolist()
+def _settle(low: float, high: float, fine_exponent: Tensor, fine_counts: Tensor) -> Histogram:
+    exponent, counts = int(fine_exponent), fine_counts.tolist()
     if low == high:
         finest, first = grid(low, high)
         return Histogram(low, high, finest, first, (sum(counts),))

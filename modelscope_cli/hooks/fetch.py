@@ -1,0 +1,59 @@
+"""Copy what an accelerator has computed to the CPU, with one wait for many results.
+
+To read a number, the CPU waits until the device has done all that was queued before, and queues nothing meanwhile.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return tensors on the CPU, with one wait for each device; those that are there are returned as they are.
+
+    They are copied as the bytes of one tensor, wide dtypes first, so that each begins at a multiple of its size.
+    """
+    found = list(tensors)
+    by_device: dict[torch.device, list[int]] = {}
+    for index, x in enumerate(found):
+        if x.device.type != "cpu":
+            by_device.setdefault(x.device, []).append(index)
+    for indices in by_device.values():
+        indices.sort(key=lambda index: -found[index].itemsize)
+        parts = [found[index].detach().reshape(-1).contiguous().view(torch.uint8) for index in indices]
+        copied = torch.cat(parts).cpu().split([len(part) for part in parts])
+        for index, part in zip(indices, copied, strict=True):
+            found[index] = part.view(found[index].dtype).view(found[index].shape)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred(Generic[T]):
+    """A result that waits for tensors; call it to have it."""
+
+    tensors: tuple[Tensor, ...]  # on any device
+    finish: Callable[..., T]  # is given them on the CPU
+
+    def __call__(self) -> T:
+        return self.finish(*fetch(self.tensors))
+
+    def then(self, change: Callable[[T], S]) -> "Deferred[S]":
+        return Deferred(self.tensors, lambda *fetched: change(self.finish(*fetched)))
+
+
+def joined(parts: Iterable[Deferred[T]]) -> Deferred[list[T]]:
+    """Return several results as one, for which the device is waited for once."""
+    parts = list(parts)
+
+    def finish(*tensors: Tensor) -> list[T]:
+        fetched = iter(tensors)
+        return [one.finish(*islice(fetched, len(one.tensors))) for one in parts]
+
+    return Deferred(tuple(x for one in parts for x in one.tensors), finish)
