@@ -319,7 +319,9 @@ def test_checkpoints_are_read_and_described_with_nothing_else_of_the_package():
     assert not packages(loaded) & HEAVY
     assert "modelscope_cli.checkpoints.safety.scan" in loaded
     loaded = import_alone(
-        "checkpoints", "analysis/weights", needs=("records", "analysis.statistics", *PLAIN_MODULES)
+        "checkpoints",
+        "analysis/weights",
+        needs=("records", "analysis.statistics", "hooks.fetch", *PLAIN_MODULES),
     )
     assert "modelscope_cli.analysis.weights.weights" in loaded
 
