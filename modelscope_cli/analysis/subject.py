@@ -3,20 +3,25 @@
 import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
+from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
+from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.supported import check_onnx
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.binding import BoundHooks
-from modelscope_cli.hooks.layers import not_looked_into
+from modelscope_cli.hooks.layers import cloned, not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
-from modelscope_cli.hooks.session import ForwardError
+from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
@@ -30,6 +35,7 @@ from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import (
+    SATURATED,
     Arguments,
     HookReport,
     InputInfo,
@@ -42,6 +48,8 @@ from modelscope_cli.records.run import (
 )
 
 T = TypeVar("T")
+# The commands whose results say nothing of saturated scores; see `analysis.outputs.degenerate`.
+_JUDGED = ("grads", "explain", "attack", "ablate", "predict", "prune")
 
 
 class Subject:
@@ -102,6 +110,9 @@ class Subject:
         self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
         self.first = first_of(self.inputs, self.loaded)
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
+        is_random = self.request is not None and self.loaded.info.weights.resolved == "random"
+        if self.command in _JUDGED and is_random and not is_training:
+            self._fill_batch_norms()
 
     def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
         """Find the selected calls; see `hooks.selection.select`."""
@@ -129,6 +140,50 @@ class Subject:
         for warning in warnings:
             self.progress.warn(warning.message)
             self.warnings.append(warning)
+
+    def tell_if_degenerate(self, found: Degenerate, *, is_training: bool = False) -> None:
+        """Warn of scores that say nothing, with what gives others: tried before it is said."""
+        remedies = []
+        if found.code == SATURATED and self.command in ("grads", "attack"):
+            if self.command == "grads" and not is_training:
+                tried = self._scores_of_first(is_training=True)
+                remedies += ["--mode train"] * (tried.images > 0 and not tried.code)
+            remedies += ["--dtype float32"] * (found.is_narrow and self.request is not None)
+            remedies += [f"--target {found.other}"] * (found.other is not None)
+        if found.code and self.loaded.info.weights.resolved == "random":
+            remedies.append("--checkpoint FILE with trained weights")
+        self.warn(found.notices(self.command, remedies))
+
+    def _scores_of_first(self, *, is_training: bool = False) -> Degenerate:
+        """Judge the scores of the first batch; those of a model that cannot be run count as none."""
+        args, module = cloned(self.first.args), self.loaded.module
+        with suppress(CannotRunError), HookSession(module, is_training=is_training) as session:
+            return look_at(OutputReader.of(self.loaded).read(session.run(args), args), args)
+        return Degenerate()
+
+    def _fill_batch_norms(self) -> None:
+        """Give batch norms of random weights the statistics of the first batch if the scores say nothing else.
+
+        With their initial ones they do not normalise, and the values grow or vanish from layer to layer.
+        """
+        module = self.loaded.module
+        if not never_saw_a_batch(module) or not self._scores_of_first().code:
+            return
+        norms, filled = [one for one in module.modules() if isinstance(one, _BatchNorm)], []
+        with suppress(ForwardError), HookSession(module) as session:  # which puts all back
+            for norm in norms:
+                norm.train()
+                norm.momentum = None  # an average over the calls of a norm
+            session.run(cloned(self.first.args))
+            filled = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
+        for buffer, value in filled:
+            buffer.copy_(value)
+        if filled:
+            message = (
+                "the batch norms have the statistics of the first batch: with their initial ones the scores of "
+                "these random weights say nothing"
+            )
+            self.warn([Notice("first_batch_statistics", message)])
 
     def conclude(self) -> tuple[HookReport, ...]:
         """Write what the hooks saved and return their reports; the last step before the record.

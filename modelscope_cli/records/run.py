@@ -149,6 +149,10 @@ def invocation() -> Invocation:
     return _INVOCATION.get() or Invocation()
 
 
+# Codes of warnings that the scores of the model say nothing, and so what was computed from them.
+SATURATED, UNDECIDED, NONFINITE = DEGENERATE = "saturated_scores", "undecided", "nonfinite_scores"
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A warning: a stable `code` for machines and one line for people."""

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from modelscope_cli.output_files import write_text
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.reading import RESULT_FILES
+from modelscope_cli.records.run import DEGENERATE
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.page.html import Section
@@ -36,9 +37,14 @@ class View(Generic[R]):
         """Return the result in one sentence; without rows to judge, the title of its table."""
         return self.sheet(record).title
 
+    def headline(self, record: R) -> str:
+        """Return the answer; of scores that say nothing that they do, in its place."""
+        warnings = getattr(getattr(record, "run", None), "warnings", ())
+        return next((one.message for one in warnings if one.code in DEGENERATE), self.answer(record))
+
     def verdict(self, record: R) -> str:
         """Return what an assertion about the record says where it fails."""
-        return self.answer(record)
+        return self.headline(record)
 
     def figures(self) -> Mapping[str, Draw[R]]:
         """Return the figures that need only the record, by name; the first is that of `record.plot()`."""

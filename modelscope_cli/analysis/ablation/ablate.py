@@ -66,6 +66,7 @@ def ablate(
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)
+    subject.tell_if_degenerate(ablations.degenerate)
     hooks = subject.conclude()
     return AblateRecord(
         run=subject.run(),

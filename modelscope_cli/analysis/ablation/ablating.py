@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -22,7 +23,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     label_of_class,
     name_class,
 )
-from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
+from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
@@ -163,6 +164,7 @@ class Ablations:
     why_whole: str | None  # why every pass runs the whole model; None if passes start at the changed layer
     called: frozenset[str]  # the names of all layers that ran
     images: int
+    degenerate: Degenerate
     warnings: tuple[Notice, ...]
 
 
@@ -219,6 +221,7 @@ class _Ablating:
         self._classes: set[int] = set()
         self._predictions: list[Prediction] = []
         self._warnings: list[Notice] = []
+        self._degenerate = Degenerate()
         self._why_whole: str | None = None
 
     def prepare(self, batch: Batch) -> int:
@@ -313,6 +316,7 @@ class _Ablating:
 
     def _remember(self, batch: Batch, answer: ModelOutput, followed: FollowedScore) -> None:
         self._predictions += predictions_of(answer, _TOP, self._categories, batch, self._n_images())
+        self._degenerate += look_at(answer, batch.args)
         self._scores.append(followed.score(answer.main).cpu())
         if followed.probability is not None:
             self._probabilities.append(followed.probability(answer.main).cpu())
@@ -338,7 +342,8 @@ class _Ablating:
             why_whole=self._why_whole,
             called=self._called,
             images=self._n_images(),
-            warnings=(*self._warnings, *undecided(self._predictions)),
+            degenerate=self._degenerate,
+            warnings=tuple(self._warnings),
         )
 
     def _words(self, index: int | None) -> str:

@@ -85,6 +85,7 @@ def attack(
         subject.progress.note(attacked.note)
     hooks = subject.conclude()
     back = on_image.encode_and_reread(loaded, subject.inputs, attacked.found, interventions)
+    subject.tell_if_degenerate(attacked.degenerate)
     subject.warn(on_image.notices(attacked, back, request))
     record = AttackRecord(
         run=subject.run(),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.attack.request import AttackRequest
 from modelscope_cli.analysis.attack.search import BestAttempt, Goal, as_pixels, search, smallest
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import settle
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -68,6 +69,7 @@ class Attacked:
     before: Tensor  # the logits for it, `(1, classes)`
     note: str | None  # which of several tensors has the logits
     found: BestAttempt
+    degenerate: Degenerate
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,10 @@ def attack_image(
         goal = choose_goal(aim, before, loaded.categories)
         look = smallest if request.is_smallest else search
         found = look(lambda x: run(x).main.tensor(), pixels, goal, request, tick)
-    return Attacked(goal, levels, before, output.note, found)
+    degenerate = (
+        Degenerate() if goal.is_targeted else look_at(output)
+    )  # the loss of another class has a gradient
+    return Attacked(goal, levels, before, output.note, found, degenerate)
 
 
 def encode_and_reread(
@@ -225,7 +230,7 @@ def notices(attacked: Attacked, back: ReadBack, request: AttackRequest) -> tuple
     of Security", section 3.
     """
     best, notices = attacked.found, []
-    if best.n_stuck:
+    if best.n_stuck and not attacked.degenerate.code:
         hint = "" if request.target else "; another --target CLASS may have a gradient"
         message = (
             f"the gradient of the loss ({best.losses[-1][-1]:.3g}) is exactly zero in {best.n_stuck} of "

@@ -29,6 +29,7 @@ from modelscope_cli.analysis.explaining.request import (
 )
 from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, parse_aim
 from modelscope_cli.analysis.subject import Subject
@@ -66,6 +67,7 @@ class Totals:
     logit: float = 0.0
     probability: float | None = 0.0
     score_name: str = "logit"
+    degenerate: Degenerate = field(default_factory=Degenerate)
     passes: int = 0
     # words, index: the target; None once two images have different targets
     words: str | None = None
@@ -84,6 +86,7 @@ class Totals:
         both = self.probability, result.probability
         self.probability = None if None in both else sum(filter(None, both))
         self.score_name = result.score_name
+        self.degenerate += result.degenerate
         self.passes += result.passes
         self.unfit = {**result.unfit, **self.unfit}
         ranked = winner_first({method: outcome.receipt for method, outcome in result.outcomes.items()})
@@ -229,6 +232,7 @@ def explain(
                 totals.add(one)
     hooks = subject.conclude()
     subject.warn(blocks.warnings())
+    subject.tell_if_degenerate(totals.degenerate)
     rows = totals.rows()
     verdict = rows[0].receipt.verdict
     record = ExplainRecord(
@@ -357,6 +361,7 @@ def _asking(
                     target,
                     logit,
                     probability,
+                    look_at(reader.read(output, (image,), 1).settled()),
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
                     partial(find_head, loaded.module, partial(counted, image)),

@@ -18,6 +18,7 @@ from modelscope_cli.analysis.explaining.receipt.rankings import spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.scored import Counted, Scored, UnfitError, ZeroGradientError
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
+from modelscope_cli.analysis.outputs.degenerate import Degenerate
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import without_gradient
 from modelscope_cli.records.explain import NONE, Receipt
@@ -53,6 +54,7 @@ class ImageResult:
     probability: float | None
     outcomes: dict[str, MethodResult]  # by method; maps are stored for the first images of a run only
     unfit: dict[str, str]  # why methods do not fit, by method
+    degenerate: Degenerate
     picture: Tensor | None = None  # the image before normalisation, `(3, H, W)` uint8; None if not shown
     passes: int = 0  # number of images that went through the model
     score_name: str = "logit"  # what `logit` is
@@ -69,6 +71,7 @@ class ImageQuery:
     # logit, probability: the model's output for the target
     logit: float
     probability: float
+    degenerate: Degenerate
     is_normalised: bool = True  # whether zero is the mean colour
     # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
@@ -112,6 +115,7 @@ def explain_image(
         probability=question.probability if question.target.has_probability else None,
         outcomes=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
         unfit=unfit,
+        degenerate=question.degenerate,
         picture=question.picture if has_maps else None,
         passes=question.run.images,
         score_name=question.target.score_name,

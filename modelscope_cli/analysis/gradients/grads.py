@@ -103,6 +103,7 @@ def grads(
         interventions=bound.interventions,
         track=subject.track,
     )
+    subject.tell_if_degenerate(gradients.degenerate, is_training=is_training)
     subject.warn(gradients.warnings)
     hooks = subject.conclude()
     return GradsRecord(

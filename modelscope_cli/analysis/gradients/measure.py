@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from modelscope_cli.analysis.gradients.gradient_statistics import (
 )
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -60,6 +62,7 @@ class Gradients:
     clip: ClipInfo | None
     passes: int
     batch_norm: tuple[BatchNormDrift, ...]
+    degenerate: Degenerate
     warnings: tuple[Notice, ...]
 
 
@@ -97,7 +100,9 @@ class _Measurement:
         self._loaded = loaded
         self._model = loaded.module
         self._request = request
-        self._criterion = Criterion(request.loss, OutputReader.of(loaded), aim)
+        self._reader = OutputReader.of(loaded)
+        self._criterion = Criterion(request.loss, self._reader, aim)
+        self._degenerate = Degenerate()
         self._shown = selection
         self._activations = ActivationGradients(is_innermost_only=selection.is_innermost_only)
         self._batch_norms = BatchNormObserver()
@@ -154,12 +159,31 @@ class _Measurement:
             args = training_args(self._model, self._loaded.family, args, label)
         try:
             with torch.enable_grad():
-                return self._criterion(session.run(args), args)
+                output = session.run(args)
+                loss = self._criterion(output, args)
         except ForwardError as error:
             if is_searching and isinstance(error.__cause__, IndexError):
                 message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
                 raise UsageError(message, "--target 1") from error
             raise
+        self._judge(output, args, loss)
+        return loss
+
+    def _judge(self, output: Any, args: Arguments, loss: Loss) -> None:
+        """Note whether the scores that the loss was computed from say nothing.
+
+        Saturated scores matter where the loss rounds to zero, which that of another class or with label smoothing
+        does not, and where the model itself ends in the saturated activation.
+        """
+        if self._loaded.family == "detection" or loss.outputs[0].ndim < 2:
+            return
+        answer = self._reader.read(output, args)
+        found, value = look_at(answer, args), float(loss.value.detach())
+        is_of_classes = loss.name.startswith(("cross-entropy", "nll", "bce"))
+        has_gradient = not is_of_classes or abs(value) >= torch.finfo(loss.value.dtype).eps
+        if has_gradient and not getattr(answer.main, "ending", ""):
+            found = replace(found, saturated=0)
+        self._degenerate += found
 
     def _see_start(self, grad: Tensor | None) -> None:
         if grad is not None:
@@ -202,8 +226,9 @@ class _Measurement:
             clip=request.clip,
             passes=n_passes,
             batch_norm=batch_norm,
+            degenerate=self._degenerate,
             warnings=(
-                *_notices(info, totals),
+                *(_notices(info, totals) if not self._degenerate.code else ()),
                 *([_UNSCALED] if is_unscaled and _would_be_marked(rows, output_norm) else []),
                 *frozen_but_moving(batch_norm),
             ),
@@ -271,8 +296,7 @@ def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
     if not math.isfinite(loss.value):
         return (Notice("nonfinite_loss", f"the loss is {loss.value}, so no gradient is meaningful"),)
     if totals.output_grad_norm == 0:
-        message = (
-            f"the loss ({loss.value:.3g}) has a zero gradient everywhere; try --target with another class"
-        )
+        hint = "; try --target with another class" if loss.classes else ""
+        message = f"the loss ({loss.value:.3g}) has a zero gradient everywhere{hint}"
         return (Notice("no_output_gradient", message),)
     return ()

@@ -28,6 +28,7 @@ class _Logits(Scores):
     """Logits, `(N, C, ...)`."""
 
     logits: Tensor
+    ending: str = ""  # the `softmax` or `sigmoid` with which the model ends, undone in `logits`
 
     @property
     def n_classes(self) -> int:
@@ -171,7 +172,8 @@ def pixel_scores(scores: Tensor, ending: str = "") -> PixelScores:
     One channel becomes two classes, the second with this logit and the first with 0: their softmax is the sigmoid.
     """
     scores = logits_of(scores, ending)
-    return PixelScores(torch.cat([torch.zeros_like(scores), scores], 1) if scores.shape[1] == 1 else scores)
+    whole = torch.cat([torch.zeros_like(scores), scores], 1) if scores.shape[1] == 1 else scores
+    return PixelScores(whole, ending)
 
 
 def _follow_pixels(

@@ -127,7 +127,7 @@ class OutputReader:
         if kind == "classes":
             ending = self._values_of(path, tensor)
             has_several = self._stated.has_several_labels or ending == "sigmoid"
-            return ClassScores(logits_of(tensor, ending), has_several)
+            return ClassScores(logits_of(tensor, ending), ending, has_several)
         if kind == "segmentation":
             return pixel_scores(tensor, _ending(self.module, tensor))
         if kind == "depth":

@@ -1,6 +1,5 @@
 """`predict`: the likeliest classes of images, or their best boxes."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.classes import ClassScores
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -30,10 +30,8 @@ from modelscope_cli.inputs.noise import IMAGES, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
-from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Notice
 
 MOST_DRAWN = 16  # images whose maps are kept and drawn
 
@@ -127,12 +125,13 @@ def predict(
             answer.note,
             in_files(rows, batch, subject.inputs),
             judged,
+            look_at(answer, batch.args, scoring),
             drawn,
         )
 
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
-    predictions, maps, is_first, n_nan = list[Prediction](), list[Tensor](), True, 0
+    predictions, maps, is_first, degenerate = list[Prediction](), list[Tensor](), True, Degenerate()
     alone = "--hook counts its changes over all batches" if hook else ""
     with (
         blocks.begin(subject, options, alone),
@@ -142,7 +141,7 @@ def predict(
             if is_first and part.note is not None:
                 subject.progress.note(part.note)
             is_first = False
-            n_nan += sum(math.isnan(one.top[0].score) for one in part.predictions if one.top)
+            degenerate += part.degenerate
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
             maps += part.maps[: MOST_DRAWN - len(maps)]
             if judge is not None and part.judged is not None:
@@ -152,15 +151,12 @@ def predict(
             if each is None or blocks.out is not None:
                 predictions += part.predictions
     hooks = subject.conclude()
-    subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else _of_nan(n_nan))))
+    subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else ())))
+    subject.tell_if_degenerate(degenerate)
     report, worst = judge.report() if judge is not None else (None, [])
-    record = replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report)
-    return record.keep(_kept(subject.inputs, maps, worst))
-
-
-def _of_nan(n_images: int) -> tuple[Notice, ...]:
-    message = f"the scores of {counted(n_images, 'image')} are NaN, so the order of the classes means nothing"
-    return (Notice("nonfinite_scores", message),) if n_images else ()
+    return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
+        _kept(subject.inputs, maps, worst)
+    )
 
 
 def _maps_of(answer: ModelOutput, batch: Batch, most: int) -> tuple[Tensor, ...]:
@@ -201,6 +197,7 @@ class Predicted:
     note: str | None  # how the output was read
     predictions: tuple[Prediction, ...]
     judged: EvaluatedBatch | None
+    degenerate: Degenerate
     maps: tuple[Tensor, ...] = ()  # of the first images, see `OutputPart.drawn`
 
 

@@ -17,7 +17,6 @@ from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.image import Placement, upright_size
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.predict import Guess, Prediction
-from modelscope_cli.records.run import Notice
 
 _SOFTMAX = Scoring()
 
@@ -63,25 +62,6 @@ def _placed(guess: Guess, place: Placement) -> Guess:
     if guess.box is None:
         return guess
     return replace(guess, box=(*place.point(*guess.box[:2]), *place.point(*guess.box[2:])))
-
-
-def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:
-    """Return a warning if the best classes of every image have the same logit, as with a head of zeros."""
-    if not predictions or any(_has_favourite(prediction) for prediction in predictions):
-        return ()
-    message = (
-        "the model gives its best classes the same logit, so the prediction is arbitrary; is the model "
-        "trained?"
-    )
-    return (Notice("undecided", message),)
-
-
-def _has_favourite(prediction: Prediction) -> bool:
-    if prediction.values is not None:
-        return True
-    # For pixels and boxes one class alone is a valid prediction.
-    is_row = all(guess.share is None and guess.box is None for guess in prediction.top)
-    return not is_row or len({guess.logit for guess in prediction.top}) > 1
 
 
 def class_scores(output: Any, n_images: int | None = None) -> Tensor:

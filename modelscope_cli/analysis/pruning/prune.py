@@ -10,10 +10,11 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
+from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.pruning.masks import Prunable, find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
 from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
@@ -51,7 +52,7 @@ class Pruning:
     before: tuple[Prediction, ...]
     after: tuple[Prediction, ...]
     masks: Masks
-    warnings: tuple[Notice, ...]
+    degenerate: Degenerate
 
 
 class _DriftSum:
@@ -96,7 +97,7 @@ def measure_pruning(
         interventions: change every pass, the unpruned one too.
     """
     model, categories = reader.module, reader.categories
-    kind, note, n_done = "", None, 0
+    kind, note, n_done, degenerate = "", None, 0, Degenerate()
     plans: dict[float, Masks] = {}
     sums = {amount: _DriftSum() for amount in request.amounts}
     before: list[Prediction] = []
@@ -118,6 +119,7 @@ def measure_pruning(
 
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False).checked()
+            degenerate += look_at(whole, batch.args)
             # Ranking takes a while; a model that cannot run has failed by now.
             plans = plans or {share: make_masks(prunables, share, request) for share in sums}
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)
@@ -138,7 +140,7 @@ def measure_pruning(
         before=tuple(before),
         after=tuple(after),
         masks=plans[request.amount],
-        warnings=undecided(before),
+        degenerate=degenerate,
     )
 
 
@@ -252,7 +254,7 @@ def prune(
     )
     if pruning.output_note is not None:
         subject.progress.note(pruning.output_note)
-    subject.warn(pruning.warnings)
+    subject.tell_if_degenerate(pruning.degenerate)
     hooks = subject.conclude()
     record = PruneRecord(
         run=subject.run(),

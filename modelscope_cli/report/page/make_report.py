@@ -48,5 +48,5 @@ def make_report(
     told.note(f"wrote {target}")
     run = getattr(record, "run", None)
     model = run.model.short_name if run else getattr(record, "source", "")
-    page = Page(str(target), target.stat().st_size, record.command, model, view_of(record).answer(record))
+    page = Page(str(target), target.stat().st_size, record.command, model, view_of(record).headline(record))
     return ReportRecord(versions(), invocation().argv, (page,))

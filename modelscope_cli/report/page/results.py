@@ -45,7 +45,7 @@ def page_of(record: Shown, folder: Path | None = None, *, is_drawing: bool = Tru
     view = view_of(record)
     embedded = EmbeddedImages(folder or named_folder(record), is_drawing=is_drawing)
     sections = view.sections(record, embedded)
-    sheet, answer = view.sheet(record), view.answer(record)
+    sheet, answer = view.sheet(record), view.headline(record)
     title, kind = sheet.title, kind_of(record, sheet)
     lead = element("p", f"modelscope {record.command}" + (f": {title}" if title != answer else ""))
     return render_page(title, lead, [*sections, environment(record)], [document], answer=answer, kind=kind)

@@ -1,0 +1,113 @@
+"""Whether the scores of a model can be judged: not if they are not finite, all the same, or saturated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scoring
+from modelscope_cli.analysis.predictions.scores import probabilities
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.records.naming import counted, dtype_name
+from modelscope_cli.records.run import NONFINITE, SATURATED, UNDECIDED, Notice
+
+_UNSEEN = "changes of a probability that are smaller than its rounding cannot be seen"
+_SO = {  # what follows from saturated scores, by command
+    "grads": "the loss is zero within rounding, and its gradients say nothing about the model",
+    "attack": "the loss has no gradient to follow, and an attack that fails does not prove robustness",
+    "predict": "they do not tell how sure the model is",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Degenerate:
+    """How many images have scores that cannot be judged."""
+
+    images: int = 0
+    nonfinite: int = 0  # a score is NaN
+    undecided: int = 0  # the same for all classes, pixels or values, or for different images
+    saturated: int = 0  # each probability rounds to 0 or 1, so that the loss of the prediction rounds to 0
+    dtype: str = ""  # in which they are
+    is_narrow: bool = False  # whether they are not saturated in float32
+    other: int | None = None  # the second best class of an image, where the loss of a class has a gradient
+
+    def __add__(self, more: "Degenerate") -> "Degenerate":
+        return Degenerate(
+            self.images + more.images,
+            self.nonfinite + more.nonfinite,
+            self.undecided + more.undecided,
+            self.saturated + more.saturated,
+            more.dtype,
+            more.is_narrow,
+            more.other,
+        )
+
+    @property
+    def code(self) -> str:
+        """What is wrong with the scores; empty if they can be judged, at least those of some images."""
+        counts = {SATURATED: self.saturated, UNDECIDED: self.undecided}
+        wrong = (code for code, n in counts.items() if n == self.images > 0)
+        return NONFINITE if self.nonfinite else next(wrong, "")
+
+    def notices(self, command: str, remedies: Sequence[str] = ()) -> tuple[Notice, ...]:
+        """Return the warning of a command, with what to try; none for scores that can be judged."""
+        so = _SO.get(command, _UNSEEN)
+        words = {
+            NONFINITE: f"the scores of {counted(self.nonfinite, 'image')} are NaN or infinite and say nothing; "
+            "modelscope stats shows the first layer with such values",
+            UNDECIDED: "the output is the same for all classes, pixels or images, so it decides nothing",
+            SATURATED: f"the scores are saturated: each probability rounds to 0 or 1 in {self.dtype}; {so}",
+        }
+        tries = f"; try {', or '.join(remedies)}" if remedies else ""
+        return (Notice(self.code, words[self.code] + tries),) if self.code else ()
+
+
+def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) -> Degenerate:
+    """Judge the scores of some images, in the dtype that they have.
+
+    Args:
+        args: the inputs of the model, to see whether different ones have the same scores.
+        scoring: of probabilities; None for that of the output.
+    """
+    part, n, is_narrow, other = answer.main, len(answer), False, None
+    values = part.tensor().detach()
+    rows = values.flatten(1)
+    if part.kind == "boxes" or not rows.numel():
+        return Degenerate(n, int(rows.isnan().any(1).sum()))
+    if isinstance(part, ClassScores | PixelScores):
+        has_several = isinstance(part, ClassScores) and (part.has_several or part.n_classes == 1)
+        scoring = scoring or Scoring("sigmoid" if has_several else "softmax")
+        scores = values / scoring.temperature
+        is_nan = probabilities(scores, scoring.activation).isnan()
+        if part.ending and scoring.temperature == 1:  # the scores were made of clamped probabilities
+            shares = dict(answer.leaves)[answer.path].detach()
+            is_certain = torch.maximum(shares, 1 - shares) == 1
+        elif scoring.activation == "sigmoid":
+            is_certain = scores.abs().sigmoid() == 1
+        else:
+            is_certain = scores.log_softmax(1).amax(1) == 0
+            is_narrow = bool((scores.float().log_softmax(1).amax(1) < 0).any())
+        if part.n_classes > 1 and not part.ending:
+            other = int(values[0].reshape(part.n_classes, -1).mean(1).topk(2).indices[1])
+    else:
+        values, is_nan, is_certain = rows, ~rows.isfinite(), torch.zeros_like(rows, dtype=torch.bool)
+    is_flat = (values.amax(1) == values.amin(1)) & (values.shape[1] > 1)
+    is_alike = n > 1 and bool((rows == rows[:1]).all()) and _differ(args, n)
+    return Degenerate(
+        n,
+        nonfinite=int(is_nan.reshape(n, -1).any(1).sum()),
+        undecided=n if is_alike else int(is_flat.reshape(n, -1).all(1).sum()),
+        saturated=int(is_certain.reshape(n, -1).all(1).sum()),
+        dtype=dtype_name(rows.dtype),
+        is_narrow=is_narrow,
+        other=other,
+    )
+
+
+def _differ(args: Any, n: int) -> bool:
+    """Return whether the images of a batch are not all the same."""
+    images = [tensor for _, tensor in tensors_in(args) if tensor.ndim > 1 and len(tensor) == n]
+    return any(bool((tensor != tensor[:1]).any()) for tensor in images)
