@@ -48,6 +48,11 @@ class Deferred(Generic[T]):
         return Deferred(self.tensors, lambda *fetched: change(self.finish(*fetched)))
 
 
+def numbers(tensors: Iterable[Tensor]) -> Deferred[list[float]]:
+    """Return the values of tensors of one element."""
+    return Deferred(tuple(tensors), lambda *fetched: [float(x) for x in fetched])
+
+
 def joined(parts: Iterable[Deferred[T]]) -> Deferred[list[T]]:
     """Return several results as one, for which the device is waited for once."""
     parts = list(parts)

@@ -8,14 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.hooks.fetch import fetch
-
 # Hooks, parameters, buffers and submodules are in dicts, a user's caches in any of these. OrderedDict first, as
 # its order is not that of the underlying dict.
 _CONTAINERS = (OrderedDict, dict, list, set)
-
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Snapshot:
@@ -58,13 +53,12 @@ class Snapshot:
             parameter.grad = grad
         torch.backends.mha.set_fastpath_enabled(self._has_fastpath)
         self._rng.restore()
-        # Batch norm updates its statistics without changing `_version`, so compare values. Unchanged buffers are
-        # not written to, so that graphs that saved them can still run backward.
+        # Batch norm updates its statistics without changing `_version`, so compare values; on an accelerator this
+        # would wait. Writing to `data` does not count as a change: graphs that saved it can still run backward.
         with torch.no_grad():
-            are_equal = fetch(_is_equal(buffer, value) for buffer, value in self._buffers)
-            for (buffer, value), is_equal in zip(self._buffers, are_equal, strict=True):
-                if not is_equal:
-                    _write(buffer, value)
+            for buffer, value in self._buffers:
+                if buffer.device.type != "cpu" or not _has_values(buffer, value):
+                    _write(buffer.data, value)
 
 
 def _kind(container: Any) -> Any:
@@ -113,16 +107,14 @@ def _write(tensor: Tensor, value: Tensor) -> None:
     tensor[where].copy_(value[where])
 
 
-def _is_equal(tensor: Tensor, value: Tensor) -> Tensor:
-    """Return whether a tensor equals its copy, on its device; NaN equals NaN."""
-    if tensor.shape != value.shape:
-        return torch.tensor(False)
-    if tensor.is_quantized:
-        tensor, value = tensor.int_repr(), value.int_repr()
-    if tensor.is_complex():
-        tensor, value = torch.view_as_real(tensor), torch.view_as_real(value)
-    as_bits = _INTEGERS[tensor.itemsize]  # float8 cannot be compared
-    return (tensor.view(as_bits) == value.view(as_bits)).all()
+def _has_values(tensor: Tensor, value: Tensor) -> bool:
+    """Tell whether a tensor equals its copy; NaN equals NaN."""
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    if tensor.shape != value.shape or torch.equal(tensor, value) or not is_number:
+        return tensor.shape == value.shape and torch.equal(tensor, value)
+    wide = torch.complex128 if tensor.is_complex() else torch.float64  # float8 cannot be compared
+    a, b = tensor.to(wide), value.to(wide)
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 class RandomState:

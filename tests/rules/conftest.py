@@ -58,7 +58,7 @@ def examine(pictures: Tensor) -> Examine:
             make_batches=lambda: (Batch((part,), len(part)) for part in batches),
         )
         every = frozenset().union(*(rule.needs for rule in RULES))
-        is_training = never_saw_a_batch(loaded.module)
+        is_training = never_saw_a_batch(loaded.module)()
         return gather(loaded, inputs, needs or every, is_training=is_training, is_real=True)
 
     return look

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.hooks.fetch import Deferred, fetch, joined
+from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.records.check_evidence import NormInput
 from modelscope_cli.records.naming import counted, some
@@ -57,10 +57,10 @@ class BatchNormObserver(Observer):
         entry.variances.append(variance.double())
         entry.n_values = x.numel() // x.shape[1]
 
-    def rows(self) -> tuple[BatchNormDrift, ...]:
+    def rows(self) -> Deferred[tuple[BatchNormDrift, ...]]:
         """Return one row per call, in execution order."""
         entries = sorted(self._entries.values(), key=lambda entry: entry.call.order)
-        return tuple(joined(map(_to_row, entries))())
+        return joined(map(_to_row, entries)).then(tuple)
 
 
 def _to_row(entry: _Entry) -> Deferred[BatchNormDrift]:
@@ -155,15 +155,16 @@ def _rms(x: Tensor) -> float:
     return float(x.square().mean().sqrt())
 
 
-def running_statistics(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return running mean and variance, on the CPU, of every batch norm that keeps them, by name."""
+def running_statistics(model: nn.Module) -> Deferred[dict[str, tuple[Tensor, Tensor]]]:
+    """Return running mean and variance of every batch norm that keeps them, by name."""
     kept = {
         name: (one.running_mean, one.running_var)
         for name, one in model.named_modules()
         if isinstance(one, _BatchNorm) and one.running_mean is not None and one.running_var is not None
     }
-    fetched = iter(fetch(x for pair in kept.values() for x in pair))
-    return dict(zip(kept, zip(fetched, fetched, strict=True), strict=True))
+    return joined(Deferred(pair, lambda *pair: pair) for pair in kept.values()).then(
+        lambda pairs: dict(zip(kept, pairs, strict=True))
+    )
 
 
 def is_fresh(mean: Tensor, variance: Tensor) -> bool:
@@ -171,10 +172,11 @@ def is_fresh(mean: Tensor, variance: Tensor) -> bool:
     return not bool(mean.any()) and bool((variance == 1).all())
 
 
-def never_saw_a_batch(model: nn.Module) -> bool:
+def never_saw_a_batch(model: nn.Module) -> Deferred[bool]:
     """Check that there are batch norms with running statistics, and all of them are fresh."""
-    norms = running_statistics(model)
-    return bool(norms) and all(starmap(is_fresh, norms.values()))
+    return running_statistics(model).then(
+        lambda norms: bool(norms) and all(starmap(is_fresh, norms.values()))
+    )
 
 
 def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:

@@ -174,7 +174,7 @@ def stats(
         not_called=subject.uncalled(selection, [row.name for row in rows]),
         hooks=hooks,
         mode="train" if is_training else "eval",
-        batch_norm=batch_norms.rows() if batch_norms else (),
+        batch_norm=batch_norms.rows()() if batch_norms else (),
         inputs=tuple(map(to_input_row, arguments.values())),
     )
 

@@ -1,7 +1,7 @@
 """Streaming statistics of gradients: of one tensor over several passes, or of its mean over them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.statistics.moments import RANGE, RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import tensors_in, type_of
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.plain_text import in_one_line
@@ -56,18 +57,20 @@ class Stream:
     """Moments of all gradients of one tensor; none of them is kept."""
 
     moments: Moments | None = None
-    _pending: list[Callable[[], Moments]] = field(default_factory=list)
+    _pending: list[Deferred[Moments]] = field(default_factory=list)
 
     def add(self, grad: Tensor) -> None:
         """Start to reduce a gradient; raises TypeError for kinds without statistics."""
         self._pending.append(reduce_tensor(dense(grad), None, RANGE))
 
-    def settle(self) -> None:
-        """Merge the results of the pass; on an accelerator this copies them to the CPU."""
-        for finish in self._pending:
-            moments = finish()
+    def settled(self) -> Deferred[None]:
+        """Merge the results of the pass."""
+        pending, self._pending = self._pending, []
+        return joined(pending).then(self._merge)
+
+    def _merge(self, later: list[Moments]) -> None:
+        for moments in later:
             self.moments = self.moments.merge(moments) if self.moments else moments
-        self._pending.clear()
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class Mean:
     value: Tensor | None = None
     _weights: int = 0
     _squared_weights: int = 0
-    _squares: Tensor | float = 0.0
+    _squares: Tensor | None = None  # None with fewer than two passes
 
     def add(self, grad: Tensor, weight: int = 1) -> None:
         """Add a gradient, the mean over `weight` images; the caller must not change it afterwards."""
@@ -94,19 +97,20 @@ class Mean:
             return
         delta = grad - self.value
         self.value = self.value + delta * (weight / self._weights)
-        norm = length(delta, torch.float64)
-        self._squares = self._squares + norm.square() * (weight * (1 - weight / self._weights))
+        square = length(delta, torch.float64).square() * (weight * (1 - weight / self._weights))
+        self._squares = square if self._squares is None else self._squares + square
 
-    @property
-    def noise(self) -> float | None:
+    def noise(self) -> Deferred[float | None]:
         """Root of the trace of the covariance between passes; None with fewer than two."""
-        if self.n < 2:
-            return None
-        return math.sqrt(float(self._squares) / (self._weights - self._squared_weights / self._weights))
+        if self._squares is None:
+            return Deferred((), lambda: None)
+        weight = self._weights - self._squared_weights / self._weights
+        return Deferred((self._squares,), lambda squares: math.sqrt(float(squares) / weight))
 
-    def moments(self) -> Moments:
-        assert self.value is not None
-        return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()
+    def moments(self) -> Deferred[Moments | None]:
+        if self.value is None:
+            return Deferred((), lambda: None)
+        return reduce_tensor(self.value, None, RANGE_AND_ZEROS).then(lambda moments: moments)
 
 
 def mark_gradient(norm: float, n_non_finite: int, output_norm: float, *, by_size: bool) -> str:
@@ -182,11 +186,9 @@ class ActivationGradients(Observer):
         except (TypeError, RuntimeError) as error:
             entry.problem = in_one_line(error, 200)
 
-    def settle(self) -> None:
-        """Finish a pass: merge its results and remove the tensor hooks."""
-        for entry in self.outputs.values():
-            entry.stream.settle()
-        self.detach()
+    def settled(self) -> Deferred[list[None]]:
+        """Merge the results of the pass."""
+        return joined(entry.stream.settled() for entry in self.outputs.values())
 
     def detach(self) -> None:
         for handle in self._handles:
@@ -226,6 +228,19 @@ class _Parameter:
     before: Mean = field(default_factory=Mean)
 
 
+@dataclass(frozen=True, slots=True)
+class ParameterFigures:
+    """The numbers of one parameter; None where there is none."""
+
+    weight_norm: float
+    after: Moments | None = None
+    before: Moments | None = None
+    noise: float | None = None
+    likelihood_norm: float | None = None
+    clipped: float | None = None  # share of its values
+    problem: str | None = None  # why its gradient has no statistics
+
+
 class ParameterGradients:
     """Collects the gradients of a model's parameters, pass by pass.
 
@@ -243,7 +258,7 @@ class ParameterGradients:
             for name, parameter in model.named_parameters()  # one that is shared counts once
             for layer in [layer_of(name)]
         ]
-        self._is_scaled = False
+        self._is_scaled = torch.tensor(False)  # whether clipping by the norm changed the gradients
 
     def _trained(self) -> Iterator[_Parameter]:
         return (entry for entry in self._parameters if entry.value.requires_grad)
@@ -275,22 +290,45 @@ class ParameterGradients:
         values, limit = [entry.value for entry in arrived], self._clip.value
         if self._clip.kind == "norm":
             total = nn.utils.clip_grad_norm_(values, limit)
-            self._is_scaled = not bool(total <= limit)  # NaN makes every gradient NaN
+            self._is_scaled = ~(total <= limit)  # NaN makes every gradient NaN
         else:
             nn.utils.clip_grad_value_(values, limit)
         self.take(1)
 
+    def figures(self) -> Deferred[list[ParameterFigures]]:
+        """Return the numbers of every parameter."""
+        return joined(map(self._figures, self._parameters))
+
+    def _figures(self, entry: _Parameter) -> Deferred[ParameterFigures]:
+        weight = numbers([_norm(entry.value)]).then(lambda norms: norms[0])
+        try:
+            moments = [entry.after.moments(), entry.before.moments()]
+        except TypeError as error:
+            problem = str(error)
+            return weight.then(lambda norm: ParameterFigures(norm, problem=problem))
+        whole = entry.after if entry.before.value is None else entry.before
+        others = [self._likelihood(entry, whole), self._clipped(entry)]
+        parts: list[Deferred[Any]] = [weight, *moments, whole.noise(), *others]
+        return joined(parts).then(lambda figures: ParameterFigures(*figures))
+
     def rows(
-        self, orders: Mapping[str, int], output_norm: float, *, by_size: bool
+        self,
+        figures: Sequence[ParameterFigures],
+        orders: Mapping[str, int],
+        output_norm: float,
+        *,
+        by_size: bool,
     ) -> tuple[ParameterGradient, ...]:
         """Return one row a parameter, in execution order; `by_size` as in `mark_gradient`."""
         for entry in self._parameters:
             entry.order = _order_of(entry.layer, orders)
-        ordered = sorted(self._parameters, key=lambda entry: entry.order)
-        return tuple(self._row(entry, output_norm, by_size) for entry in ordered)
+        pairs = zip(self._parameters, figures, strict=True)
+        ordered = sorted(pairs, key=lambda pair: pair[0].order)
+        return tuple(self._row(entry, numbers, output_norm, by_size) for entry, numbers in ordered)
 
-    def _row(self, entry: _Parameter, output_norm: float, by_size: bool) -> ParameterGradient:
-        weight_norm = _norm(entry.value)
+    def _row(
+        self, entry: _Parameter, figures: ParameterFigures, output_norm: float, by_size: bool
+    ) -> ParameterGradient:
         row: dict[str, Any] = {
             "name": entry.name,
             "layer": entry.layer,
@@ -299,29 +337,27 @@ class ParameterGradients:
             "shape": tuple(entry.value.shape),
             "numel": entry.value.numel(),
             "trainable": entry.value.requires_grad,
-            "weight_norm": weight_norm,
+            "weight_norm": figures.weight_norm,
         }
         if entry.after.value is None:
             is_frozen = not entry.value.requires_grad
             problem = None if is_frozen else _NOTHING
             return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
-        try:
-            moments = entry.after.moments()
-            before = entry.before.moments() if entry.before.value is not None else None
-        except TypeError as error:
-            return ParameterGradient(**row, problem=str(error))
-        norm = norm_of(moments)
+        moments, before, noise = figures.after, figures.before, figures.noise
+        if moments is None:
+            return ParameterGradient(**row, problem=figures.problem)
+        norm, weight_norm = norm_of(moments), figures.weight_norm
         norm_before = norm_of(before) if before is not None else None
         unclipped = before or moments
-        noise = entry.after.noise if before is None else entry.before.noise
         return ParameterGradient(
             **row,
             **figures_of(moments),
-            **self._decayed(entry, weight_norm),
+            likelihood_norm=figures.likelihood_norm,
+            prior_norm=None if figures.likelihood_norm is None else self._weight_decay * weight_norm,
             zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
             grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
             norm_before_clip=norm_before,
-            clipped_fraction=self._clipped_fraction(entry),
+            clipped_fraction=figures.clipped,
             noise=noise,
             snr=norm_of(unclipped) / noise if noise else None,
             mark=mark_gradient(
@@ -332,26 +368,23 @@ class ParameterGradients:
             ),
         )
 
-    def _decayed(self, entry: _Parameter, weight_norm: float) -> dict[str, Any]:
-        """Return the norms of the likelihood and the prior in a gradient; empty without weight decay."""
-        whole = entry.after.value if entry.before.value is None else entry.before.value
-        if not self._weight_decay > 0 or whole is None:
-            return {}
-        likelihood = torch.sub(whole, entry.value.detach(), alpha=self._weight_decay)
-        return {
-            "likelihood_norm": float(torch.linalg.vector_norm(likelihood)),
-            "prior_norm": self._weight_decay * weight_norm,
-        }
+    def _likelihood(self, entry: _Parameter, whole: Mean) -> Deferred[float | None]:
+        """Return the norm of the gradient without that of the prior; None without weight decay."""
+        if not self._weight_decay > 0 or whole.value is None:
+            return Deferred((), lambda: None)
+        likelihood = torch.sub(whole.value, entry.value.detach(), alpha=self._weight_decay)
+        return Deferred((torch.linalg.vector_norm(likelihood),), float)
 
-    def _clipped_fraction(self, entry: _Parameter) -> float | None:
-        if self._clip is None or entry.before.value is None or not entry.value.numel():
-            return None
+    def _clipped(self, entry: _Parameter) -> Deferred[float | None]:
+        n, before = entry.value.numel(), entry.before.value
+        if self._clip is None or before is None or not n:
+            return Deferred((), lambda: None)
         if self._clip.kind == "norm":
-            return float(self._is_scaled)
-        return int((entry.before.value.abs() > self._clip.value).sum()) / entry.value.numel()
+            return Deferred((self._is_scaled,), float)
+        return Deferred(((before.abs() > self._clip.value).sum(),), lambda clipped: int(clipped) / n)
 
 
-def _norm(parameter: nn.Parameter) -> float:
+def _norm(parameter: nn.Parameter) -> Tensor:
     value = parameter.detach()
     if value.is_nested:
         value = torch.cat([part.flatten() for part in value.unbind()])
@@ -361,7 +394,7 @@ def _norm(parameter: nn.Parameter) -> float:
         value = value.to_dense() if value.is_mkldnn else value.values()
     value = value.dequantize() if value.is_quantized else value
     is_number = value.is_floating_point() or value.is_complex()
-    return float(length(value if is_number else value.float()))
+    return length(value if is_number else value.float())
 
 
 def length(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -2,7 +2,7 @@
 
 import inspect
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class Loss:
     name: str
     target: str
     outputs: tuple[Tensor, ...]  # the output tensors it was computed from: where the gradient starts
-    classes: tuple[int, ...] = ()  # the target class of each image; empty if there are none
+    classes: Tensor | None = None  # the target class of each image, `(N,)`; None if there are none
 
 
 class Criterion:
@@ -65,6 +65,11 @@ class Criterion:
         if self._request.target == PREDICTED:
             return 1
         return class_index(self._request.target, None, self._categories)
+
+    def target_in_words(self, loss: Loss, classes: Sequence[int]) -> str:
+        """Return the target of a loss with the class, if it is that of one image; `classes`: those of the loss."""
+        is_one = loss.target == PREDICTED and len(classes) == 1
+        return f"{PREDICTED}: {name_class(classes[0], self._categories)}" if is_one else loss.target
 
     def __call__(self, output: Any, args: Any = ()) -> Loss:
         """Return the loss of one pass; `args` are the inputs of the model."""
@@ -167,16 +172,13 @@ class Criterion:
                 where += f" + {weight:g} x an auxiliary head's"
         value = torch.stack([weight * self._score(name, tensor, classes) for tensor, weight in parts]).sum()
         per_pixel = " per pixel" if main.ndim > 2 else ""
-        indices = tuple(classes.tolist()) if classes.ndim == 1 else ()
-        return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in parts), indices)
+        labels = classes if classes.ndim == 1 else None
+        return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in parts), labels)
 
     def _classes(self, main: Tensor) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
         if self._request.target == PREDICTED:
-            classes = main.detach().argmax(1)
-            if classes.numel() == 1:
-                return classes, f"predicted: {name_class(int(classes), self._categories)}"
-            return classes, PREDICTED
+            return main.detach().argmax(1), PREDICTED
         index = class_index(self._request.target, main.shape[1], self._categories)
         return torch.full_like(main[:, 0], index, dtype=torch.long), name_class(index, self._categories)
 
@@ -203,7 +205,8 @@ class Criterion:
         self, function: Callable[..., Any], output: Any, outputs: list[tuple[str, Tensor]]
     ) -> Loss:
         spec = self._request.name
-        arguments, words, indices = [output], _NOTHING, ()
+        arguments, words = [output], _NOTHING
+        labels: Tensor | None = None
         if _takes_two(function):
             main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
             if main is None:
@@ -211,7 +214,7 @@ class Criterion:
                     f"loss '{spec}' expects a target, and the output has no classes", "def fn(output): ..."
                 )
             classes, words = self._classes(main)
-            indices = tuple(classes.tolist()) if classes.ndim == 1 else ()
+            labels = classes if classes.ndim == 1 else None
             arguments.append(classes)
         try:
             value = function(*arguments)
@@ -228,7 +231,7 @@ class Criterion:
             raise CannotRunError(
                 f"loss '{spec}' returned a number without a graph", "return a tensor made of the output"
             )
-        return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), indices)
+        return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), labels)
 
 
 def _has_classes(tensor: Tensor) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
@@ -123,6 +125,7 @@ class _Measurement:
             observers = [self._activations, self._batch_norms]
             with self._session(observers, self._interventions) as session:
                 for batch in track(batches, "gradients"):
+                    self._activations.settled()()  # of the batch before; those of the last come with all else
                     self._n_images.append(max(batch.n_images, 1))
                     self._model.zero_grad(set_to_none=True)
                     loss = self._forward(session, batch.args)
@@ -133,7 +136,7 @@ class _Measurement:
                     self._losses.append(whole.detach())
                     run_backward(whole)
                     collector.take(self._n_images[-1])
-                    self._activations.settle()
+                    self._activations.detach()
                 collector.clip_mean()
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
@@ -200,24 +203,33 @@ class _Measurement:
     def _conclude(self, collector: ParameterGradients, orders: dict[str, int], loss: Loss) -> Gradients:
         request = self._request
         n_passes = len(self._n_images)
-        output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
-        losses = zip(self._losses, self._n_images, strict=True)
-        # Batch norms that have seen no batch do not normalise in eval mode.
-        is_unscaled = not request.is_training and never_saw_a_batch(self._model)
-        rows = collector.rows(orders, output_norm, by_size=not is_unscaled)
         prior = self._prior(collector)
+        parts: list[Deferred[Any]] = [
+            numbers(self._output_squares),
+            numbers(self._losses),
+            numbers([] if prior is None else [prior.detach()]),
+            Deferred((), tuple) if loss.classes is None else Deferred((loss.classes,), _as_integers),
+            never_saw_a_batch(self._model),
+            self._batch_norms.rows(),
+            collector.figures(),
+            self._activations.settled(),
+        ]
+        squares, losses, priors, classes, is_fresh, batch_norm, figures, _ = joined(parts)()
+        output_norm = math.sqrt(sum(squares) / n_passes)
+        # Batch norms that have seen no batch do not normalise in eval mode.
+        is_unscaled = not request.is_training and is_fresh
+        rows = collector.rows(figures, orders, output_norm, by_size=not is_unscaled)
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
-            value=sum(float(value) * n for value, n in losses) / sum(self._n_images),
-            target=loss.target,
+            value=sum(map(mul, losses, self._n_images)) / sum(self._n_images),
+            target=self._criterion.target_in_words(loss, classes),
             label_smoothing=request.loss.label_smoothing,
             weight_decay=request.loss.weight_decay,
-            classes=loss.classes,
-            prior=None if prior is None else float(prior.detach()),
+            classes=classes,
+            prior=priors[0] if priors else None,
         )
         totals = self._totals(rows, output_norm)
         parameters = tuple(row for row in rows if _is_shown(row.layer, self._shown))
-        batch_norm = self._batch_norms.rows()
         return Gradients(
             loss=info,
             parameters=parameters,
@@ -249,6 +261,10 @@ class _Measurement:
             frozen_params=sum(row.numel for row in rows) - n_trained,
             output_grad_norm=output_norm,
         )
+
+
+def _as_integers(x: Tensor) -> tuple[int, ...]:
+    return tuple(x.tolist())
 
 
 def _would_be_marked(rows: Iterable[ParameterGradient], output_norm: float) -> bool:

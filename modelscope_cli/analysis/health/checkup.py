@@ -312,7 +312,7 @@ class _Checkup:
             for i, batch in enumerate(self._track(self._batches, "train mode")):
                 output = session.run(self._arguments(batch, True))
                 train_output = _main_double(output) if i == 0 else train_output
-        return TrainMode(batch_norms.rows(), _gap(eval_output, train_output))
+        return TrainMode(batch_norms.rows()(), _gap(eval_output, train_output))
 
     def _backward(self, forward: Forward) -> Backward:
         # The score of the predicted class always has a gradient; a confident cross-entropy has none.

@@ -81,7 +81,7 @@ def examine(
     refuse_layouts(subject.loaded.module, is_sparse_known=False)
     subject.open(is_training=True)
     is_training = mode == "train"
-    if mode == "auto" and never_saw_a_batch(subject.loaded.module):
+    if mode == "auto" and never_saw_a_batch(subject.loaded.module)():
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
 

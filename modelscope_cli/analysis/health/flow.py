@@ -193,7 +193,7 @@ def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:
 def batch_norm_states(model: nn.Module) -> tuple[BatchNormState, ...]:
     """Return the state of every batch norm that keeps running statistics."""
     rows = []
-    for name, (mean, variance) in running_statistics(model).items():
+    for name, (mean, variance) in running_statistics(model)().items():
         negative, zero = int((variance < 0).sum()), int((variance == 0).sum())
         rows.append(BatchNormState(name, variance.numel(), negative, zero, is_fresh(mean, variance)))
     return tuple(rows)

@@ -256,12 +256,13 @@ def _masks_of_queries(leaves: Leaves) -> PixelScores | None:
 def _values_in(module: nn.Module, rows: Tensor) -> str:
     """Return `unit`, `softmax`, `sigmoid` or `` for rows of numbers, `(N, C)`."""
     values, slack = rows.double(), 1e-5 + 8 * torch.finfo(rows.dtype).eps
-    if rows.shape[1] > 1 and bool(((values.sum(1) - 1).abs() < slack).all()) and bool((values >= 0).all()):
-        return "softmax"
-    if rows.shape[1] > 1 and bool(((values.norm(dim=1) - 1).abs() < slack).all()):
-        return "unit"
-    is_sigmoid = ends_in_sigmoid(module) and bool(((values >= 0) & (values <= 1)).all())
-    return "sigmoid" if is_sigmoid else ""
+    is_positive, has_sums = values >= 0, (values.sum(1) - 1).abs() < slack
+    has_lengths, is_at_most_one = (values.norm(dim=1) - 1).abs() < slack, values <= 1
+    checks = has_sums.all() & is_positive.all(), has_lengths.all(), (is_positive & is_at_most_one).all()
+    is_softmax, is_unit, is_inside = torch.stack(checks).tolist()
+    if rows.shape[1] > 1 and (is_softmax or is_unit):
+        return "softmax" if is_softmax else "unit"
+    return "sigmoid" if is_inside and ends_in_sigmoid(module) else ""
 
 
 def _ending(module: nn.Module, tensor: Tensor) -> str:
@@ -270,8 +271,8 @@ def _ending(module: nn.Module, tensor: Tensor) -> str:
     name = {"Sigmoid": "sigmoid", "Softmax": "softmax", "Softmax2d": "softmax"}.get(type(last).__name__, "")
     if not name:
         return ""
-    least, most = tensor.detach().aminmax()
-    return name if float(least) >= 0 and float(most) <= 1 else ""
+    least, most = torch.stack(tensor.detach().aminmax()).tolist()
+    return name if least >= 0 and most <= 1 else ""
 
 
 def _image_in(args: Any) -> Tensor | None:
