@@ -299,24 +299,21 @@ def forward_peak(model: nn.Module, args: Arguments) -> int:
     raise AssertionError("unreachable")
 
 
-# Meta tensors are quick, but choose other kernels than CPU tensors in fused attention and know no autocast. Fake
-# ones claim to be on the CPU. Recurrent layers keep what only their kernels know, and some code decides by values:
-# these need real ones.
+# Fake tensors have no values and say that they are on the CPU, so torch chooses the kernels of a CPU; on `meta` it
+# chooses others. Recurrent layers keep what only their kernels know, and some code decides by values: these need
+# real ones.
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-WAYS = ("meta", "fake", "real")
+WAYS = ("fake", "real")
 
 
 def _mode_of(way: str) -> AbstractContextManager[Any]:
     if way in ("real", "zeros"):
         return nullcontext()
-    modes = ExitStack()
-    if way == "fake":
-        from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
-        modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-    modes.enter_context(
-        _Without(_RECURRENT if way == "fake" else (*_RECURRENT, "scaled_dot_product_attention"))
-    )
+    modes = ExitStack()
+    modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+    modes.enter_context(_Without(_RECURRENT))
     return modes
 
 
@@ -342,7 +339,6 @@ def _made_like(way: str, _: str, tensor: Tensor) -> Tensor:
 
 
 _LIKE: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "meta": partial(_without_values, "meta"),
     "fake": partial(_without_values, "cpu"),
     "zeros": lambda tensor: _without_values("cpu", tensor).zero_(),
     "real": lambda tensor: tensor.detach().clone(),
@@ -437,6 +433,5 @@ def _resized(args: Arguments, batch: int | None) -> Arguments:
 def _repeated(tensor: Tensor, before: int, batch: int) -> Tensor:
     if tensor.ndim == 0 or len(tensor) != before:
         return tensor
-    if tensor.is_meta:
-        return tensor.new_empty(batch, *tensor.shape[1:])
-    return tensor[:1].expand(batch, *tensor.shape[1:])
+    repeated = tensor[:1].expand(batch, *tensor.shape[1:])
+    return torch.empty_like(repeated) if tensor.is_meta else repeated

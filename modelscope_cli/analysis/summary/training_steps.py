@@ -58,8 +58,6 @@ class TrainingSteps:
     def run(self, options: StepOptions, batch: int) -> Step:
         """Run a step with other options, in the first way that works."""
         for way in self._ways:
-            if way == "meta" and options.amp:
-                continue
             try:
                 step = run_step(self._model, self._args, options, way=way, batch=batch)
             except Exception as error:  # torch raises anything for what a tensor without values cannot do
