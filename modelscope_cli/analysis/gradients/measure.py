@@ -181,11 +181,11 @@ class _Measurement:
         if self._loaded.family == "detection" or loss.outputs[0].ndim < 2:
             return
         answer = self._reader.read(output, args)
-        found, value = look_at(answer, args), float(loss.value.detach())
-        is_of_classes = loss.name.startswith(("cross-entropy", "nll", "bce"))
-        has_gradient = not is_of_classes or abs(value) >= torch.finfo(loss.value.dtype).eps
-        if has_gradient and not getattr(answer.main, "ending", ""):
-            found = replace(found, saturated=0)
+        found, is_of_classes = look_at(answer, args), loss.name.startswith(("cross-entropy", "nll", "bce"))
+        if found.saturated and not getattr(answer.main, "ending", ""):
+            value = abs(float(loss.value.detach()))
+            if not is_of_classes or value >= torch.finfo(loss.value.dtype).eps:
+                found = replace(found, saturated=0)
         self._degenerate += found
 
     def _see_start(self, grad: Tensor | None) -> None:

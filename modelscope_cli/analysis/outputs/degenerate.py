@@ -10,6 +10,7 @@ from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.predictions.scores import probabilities
+from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.naming import counted, dtype_name
 from modelscope_cli.records.run import NONFINITE, SATURATED, UNDECIDED, Notice
@@ -72,11 +73,12 @@ def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None)
         args: the inputs of the model, to see whether different ones have the same scores.
         scoring: of probabilities; None for that of the output.
     """
-    part, n, is_narrow, other = answer.main, len(answer), False, None
+    part, n = answer.main, len(answer)
     values = part.tensor().detach()
     rows = values.flatten(1)
     if part.kind == "boxes" or not rows.numel():
-        return Degenerate(n, int(rows.isnan().any(1).sum()))
+        return Degenerate(n, nonfinite=int(rows.isnan().any(1).sum()))
+    is_narrow, has_other, other = torch.tensor(False), False, torch.tensor(0)
     if isinstance(part, ClassScores | PixelScores):
         has_several = isinstance(part, ClassScores) and (part.has_several or part.n_classes == 1)
         scoring = scoring or Scoring("sigmoid" if has_several else "softmax")
@@ -89,21 +91,30 @@ def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None)
             is_certain = scores.abs().sigmoid() == 1
         else:
             is_certain = scores.log_softmax(1).amax(1) == 0
-            is_narrow = bool((scores.float().log_softmax(1).amax(1) < 0).any())
-        if part.n_classes > 1 and not part.ending:
-            other = int(values[0].reshape(part.n_classes, -1).mean(1).topk(2).indices[1])
+            is_narrow = (scores.float().log_softmax(1).amax(1) < 0).any()
+        has_other = part.n_classes > 1 and not part.ending
+        if has_other:
+            other = values[0].reshape(part.n_classes, -1).mean(1).topk(2).indices[1]
     else:
         values, is_nan, is_certain = rows, ~rows.isfinite(), torch.zeros_like(rows, dtype=torch.bool)
     is_flat = (values.amax(1) == values.amin(1)) & (values.shape[1] > 1)
-    is_alike = n > 1 and bool((rows == rows[:1]).all()) and _differ(args, n)
+    found = (
+        is_nan.reshape(n, -1).any(1).sum(),
+        is_flat.reshape(n, -1).all(1).sum(),
+        is_certain.reshape(n, -1).all(1).sum(),
+        (rows == rows[:1]).all(),
+        is_narrow,
+        other,
+    )
+    n_nan, n_flat, n_certain, is_alike, is_narrow, other = fetch(found)
     return Degenerate(
         n,
-        nonfinite=int(is_nan.reshape(n, -1).any(1).sum()),
-        undecided=n if is_alike else int(is_flat.reshape(n, -1).all(1).sum()),
-        saturated=int(is_certain.reshape(n, -1).all(1).sum()),
+        nonfinite=int(n_nan),
+        undecided=n if n > 1 and is_alike and _differ(args, n) else int(n_flat),
+        saturated=int(n_certain),
         dtype=dtype_name(rows.dtype),
-        is_narrow=is_narrow,
-        other=other,
+        is_narrow=bool(is_narrow),
+        other=int(other) if has_other else None,
     )
 
 
