@@ -168,7 +168,8 @@ HEALTHY_APART = {
             F.cross_entropy,
             (images(2)[:, 0] > 0).long(),
             images(2),
-            until=0.01,
+            rate=0.5,
+            until=0.02,
         ),
         images(2),
     ),
@@ -200,10 +201,13 @@ def test_scores_of_healthy_networks_are_not_called_degenerate(kind, command):
     module, x = seeded({**HEALTHY, **HEALTHY_APART}[kind])
     if (command != "grads" and kind == "an embedding") or (command == "prune" and isinstance(module, Given)):
         return  # which are refused
-    if command == "grads":
-        x = [x]
-    record = getattr(ms, command)(module, x)
-    assert codes(record) == []
+    if kind == "sure labels":
+        more = {"grads": {"loss": "bce"}, "predict": {"scores": "sigmoid"}}.get(command)
+        if more is None:
+            return  # which take them for scores of one class, of which the softmax is saturated
+    else:
+        more = {"batch": 2} if command == "grads" and len(x) == 2 else {}
+    assert codes(getattr(ms, command)(module, x, **more)) == []
 
 
 # What the warning of `grads` has to be.
@@ -250,7 +254,7 @@ SICK_APART = {
 def test_gradients_of_degenerate_scores_are_said_to_say_nothing(kind):
     make, code = {**SICK, **SICK_APART}[kind]
     module, x = seeded(make)
-    record = ms.grads(module, [x])
+    record = ms.grads(module, x, batch=len(x))
     assert codes(record) == [code]
     assert "normal gradient" not in view_of(record).headline(record)
 
@@ -402,3 +406,95 @@ def test_the_batch_norms_of_a_module_that_was_handed_over_stay(tmp_path):
     before = {name: value.clone() for name, value in module.state_dict().items()}
     ms.grads(module, images())
     assert all(value.equal(before[name]) for name, value in module.state_dict().items())
+
+
+class Named(Head):
+    def forward(self, x):
+        return {"features": self.conv(x).mean((2, 3)), "logits": super().forward(x)}
+
+
+class Pair(Head):
+    def forward(self, x):
+        return super().forward(x), self.conv(x)
+
+
+class TwoInputs(Head):
+    def forward(self, image, side):
+        return super().forward(image) * side.mean()
+
+
+def tiny(factor=1.0, weights="tiny_resnet.safetensors"):
+    from pathlib import Path
+
+    samples = Path(__file__).parents[2] / "samples"
+    loaded = ms.load(f"{samples}/tiny_resnet.py:TinyResNet", checkpoint=samples / weights)
+    with torch.no_grad():
+        loaded.module.head.weight.mul_(factor)
+    return loaded.module
+
+
+def star():
+    from pathlib import Path
+
+    return str(Path(__file__).parents[2] / "samples" / "star.png")
+
+
+# Model, inputs, further keywords of `grads`, and the code that its warning has to have.
+FURTHER = {
+    "sample": lambda: (tiny(), star(), {}, None),
+    "sample in train mode": lambda: (tiny(), star(), {"mode": "train"}, None),
+    "sick sample": lambda: (tiny(weights="sick.safetensors"), star(), {}, "saturated_scores"),
+    "sick sample in train mode": lambda: (tiny(weights="sick.safetensors"), star(), {"mode": "train"}, None),
+    "sample in bfloat16": lambda: (tiny().bfloat16(), star(), {}, None),
+    "scaled sample": lambda: (tiny(100), star(), {}, "saturated_scores"),
+    "by a hook": lambda: (Head(), images(), {"hook": "scale=1e6@head"}, "saturated_scores"),
+    "by name": lambda: (Named(scale=1e6), images(), {"loss": "cross-entropy"}, "saturated_scores"),
+    "other outputs keep a gradient": lambda: (Named(scale=1e6), images(), {}, None),
+    "in a pair": lambda: (Pair(scale=1e6), images(), {"loss": "cross-entropy"}, "saturated_scores"),
+    "log-probabilities": lambda: (Head(scale=1e6, ending=nn.LogSoftmax(1)), images(), {}, "saturated_scores"),
+    "nll": lambda: (Head(scale=1e6, ending=nn.LogSoftmax(1)), images(), {"loss": "nll"}, "saturated_scores"),
+    "bce": lambda: (Head(scale=1e6), images(), {"loss": "bce"}, "saturated_scores"),
+    "bce with one label in doubt": lambda: (
+        Given(torch.tensor([[30.0, 30.0, 30.0, 1e-3]])),
+        images(),
+        {"loss": "bce"},
+        None,
+    ),
+    "bce of another class": lambda: (
+        Given(torch.tensor([[30.0, -30.0]])),
+        images(),
+        {"loss": "bce", "target": 1},
+        None,
+    ),
+    "with a prior": lambda: (Head(scale=1e6), images(), {"weight_decay": 0.1}, "saturated_scores"),
+    "clipped": lambda: (Head(scale=1e6), images(), {"clip": 1.0}, "saturated_scores"),
+    "frozen": lambda: (Head(scale=1e6), images(), {"train_only": "head"}, "saturated_scores"),
+    "a dict": lambda: (
+        TwoInputs(scale=1e6),
+        {"image": images(), "side": torch.ones(1, 2)},
+        {},
+        "saturated_scores",
+    ),
+    "two images of which one is not": lambda: (Steep(), images(2), {"batch": 2}, None),
+    "a sure pixel among others": lambda: (
+        nn.Sequential(nn.Conv2d(3, 3, 1), nn.Upsample(size=(SIZE, SIZE))),
+        images(),
+        {"output_kind": "segmentation"},
+        None,
+    ),
+    "mean": lambda: (Head(scale=1e6), images(), {"loss": "mean"}, None),
+    "probabilities and their mean": lambda: (
+        Head(scale=1e6, ending=nn.Softmax(1)),
+        images(),
+        {"loss": "mean"},
+        "saturated_scores",
+    ),
+    "one value": lambda: (Head(1), images(), {}, None),
+    "volumes of pixels": lambda: (Pixels(scale=1e7), images(2), {}, "saturated_scores"),
+}
+
+
+@pytest.mark.parametrize("kind", FURTHER)
+def test_gradients_of_further_kinds(kind):
+    module, x, keywords, code = seeded(FURTHER[kind])
+    assert codes(ms.grads(module, x, **keywords)) == ([code] if code else [])

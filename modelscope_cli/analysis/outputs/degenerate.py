@@ -29,7 +29,8 @@ class Degenerate:
 
     images: int = 0
     nonfinite: int = 0  # a score is NaN
-    undecided: int = 0  # the same for all classes, pixels or values, or for different images
+    flat: int = 0  # the same for all classes, or all values of an output without classes
+    alike: int = 0  # the same as those of the other images of the batch, which are not the same
     saturated: int = 0  # each probability rounds to 0 or 1, so that the loss of the prediction rounds to 0
     dtype: str = ""  # in which they are
     is_narrow: bool = False  # whether they are not saturated in float32
@@ -39,7 +40,8 @@ class Degenerate:
         return Degenerate(
             self.images + more.images,
             self.nonfinite + more.nonfinite,
-            self.undecided + more.undecided,
+            self.flat + more.flat,
+            self.alike + more.alike,
             self.saturated + more.saturated,
             more.dtype,
             more.is_narrow,
@@ -49,17 +51,20 @@ class Degenerate:
     @property
     def code(self) -> str:
         """What is wrong with the scores; empty if they can be judged, at least those of some images."""
-        counts = {SATURATED: self.saturated, UNDECIDED: self.undecided}
+        counts = {SATURATED: self.saturated, UNDECIDED: max(self.flat, self.alike)}
         wrong = (code for code, n in counts.items() if n == self.images > 0)
         return NONFINITE if self.nonfinite else next(wrong, "")
 
     def notices(self, command: str, remedies: Sequence[str] = ()) -> tuple[Notice, ...]:
         """Return the warning of a command, with what to try; none for scores that can be judged."""
         so = _SO.get(command, _UNSEEN)
+        same = (
+            "all values of the output are the same" if self.flat else "the output is the same for all images"
+        )
         words = {
             NONFINITE: f"the scores of {counted(self.nonfinite, 'image')} are NaN or infinite and say nothing; "
             "modelscope stats shows the first layer with such values",
-            UNDECIDED: "the output is the same for all classes, pixels or images, so it decides nothing",
+            UNDECIDED: f"{same}, so the prediction is arbitrary; modelscope stats shows which layers are dead",
             SATURATED: f"the scores are saturated: each probability rounds to 0 or 1 in {self.dtype}; {so}",
         }
         tries = f"; try {', or '.join(remedies)}" if remedies else ""
@@ -110,7 +115,8 @@ def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None)
     return Degenerate(
         n,
         nonfinite=int(n_nan),
-        undecided=n if n > 1 and is_alike and _differ(args, n) else int(n_flat),
+        flat=int(n_flat),
+        alike=n if n > 1 and is_alike and _differ(args, n) else 0,
         saturated=int(n_certain),
         dtype=dtype_name(rows.dtype),
         is_narrow=bool(is_narrow),
