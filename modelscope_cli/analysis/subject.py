@@ -167,7 +167,7 @@ class Subject:
         With their initial ones they do not normalise, and the values grow or vanish from layer to layer.
         """
         module = self.loaded.module
-        if not never_saw_a_batch(module) or not self._scores_of_first().code:
+        if not never_saw_a_batch(module)() or not self._scores_of_first().code:
             return
         norms, filled = [one for one in module.modules() if isinstance(one, _BatchNorm)], []
         with suppress(ForwardError), HookSession(module) as session:  # which puts all back
