@@ -55,6 +55,9 @@ class OptimizerFacts:
             unscaled them.
         held: number of parameters; `strangers`: those without a gradient that belong to no model that ran.
         weight_decay: the highest of its groups.
+        unusual: settings that differ from the usual ones: name, values, usual values.
+        is_loose: it holds no parameter of a model, although models ran: an attack, a latent.
+        remade: steps of one that is made anew before each step.
         began, ended: the first and the last of its steps, among those of all optimizers.
         restored: number of steps that go on with the averages of earlier ones, after the weights before the first
             step were loaded again.
@@ -73,6 +76,9 @@ class OptimizerFacts:
     shrunk: int = 0
     discarded: int = 0
     restored: int = 0
+    unusual: tuple[tuple[str, tuple[float, ...], tuple[float, ...]], ...] = ()
+    is_loose: bool = False
+    remade: int = 0
     began: int = 0
     ended: int = 0
 

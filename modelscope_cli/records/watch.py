@@ -360,17 +360,19 @@ RUNNING = "running"
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
 LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "active", "negated"
 UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed", "return-falls"
+UNLOADED, LAYOUT, CLIPPED = "unloaded", "layout", "clipped"
 POLICY = "policy-gradient"
 JUDGED = frozenset(
     {
         *(SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED, UNRELATED),
-        *(UNHELD, COLLAPSED, RETURN_FALLS, POLICY),
+        *(UNHELD, COLLAPSED, RETURN_FALLS, POLICY, UNLOADED, LAYOUT, CLIPPED),
     }
 )
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
 depend on other samples or on the target, dropout that leaves next to nothing, workers that draw the same random
 numbers, predictions that could be of other samples, models with a loss of their own and no optimizer, a latent that
-is not used, and a policy gradient, with a kind of its own where the rewards fall under it."""
+is not used, a policy gradient, with a kind of its own where the rewards fall under it, a state dict of which
+nothing fits, images whose values are in another order, and gradients that are clipped to next to nothing."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
 

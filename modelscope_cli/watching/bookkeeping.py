@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
-from modelscope_cli.records.watch import ParameterFacts
-from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.records.watch import UNLOADED, ParameterFacts
+from modelscope_cli.watching.custom_optimizers import Tensors
+from modelscope_cli.watching.error_isolation import Guard, replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import (
     Stepper,
@@ -34,7 +35,10 @@ _PROBES = 4  # parameters of an optimizer that represent all of them
 _TEACHER = 4  # tensors
 _SAMPLE = 64  # elements of a parameter that are compared to detect changes
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
-COUNTED = "uncleared", "emptied", "discarded", "scaled", "shrunk", "restored", "began", "ended"
+COUNTED = (
+    *("uncleared", "emptied", "discarded", "scaled", "shrunk", "restored"),
+    *("remade", "began", "ended"),
+)
 _LONG = 500  # runs of a target between the steps
 _MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
 
@@ -55,9 +59,13 @@ class Cycle:
     shrunk: int = 0  # those in which gradients became smaller before a gradient scaler unscaled them
     restored: int = 0  # steps by averages of earlier ones, after the first weights were loaded again
     is_loaded: bool = False  # whether they have been since the last step
+    remade: int = (
+        0  # those of an optimizer that is made anew, for the same parameters, and has stepped once before
+    )
     began: int = -1  # steps of all optimizers before its first one, and before its last one; -1 without one
     ended: int = -1
     n_steps: int = 0
+    _n_taken: int = 0  # steps of the optimizers before this one
     _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)
     _n_backward: int = 0
     _n_clear: int = 0
@@ -126,6 +134,8 @@ class Cycle:
         if self._first is None or not parameters or self._first() is not parameters[0]:
             return False
         self.optimizer = other.optimizer
+        self.remade += self.n_steps == self._n_taken + 1
+        self._n_taken = self.n_steps
         return True
 
     def _is_looking(self) -> bool:
@@ -200,19 +210,21 @@ class Bookkeeper:
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
         self._cycles: dict[int, Cycle] = {}
+        self._tell: Callable[[str, str], object] = lambda kind, message: None
         self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
         self._schedules: list[tuple[weakref.ref[LRScheduler], str | None]] = []
         self._last: dict[str, Cycle] = {}  # of the optimizer that stepped last, by the line that created it
 
     @contextmanager
-    def installed(self, guard: Callable[..., None]) -> Iterator[None]:
+    def installed(self, guard: Guard) -> Iterator[None]:
         """Record the lines that create optimizers and schedules while open."""
+        self._tell = guard.tell_once
 
         def noting(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
             @functools.wraps(original)
             def noted(one: Any, /, *args: Any, **kwargs: Any) -> Any:
                 result = original(one, *args, **kwargs)
-                guard(note, one)
+                guard(note, one, result)
                 return result
 
             return left_alone_by_compiler(noted, with_callees=False)
@@ -226,11 +238,17 @@ class Bookkeeper:
         ):
             yield
 
-    def _scheduled(self, schedule: LRScheduler) -> None:
+    def _scheduled(self, schedule: LRScheduler, _: None) -> None:
         self._schedules.append((weakref.ref(schedule), place_of_caller()))
 
-    def _loaded(self, module: nn.Module) -> None:
-        """Note that a model which has taken steps has its first weights again."""
+    def _loaded(self, module: nn.Module, result: Any) -> None:
+        """Note that a model which has taken steps has its first weights again, and one into which nothing fits."""
+        own = dict(module.named_parameters())
+        if own and getattr(result, "unexpected_keys", None) and own.keys() <= {*result.missing_keys}:
+            theirs, ours = result.unexpected_keys[0], next(iter(own))
+            words = f"load_state_dict has loaded nothing into {type(module).__name__}: no name fits"
+            words += f", as '{theirs}' is not '{ours}'"
+            self._tell(UNLOADED, f"{words} ({place_of_caller()})")
         known = [(p, entry[1]) for p in module.parameters() if (entry := self._known.get(id(p))) is not None]
         if not known or not _are_same(
             [one.sample for _, one in known], [sample_of(p, _SAMPLE) for p, _ in known]
@@ -262,7 +280,7 @@ class Bookkeeper:
                     "steps": label[1],
                 }
 
-    def _made(self, optimizer: Optimizer) -> None:
+    def _made(self, optimizer: Optimizer, _: None) -> None:
         self.cycle(optimizer).made = place_of_caller()
 
     def take_over(self, optimizer: Optimizer) -> None:
@@ -390,6 +408,14 @@ class Bookkeeper:
         if len(unnamed) < len(parameters):
             unnamed = [p for p in unnamed if p.requires_grad]
         return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in unnamed)
+
+    def are_of_no_module(self, groups: list[dict[str, Any]]) -> bool:
+        """Tell whether an optimizer holds no parameter of a model that ran, although one did, such as an attack."""
+        modules = [
+            root for one in self._registry.models if not isinstance(root := one.root(), Tensors | None)
+        ]
+        ids = {id(p) for root in modules for p in root.parameters()}
+        return bool(ids) and not any(id(p) in ids for group in groups for p in group["params"])
 
     def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:
         for model in (*self._registry.models, *self._registry.hidden):

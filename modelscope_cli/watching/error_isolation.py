@@ -4,7 +4,7 @@ import functools
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -92,6 +92,11 @@ class Guard:
         if message not in self._told:
             self._told.add(message)
             self._tell(kind, message)
+
+    def tell_all(self, events: Iterable[tuple[str, str]]) -> None:
+        """Tell each of several events once."""
+        for event in events:
+            self.tell_once(*event)
 
 
 def _close(guard: "weakref.ref[Guard]") -> None:

@@ -21,7 +21,7 @@ from modelscope_cli.hooks.torch_private import (
     left_alone_by_compiler,
 )
 from modelscope_cli.records.naming import dtype_name, is_rectifier, percent
-from modelscope_cli.records.watch import DROPPED
+from modelscope_cli.records.watch import DROPPED, LAYOUT
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.error_isolation import Guard
 from modelscope_cli.watching.exchanged_rows import Tape
@@ -36,7 +36,7 @@ from modelscope_cli.watching.forward_pass import (
     type_of,
 )
 from modelscope_cli.watching.losses import LossWatch
-from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
+from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums, roughness_of
 from modelscope_cli.watching.model_registry import (
     MOST_SEEN,
     CallKey,
@@ -59,6 +59,7 @@ from modelscope_cli.watching.whole_outputs import see_output
 MOST_CALLS = 16  # of one function in one call of a module; a loop over time would add a row for every step
 
 _MOST_PASSES = 512  # recorded for one step, for models that are never stepped
+_ROUGH, _LOOKED_AT = 1.5, 64  # times; samples
 _NEARLY_ALL = 0.9  # of the input of a dropout
 _MOST_SPREADS = 4  # passes of a step whose outputs are compared row by row
 _MOST_EVALUATED = 16  # recorded in evaluation mode: most such passes are validation without no_grad
@@ -308,6 +309,10 @@ class PassWatch:
         if not x.numel() or x.is_meta:
             return
         held = next((key for key in model.entering if key.name == name), None)
+        is_first = not kind and not model.step and x.grad_fn is None
+        if is_first and (ratio := roughness_of(x.detach()[:_LOOKED_AT].float())) > _ROUGH:
+            words = f"neighbouring pixels of the input of {model.label} differ {ratio:.2g} times as much as"
+            self._guard.tell_once(LAYOUT, f"{words} if it is read as height, width, channels")
         key = held or EnteringKey(name, kind, tuple(x.shape), dtype_name(x.dtype), x.requires_grad)
         try:
             model.entering.setdefault(key, EnteringSums()).add(x)

@@ -9,6 +9,8 @@ from torch import Tensor
 from modelscope_cli.analysis.statistics.moments import RANGE, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 
+_COLOURS, _SMALLEST = (3, 4), 8  # channels; pixels of a side
+
 
 @dataclass(frozen=True, slots=True)
 class EnteringKey:
@@ -59,3 +61,22 @@ class Entering:
     def to_list(self) -> list[float | int | bool]:
         m = self.moments
         return [m.n, m.mean, m.m2, m.low, m.high, m.n_nan + m.n_inf, self.batch, self.is_alike]
+
+
+def roughness_of(x: Tensor) -> float:
+    """Return how much more images differ from pixel to pixel than if meant as height, width, channels; 1 of others.
+
+    Neighbouring pixels of an image are alike. Where it went from height, width, channels by `view` or `reshape` and
+    not by `permute`, neighbours are of different channels.
+    """
+    if x.ndim != 4 or x.shape[1] not in _COLOURS or min(x.shape[2:]) < _SMALLEST:
+        return 1.0
+    n, channels, height, width = x.shape
+    meant = x.reshape(n, height, width, channels).permute(0, 3, 1, 2)
+    return _roughness(x) / max(_roughness(meant), 1e-12)
+
+
+def _roughness(images: Tensor) -> float:
+    """Return the mean difference between neighbouring pixels."""
+    across, down = images[..., 1:] - images[..., :-1], images[..., 1:, :] - images[..., :-1, :]
+    return float(across.abs().mean() + down.abs().mean())

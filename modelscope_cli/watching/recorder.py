@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD
 from modelscope_cli.watching.bookkeeping import Bookkeeper
+from modelscope_cli.watching.clipping import ClipWatch
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.custom_optimizers import (
     InferredSteps,
@@ -105,6 +106,8 @@ class Recorder:
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
         self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
+        self._clips = ClipWatch()
+        self._told: list[tuple[str, str]] = []  # of the losses since the last step
         self._workers = WorkerWatch()
         self._history = LossHistory()
         self._has_stepped = False  # whether an optimizer of torch has stepped
@@ -118,7 +121,7 @@ class Recorder:
             stack.enter_context(
                 watched_losses(
                     self.losses,
-                    lambda: self.guard.is_open and not self.stretches.is_open,
+                    self._is_open,
                     self._step_skipped,
                     lambda one: self.guard(self.bookkeeper.before_unscaling, one),
                     lambda: self._n_counted,
@@ -129,6 +132,7 @@ class Recorder:
             stack.enter_context(self.step_time.installed(self.registry.is_evaluating))
             stack.enter_context(watched_criteria(self.criteria, self.guard))
             stack.enter_context(self.bookkeeper.installed(self.guard))
+            stack.enter_context(self._clips.installed(self._is_open))
             stack.enter_context(
                 self._workers.installed(lambda: self.guard.is_open, self.registry.is_evaluating)
             )
@@ -146,6 +150,9 @@ class Recorder:
         for optimizer in self._only or find_optimizers(given):
             self.bookkeeper.cycle(optimizer)
 
+    def _is_open(self) -> bool:
+        return self.guard.is_open and not self.stretches.is_open
+
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; True before the first model is trained."""
         models = [model for model in self.registry.models if model.has_been_trained]
@@ -154,8 +161,7 @@ class Recorder:
     def _is_counting(self) -> bool:
         """Whether losses are looked at: as planned, whether or not there is time for the layers."""
         clocks = self.clocks.all()
-        is_planned = any(clock.is_planned or clock.is_due for clock in clocks) or not clocks
-        return not self.stretches.is_open and is_planned
+        return self._is_open() and (not clocks or any(one.is_planned or one.is_due for one in clocks))
 
     # An optimizer may call the step of another one or of its parent class: the outermost counts.
 
@@ -199,9 +205,8 @@ class Recorder:
         """Run a copy of each model with a changed batch."""
         self._passes.is_blind = True
         try:
-            for model in models:
-                if (leak := find_leak(model, self.criteria.targets)) is not None:
-                    self.guard.tell_once(*leak)
+            leaks = (find_leak(model, self.criteria.targets) for model in models)
+            self.guard.tell_all(filter(None, leaks))
         finally:
             self._passes.is_blind = False
 
@@ -211,8 +216,7 @@ class Recorder:
 
     def _tell_at_end(self) -> None:
         self._tell_repeats()
-        for told in self._history.at_end(self.registry.models):
-            self.guard.tell_once(*told)
+        self.guard.tell_all((*self._history.at_end(self.registry.models), *self._clips.at_end()))
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded."""
@@ -392,9 +396,7 @@ class Recorder:
             self._listener.on_unstepped()
         if not self._stepping and not self._only:
             if register_hidden(self.registry, self.bookkeeper.waiting(), n):
-                message = (
-                    "the trained model is compiled: its layers are not visible, only loss and parameters"
-                )
+                message = "the trained model is compiled: its layers are not visible, only its parameters"
                 self.guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
 
@@ -408,8 +410,7 @@ class Recorder:
         if model is not None and not model.has_been_trained:
             model.has_been_trained = model.has_trained = True
             self.bookkeeper.look_at_start(model)
-            what = "the trained tensors belong to no module: their values, gradients and loss are judged"
-            self.guard.tell_once("tensors", f"{what}, but there are no layers")
+            self.guard.tell_once("tensors", "the trained tensors belong to no module: there are no layers")
 
     def _search_graph(self, loss: Any) -> None:
         """Search the graph of one of the first losses for other parameters and leaks between samples."""
@@ -422,9 +423,8 @@ class Recorder:
         """Report likely faults in a hand-written loss."""
         if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_counting():
             return
-        place = place_of_caller()
-        for kind, message in self._history.see(tensors):
-            self.guard.tell_once(kind, f"{message} ({place})" if place else message)
+        where = f" ({place})" if (place := place_of_caller()) else ""
+        self._told += [(kind, f"{message}{where}") for kind, message in self._history.see(tensors)]
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
@@ -454,9 +454,14 @@ class Recorder:
             is_recorded=watch is not None,
         )
         self.bookkeeper.after_step(optimizer, self._n_counted)
+        told, self._told = self._told, []
+        if watch is not None:
+            clock.is_loose = self.bookkeeper.are_of_no_module(optimizer.param_groups)
+        self.guard.tell_all(() if clock.is_loose else told)  # it may ascend
         if isinstance(optimizer, Optimizer) and self.replicas is not None:
             report.replicas = self.replicas.after_step(optimizer, clock.label)
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
+        report.criteria = {} if clock.is_loose else report.criteria
         models = self._models_of(optimizer)
         is_followed = any(model.is_followed for model in models)
         if not is_followed and not has_finite_gradients(optimizer):

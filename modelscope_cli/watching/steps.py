@@ -1,5 +1,6 @@
 """One optimizer and its steps."""
 
+import inspect
 import sys
 import weakref
 from collections import Counter
@@ -23,6 +24,7 @@ from modelscope_cli.watching.step_sums import Sums
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, sums
 Figures = tuple[float | None, float, float | None]  # gradient norm, weight norm, relative change
 ParameterRow = tuple[str, str, Tensor, Figures]  # model, name, the tensor itself
+_HIGHEST_MOMENTUM, _USUAL_MOMENTUM = 0.95, 0.9
 
 
 @dataclass(slots=True)
@@ -60,6 +62,27 @@ class Listener(Protocol):
         """Called at a notable event."""
 
 
+def unusual(optimizer: Stepper, group: dict[str, Any]) -> dict[str, Any]:
+    """Return the usual values of the settings of a group that are unusual.
+
+    They are the defaults of the optimizer's class, and a momentum of 0.9 in place of one above 0.95.
+    """
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(type(optimizer).__init__).parameters.items():
+        value, usual = group.get(name), parameter.default
+        if isinstance(value, Tensor):
+            continue
+        if name in ("betas", "eps", "alpha", "dampening", "rho", "etas") and value != usual:
+            found[name] = usual
+    if group.get("momentum", 0) > _HIGHEST_MOMENTUM:
+        found["momentum"] = _USUAL_MOMENTUM
+    return found
+
+
+def _numbers(value: float | tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(map(float, value)) if isinstance(value, tuple | list) else (float(value),)
+
+
 def is_running(called: FrameType) -> bool:
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame is not called:
@@ -89,6 +112,7 @@ class Clock:
     last_recorded: int = 0
     decided: tuple[int, bool] = (-1, False)  # the current step, and whether it is recorded
     was_finite: bool = True
+    is_loose: bool = False  # it holds no parameter of a model, although models ran
     rates: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # the last facts about it
 
@@ -114,6 +138,11 @@ class Clock:
                 "strangers": bookkeeper.unknown_without_gradient(groups),
                 "maximizes": any(group.get("maximize") for group in groups),
                 "weight_decay": max((float(group.get("weight_decay") or 0) for group in groups), default=0.0),
+                "unusual": [
+                    (name, *map(_numbers, (groups[0][name], usual)))
+                    for name, usual in (unusual(optimizer, groups[0]) if groups else {}).items()
+                ],
+                "is_loose": self.is_loose,
             }
         self.facts |= {"made": self.cycle.made, "cycles": self.cycle.n}
         self.facts |= {name: getattr(self.cycle, name) for name in COUNTED}

@@ -53,11 +53,13 @@ from modelscope_cli.records.watch import (
     BROADCAST,
     DROPPED,
     FAULT,
+    LAYOUT,
     LEAKS,
     REPEATS,
     SAME_DATA,
     SOUND,
     SUMMED,
+    UNLOADED,
     WRONG_SIGN,
     WatchRecord,
 )
@@ -69,6 +71,14 @@ def seconds(**parts: float) -> TimeFacts:
 
 
 # code: a training with this fault, since when it is said to be, where
+# Frozen as torch's default draws it, with a standard deviation of 1 / sqrt(3 fan-in)
+AS_DRAWN = {
+    "requires_grad": False,
+    "has_gradient": False,
+    "has_changed": False,
+    "start_rms": 1 / math.sqrt(3 * 16),
+}
+
 SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS701": (training(loss=(loss((*FALLING[:SINCE], *(math.nan,) * (N - SINCE))),)), SINCE, None),
     "MS702": (with_layer(False, nan_count=from_step(0, 3)), SINCE, "relu"),
@@ -210,6 +220,29 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
     ),
     "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95 % of its input to 0"),)), 0, None),
+    "MS765": (training(events=(event(UNLOADED, "load_state_dict has loaded nothing into Net"),)), 0, None),
+    "MS766": (
+        training(optimizers=(stepping(unusual=(("momentum", (1.0,), (0.0,)),)),)),
+        0,
+        None,
+    ),
+    "MS767": (training(events=(event(LAYOUT, "neighbouring pixels differ 3 times as much"),)), 0, None),
+    "MS768": (
+        training(
+            failing=True,
+            parameters=(
+                parameter("fc.weight", optimizer="", facts=certain(**AS_DRAWN)),
+                parameter("head.weight", (CLASSES, 16)),
+            ),
+        ),
+        0,
+        None,
+    ),
+    "MS769": (
+        training(steps=16, loss=(loss(FALLING[:16]),), lr=(loss((0.1,) * 16),), backwards=320),
+        0,
+        None,
+    ),
     "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
 }  # fmt: skip
 

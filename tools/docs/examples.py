@@ -251,6 +251,23 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
             (_END, _END + "\n    scheduler.step()"),
         ),
     ),
+    "MS765": (
+        (
+            (
+                _OPTIMIZER,
+                "saved = {f'module.{name}': x for name, x in model.state_dict().items()}\nmodel.load_state_dict(saved, strict=False)\n"
+                + _OPTIMIZER,
+            ),
+        ),
+        (
+            (
+                _OPTIMIZER,
+                "saved = {f'module.{name}': x for name, x in model.state_dict().items()}\nmodel.load_state_dict({name.removeprefix('module.'): x for name, x in saved.items()})\n"
+                + _OPTIMIZER,
+            ),
+        ),
+    ),
+    "MS766": (((_OPTIMIZER, _OPTIMIZER.replace("0.9", "1.0")),), ()),
     "MS764": (
         ((_MODEL, _MODEL.replace("nn.Flatten()", "nn.Dropout(0.99), nn.Flatten()")),),
         ((_MODEL, _MODEL.replace("nn.Flatten()", "nn.Dropout(0.2), nn.Flatten()")),),

@@ -1,6 +1,9 @@
-"""Longer examples of rules: the time of a training, an autoencoder, several processes; see `examples.py`."""
+"""Longer examples of rules: loops, images, time, an autoencoder, several processes; see `examples.py`."""
 
 from tools.docs.examples import (
+    _BATCH,
+    _CLEAR,
+    _END,
     _FROM_LOADER,
     _LONGER,
     _LOSS,
@@ -55,7 +58,29 @@ _ADAM = (_OPTIMIZER, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)"
 _KL = "    drawn, kl = model(images[batch])\n    loss = F.mse_loss(drawn, images[batch].flatten(1)) + {} * kl"
 
 # By code: the edits of a training that break the rule, then those that do it right.
+_LOOP = "\n".join(("for step in range(60):", _BATCH, _CLEAR + _LOSS, _END))
+_EPOCHS = """for epoch in range(16):
+    for batch in torch.randint(64, (20, 32)):
+        F.cross_entropy(model(images[batch]), labels[batch]).backward()
+{0}optimizer.step()
+{0}optimizer.zero_grad()"""
+_SMOOTH = """\
+photographs = F.interpolate(torch.randn(64, 3, 3, 3), 8, mode="bilinear").permute(0, 2, 3, 1).contiguous()
+images = photographs"""
+_WIDE = "model = nn.Sequential(nn.Flatten(), nn.Linear(192, 512), nn.ReLU(), nn.Linear(512, 4))"
 TIMED: dict[str, tuple[Edits, Edits]] = {
+    "MS767": (
+        (("images = torch.randn(64, 3, 8, 8)", _SMOOTH + ".view(64, 3, 8, 8)"),),
+        (("images = torch.randn(64, 3, 8, 8)", _SMOOTH + ".permute(0, 3, 1, 2)"),),
+    ),
+    "MS768": (
+        (
+            (_MODEL, _WIDE),
+            (_OPTIMIZER, "model[1].requires_grad_(False)\n" + _OPTIMIZER.replace("0.05", "0.00001")),
+        ),
+        ((_MODEL, _WIDE),),
+    ),
+    "MS769": (((_LOOP, _EPOCHS.format("    ")),), ((_LOOP, _EPOCHS.format("        ")),)),
     "MS756": (
         (_LONGER, _COLOURS, (_MODEL, _AUTOENCODER), _ADAM, (_LOSS, _KL.format(10))),
         (_LONGER, _COLOURS, (_MODEL, _AUTOENCODER), _ADAM, (_LOSS, _KL.format(0.001))),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import ACTIVE, UNHELD, WatchedParameter
+from modelscope_cli.records.watch import ACTIVE, UNHELD, UNLOADED, ParameterFacts, WatchedParameter
 from modelscope_cli.rules.training.progress import scale_of
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -21,6 +21,7 @@ _MOSTLY = 0.9  # of the cycles, of the parameters
 _ALIKE = 0.1  # of a scale
 _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
+_ENOUGH_VALUES = 64  # of a weight whose standard deviation tells how it was drawn
 
 
 def _size(parameters: Sequence[WatchedParameter]) -> int:
@@ -291,6 +292,55 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         f"only {case.names(free)} can learn"
     )
     yield TrainingSighting(None, 0, _size(frozen) / _size(running), words)
+
+
+@training_rule("MS768", "frozen-at-random", WARNING, 0.5, Link.BOOKKEEPING)
+def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Most weights are frozen at random initial values, and the training is not shown to learn.
+
+    Measure: share of the weights of a model
+    Source: derived: the standard deviation of what torch.nn and the usual initialisations draw is known by the
+        fan-in and fan-out, and a trained weight does not have it within four standard errors
+    Hint: load the pretrained weights before freezing, or train these layers too
+    Why: the trained layers only see random features of the input
+    """
+    if case.progress.learns is True or case.course.steps < FEW_STEPS:
+        return
+    weights = [(one, facts) for one, facts in case.stated() if facts.has_run and len(one.shape) > 1]
+    frozen = [(one, facts) for one, facts in weights if not facts.requires_grad and not facts.has_changed]
+    models = {one.model for one, facts in case.stated() if facts.requires_grad and facts.has_changed}
+    for model in sorted(models):
+        held = [one for one, facts in frozen if one.model == model and _is_as_drawn(one, facts)]
+        share = _size(held) / max(_size([one for one, _ in weights if one.model == model]), 1)
+        if share > threshold and len(held) == sum(one.model == model for one, _ in frozen):
+            words = (
+                f"{counted(len(held), 'weight')} of {model}, {percent(share)} of its size, have "
+                f"requires_grad=False and random initial values: {case.names(held)}"
+            )
+            yield TrainingSighting(None, 0, share, words)
+
+
+def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
+    """Tell whether the values are as large as those that an initialisation draws."""
+    n, fan_in = math.prod(one.shape), math.prod(one.shape[1:])
+    fan_out = one.shape[0] * math.prod(one.shape[2:])
+    drawn = 1 / (3 * fan_in), 1 / fan_in, 2 / fan_in, 2 / fan_out, 2 / (fan_in + fan_out)
+    error = 4 / math.sqrt(2 * n)  # of a standard deviation: at most that of a normal distribution
+    return n >= _ENOUGH_VALUES and any(
+        abs(facts.start_rms / math.sqrt(variance) - 1) < error for variance in drawn
+    )
+
+
+@training_rule("MS765", "nothing-loaded", ERROR, 0, Link.BOOKKEEPING)
+def nothing_loaded(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """load_state_dict(strict=False) has loaded no parameter, as no name fits.
+
+    Measure: names of parameters that fit
+    Source: certain: each parameter of the model is missing in what was loaded, which has others
+    Hint: give the keys the names of the model: strip 'module.' or 'model.', and load with strict=True
+    Why: the model trains from random values, and strict=False hides it
+    """
+    return case.told(UNLOADED)
 
 
 @training_rule("MS745", "step-by-scaled-gradients", ERROR, 3, Link.BOOKKEEPING)

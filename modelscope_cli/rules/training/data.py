@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import INPUT
-from modelscope_cli.records.watch import DROPPED, REPEATS, SAME_DATA, WatchedCriterion, WatchedInput
+from modelscope_cli.records.watch import DROPPED, LAYOUT, REPEATS, SAME_DATA, WatchedCriterion, WatchedInput
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -214,6 +214,19 @@ def _end_of(one: WatchedCriterion) -> float:
     """Return the mean of the last third of a criterion's values; NaN without any."""
     values = known(one.series.value)
     return statistics.fmean(values[-max(len(values) // 3, 1) :]) if values else math.nan
+
+
+@training_rule("MS767", "image-layout", WARNING, 1.5, Link.DATA)
+def layout(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The values of images are in another order: height, width, channels, read as channels, height, width.
+
+    Measure: mean difference of neighbouring pixels, beside that of the same values read in the other order
+    Source: derived: neighbouring pixels of an image are alike; read in the wrong order they are of different
+        channels and places, so that the ratio is below 1 for an image as it should be
+    Hint: use permute(0, 3, 1, 2) or permute(2, 0, 1), not view or reshape
+    Why: the model sees scrambled images: what a convolution looks for is gone
+    """
+    return case.told(LAYOUT)
 
 
 @training_rule("MS764", "dropout-of-nearly-everything", WARNING, 0.9, Link.INITIALISATION)

@@ -123,6 +123,10 @@ def follow(
         max((one.n for one in courses), default=0) >= MIN_STEPS
     ):  # SAM's first change of the weights is not an optimizer
         courses = tuple(one for one in courses if one.n >= _FEW or one.has_broken)
+    loose = {one.optimizer for one in facts.optimizers if one.is_loose}
+    of_models = tuple(one for one in courses if one.optimizer not in loose)
+    is_loose = bool(courses and not of_models)
+    courses = of_models or courses
     classes = [one for one in facts.criteria if one.is_training and one.classes and not one.is_weighted]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
@@ -131,6 +135,8 @@ def follow(
     moves = None
     if any(event.kind == POLICY for event in events):
         moves = "it is a policy gradient"
+    elif is_loose:
+        moves = "what is optimized belongs to no module, and may be meant to make it rise"
     elif _has_moving_targets(facts, chance):
         moves = "the targets seem to come from the model itself, or from a copy of it"
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)

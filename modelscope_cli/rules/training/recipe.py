@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.naming import counted, percent, some
-from modelscope_cli.records.watch import WatchedParameter
+from modelscope_cli.records.training_facts import OptimizerFacts
+from modelscope_cli.records.watch import CLIPPED, WatchedParameter
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -26,6 +27,8 @@ _MOSTLY = 0.9  # of the cycles, or the steps
 _RARE, _LOW = 10, 0.15  # steps for one of the schedule; share of the learning rate that is never reached
 _SWINGS = 8  # lengths of a cosine, which rises again after each
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
+_FAR = 10.0  # times the largest gradient
+_MANY_PASSES = 200  # backward passes
 _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
 
@@ -139,12 +142,16 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Gradients are clipped so far that no step changes a weight noticeably, or while they are scaled.
 
-    Measure: by how much the norm of all gradients together differs between the steps
+    Measure: by how much the norm of all gradients together differs between the steps; or 1e-4 of the norm
+        before clipping, in the median
     Source: derived: norms of gradients vary from batch to batch, those that are always clipped do not
     Hint: clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler
     Why: every step has the size of the clipping threshold: if that is tiny, the weights hardly change; gradients
         clipped while they are scaled also shrink as the scale grows
     """
+    if told := list(case.told(CLIPPED)):
+        yield from told
+        return
     _, is_still = still_weights(case, SMALL)
     for label in dict.fromkeys(one.optimizer for one in case.weights()):
         own = [one for one in case.course.parameters if one.optimizer == label]
@@ -204,3 +211,68 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
                 f"removes {percent(taken, 1)} of a weight in every step"
             )
             yield TrainingSighting(None, 0, one.weight_decay, words, one.made)
+
+
+@training_rule("MS766", "setting-stops-learning", WARNING, 1, Link.BOOKKEEPING)
+def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A setting of an optimizer makes its steps meaningless.
+
+    Measure: momentum from which past gradients never fade; in trainings not shown to learn also eps beside
+        gradients, and beta1, beta2
+    Source: derived: the velocity is the sum of g momentum^k; Kingma and Ba 2015: a step is lr m / (sqrt(v) + eps),
+        m averages about 1 / (1 - beta1) gradients, and theorem 4.1 needs beta1^2 < sqrt(beta2)
+    Hint: leave out the argument: the defaults of torch.optim suit nearly every model
+    Why: steps are far larger or smaller than the learning rate says, or follow gradients of long ago
+    """
+    for one in case.facts.optimizers:
+        for name, values, usual in one.unusual:
+            is_certain = name == "momentum" and values[0] >= threshold
+            effect = (
+                _effect(case, one, name, values) if is_certain or case.progress.learns is not True else None
+            )
+            if effect is not None:
+                told, hint = (", ".join(f"{value:g}" for value in several) for several in (values, usual))
+                words = f"{name} of {one.optimizer} is {told}: {effect}"
+                hint = f"use {name}={f'({hint})' if len(usual) > 1 else hint}"
+                yield TrainingSighting(None, 0, values[0], words, one.made, hint=hint)
+        if one.remade >= MIN_STEPS:
+            words = (
+                f"{one.optimizer} is made again before each step, so its averages of gradients start at zero"
+            )
+            hint = "make the optimizer once, before the loop"
+            yield TrainingSighting(None, 0, one.remade, words, one.made, hint=hint)
+
+
+def _effect(case: Case, one: OptimizerFacts, name: str, values: Sequence[float]) -> str | None:
+    """Return what an unusual setting does; None if it is harmless."""
+    steps = case.course.steps
+    if name == "momentum" and values[0] >= 1:
+        return "past gradients never fade, and each step is the sum of all of them"
+    longest = 1 / max(1 - values[0], 1e-12)
+    if name in ("momentum", "betas") and MIN_STEPS <= steps <= longest:
+        return f"each step follows the mean of {longest:,.0f} gradients, and the run has {steps:,}"
+    if name == "betas" and values[0] ** 2 >= math.sqrt(values[1]):
+        return "the square of the first is above the root of the second, and a step may be far too large"
+    if name == "eps":
+        own = [each for each in case.weights() if each.optimizer == one.optimizer]
+        sizes = [
+            norm / math.sqrt(math.prod(each.shape)) for each in own for norm in known(each.series.grad_norm)
+        ]
+        if (largest := max(sizes, default=math.inf)) * _FAR < values[0]:
+            return f"gradients are at most {largest:.1g} in the mean, so it makes every step smaller"
+    return None
+
+
+@training_rule("MS769", "steps-are-rare", WARNING, 16, Link.BOOKKEEPING)
+def rare_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The optimizer steps once in very many backward passes, and only a few times in all.
+
+    Measure: backward passes for each step, of a run with fewer than 20 steps and at least 200 backward passes
+    Source: own choice: four times the accumulation that is usual
+    Hint: call optimizer.step() and zero_grad() in the loop over the batches, not in that over the epochs
+    Why: a pass over the data makes a single step, and the run ends where it began
+    """
+    steps, n = case.course.steps, case.facts.backwards
+    if 0 < steps < MIN_STEPS and n >= max(threshold * steps, _MANY_PASSES):
+        words = f"{counted(steps, 'step')} in {n:,} backward passes: one in {n / steps:,.0f}"
+        yield TrainingSighting(None, 0, n / steps, words)

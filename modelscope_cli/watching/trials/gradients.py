@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from modelscope_cli.watching.clipping import of_clipping
 from modelscope_cli.watching.error_isolation import around_steps, replaced
 from modelscope_cli.watching.parameters import parameters_of
 from modelscope_cli.watching.trials.change import Act
 
-CLIPPING = "clip_grad_norm_", "clip_grad_value_"
 _NORM = 1.0
 _clip_grad_norm = torch.nn.utils.clip_grad_norm_
 
@@ -30,16 +30,6 @@ def unclipped(act: Act) -> Iterator[None]:
 
     with replaced(*of_clipping(by_norm, by_value)):
         yield
-
-
-def of_clipping(by_norm: Any, by_value: Any) -> list[tuple[Any, str, Any]]:
-    """Return replacements of torch's functions that clip gradients."""
-    functions = zip(CLIPPING, (by_norm, by_value), strict=True)
-    return [
-        (place, name, function)
-        for name, function in functions
-        for place in (torch.nn.utils, torch.nn.utils.clip_grad)
-    ]
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 
 from modelscope_cli.watching.error_isolation import around_steps
 from modelscope_cli.watching.parameters import parameters_of
+from modelscope_cli.watching.steps import unusual
 from modelscope_cli.watching.trials.change import Act, Change
 from modelscope_cli.watching.trials.roots import Models
 
 Group = dict[str, Any]
 _STRONG_RATE = 1e-3  # of AdamW, which suits most small models from scratch
-_HIGHEST_MOMENTUM, _USUAL_MOMENTUM = 0.95, 0.9
 
 
 @contextmanager
@@ -70,23 +70,6 @@ def no_weight_decay(act: Act) -> Any:
 def usual_settings(act: Act) -> Any:
     """Step with the usual betas, momentum and eps of an optimizer."""
     return _with_groups(unusual, act)
-
-
-def unusual(optimizer: Optimizer, group: Group) -> Group:
-    """Return the usual values of the settings of a group that are unusual.
-
-    They are the defaults of the optimizer's class, and a momentum of 0.9 in place of one above 0.95.
-    """
-    found: Group = {}
-    for name, parameter in inspect.signature(type(optimizer).__init__).parameters.items():
-        value, usual = group.get(name), parameter.default
-        if isinstance(value, torch.Tensor):
-            continue
-        if name in ("betas", "eps", "alpha", "dampening", "rho", "etas") and value != usual:
-            found[name] = usual
-    if group.get("momentum", 0) > _HIGHEST_MOMENTUM:
-        found["momentum"] = _USUAL_MOMENTUM
-    return found
 
 
 @contextmanager

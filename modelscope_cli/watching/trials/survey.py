@@ -1,6 +1,5 @@
 """What a script uses that a trial could change, with its lines: seen during the first run of the trials."""
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -14,15 +13,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, SequentialSampler
 
+from modelscope_cli.watching.clipping import ClipWatch
 from modelscope_cli.watching.error_isolation import after_init, around_steps, replaced
+from modelscope_cli.watching.model_inputs import roughness_of
 from modelscope_cli.watching.source_location import place_of_caller
+from modelscope_cli.watching.steps import unusual
 from modelscope_cli.watching.trials.criteria import CriterionCall, wrapped_criteria
-from modelscope_cli.watching.trials.gradients import CLIPPING, of_clipping
 from modelscope_cli.watching.trials.modes import DROPOUTS
-from modelscope_cli.watching.trials.optimizers import unusual
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
-
-_MOST = 64  # norms of gradients that are kept
 
 
 @dataclass(slots=True)
@@ -69,7 +67,7 @@ class Surveyor:
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self._tell = tell
         self.seen = Survey()
-        self._norms: dict[str, list[float]] = {}
+        self._clips = ClipWatch()
         self._made: dict[int, str | None] = {}  # by optimizer
         self._known: set[int] = set()  # optimizers that have stepped
         self._n_steps, self._due = 0, 1
@@ -91,10 +89,10 @@ class Surveyor:
         }
         with ExitStack() as stack:
             stack.enter_context(entered(self._enter))
+            stack.enter_context(self._clips.installed(lambda: True))
             stack.enter_context(
                 replaced(
                     *wrapped_criteria(self._see_criterion),
-                    *of_clipping(*map(self._clipping, CLIPPING)),
                     *[(functional, name, self._dropping(getattr(functional, name))) for name in DROPOUTS],
                     *[after_init(kind, partial(self._place, name)) for name, kind in made.items()],
                     after_init(Optimizer, self._place_optimizer),
@@ -106,8 +104,7 @@ class Surveyor:
 
     def tell(self) -> None:
         """Hand over what was seen so far."""
-        for place, norms in self._norms.items():
-            self.seen.clips[place] = self.seen.clips[place][0], statistics.median(norms)
+        self.seen.clips = self._clips.medians()
         self.seen.threads = torch.get_num_threads()
         self._tell(asdict(self.seen))
 
@@ -121,10 +118,7 @@ class Surveyor:
         numbers = x.detach().float()
         spreads = numbers.transpose(0, 1 if x.ndim != 3 else 2).flatten(1).std(1)
         self.seen.unevenness = float(spreads.max() / spreads.min().clamp_min(1e-9))
-        if x.ndim == 4 and x.shape[1] in (3, 4):
-            n, channels, height, width = x.shape
-            meant = numbers.reshape(n, height, width, channels).permute(0, 3, 1, 2)
-            self.seen.roughness = _roughness(numbers) / max(_roughness(meant), 1e-12)
+        self.seen.roughness = roughness_of(numbers)
         return x
 
     def _see_criterion(self, criterion: CriterionCall, original: Callable[..., Any]) -> Any:
@@ -134,21 +128,6 @@ class Surveyor:
             smoothing = criterion.options.get("label_smoothing") or 0.0
             self.seen.label_smoothing = max(self.seen.label_smoothing, smoothing)
         return value
-
-    def _clipping(self, name: str) -> Any:
-        original = getattr(torch.nn.utils, name)
-
-        def clip(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> Any:
-            kept = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-            place = str(place_of_caller())
-            gradients = [p.grad for p in kept if p.grad is not None]
-            norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
-            self.seen.clips.setdefault(place, (float(limit), norm))
-            if len(norms := self._norms.setdefault(place, [])) < _MOST:
-                norms.append(norm)
-            return original(kept, limit, *args, **kwargs)
-
-        return clip
 
     def _dropping(self, original: Any) -> Any:
         def drop(input: Tensor, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:
@@ -186,9 +165,3 @@ class Surveyor:
         if self._n_steps >= self._due:
             self._due *= 2
             self.tell()
-
-
-def _roughness(images: Tensor) -> float:
-    """Return the mean difference between neighbouring pixels."""
-    across, down = images[..., 1:] - images[..., :-1], images[..., 1:, :] - images[..., :-1, :]
-    return float(across.abs().mean() + down.abs().mean())

@@ -411,7 +411,7 @@ def _everything_replaced():
     owners = [
         *((functional, name) for name in dir(functional)),
         *((torch.autograd, name) for name in ("backward", "grad")),
-        *((nn.utils, name) for name in gradients.CLIPPING),
+        *((nn.utils, name) for name in ("clip_grad_norm_", "clip_grad_value_")),
         *((nn.Module, name) for name in ("__call__",)),
         *(
             (kind, "__init__")
