@@ -28,6 +28,9 @@ class BatchNormState:
     Attributes:
         negative, zero: channels whose running variance is below zero, or exactly zero.
         is_fresh: mean 0 and variance 1 in every channel, as initialised.
+        batches: in train mode, that it has counted; 0 where it does not count.
+        start_share: share of the initial variance in the running one, (1 - momentum)^batches over its mean; 0
+            where it does not count.
     """
 
     name: str
@@ -35,6 +38,22 @@ class BatchNormState:
     negative: int
     zero: int
     is_fresh: bool
+    batches: int = 0
+    start_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NormParameters:
+    """The parameters of one norm that has a scale and a shift.
+
+    Attributes:
+        is_as_made: the scale is the same in every channel and every shift is 0, as initialised.
+        is_trained: the shifts differ; no usual initialisation does that.
+    """
+
+    name: str
+    is_as_made: bool
+    is_trained: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +86,7 @@ class NormInput:
 
     Attributes:
         square: mean over channels of the mean square of (x - running mean) / running std.
-        variance: mean over channels of the variance of the same within a batch.
+        variance: mean over channels of the variance of the same; None if there is one value in each channel.
     """
 
     name: str
@@ -75,7 +94,7 @@ class NormInput:
     order: int
     call: int
     square: float
-    variance: float
+    variance: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +189,7 @@ class Evidence:
     inputs: tuple[InputStats, ...] = ()
     first_rms: float | None = None
     batch_norms: tuple[BatchNormState, ...] = ()
+    norms: tuple[NormParameters, ...] = ()
     forward: Forward | None = None
     structure: Structure | None = None
     forward_bytes: int | None = None

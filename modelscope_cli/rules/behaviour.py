@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import label_of, some
+from modelscope_cli.rules.activations import foreign_inputs
 from modelscope_cli.rules.rule import Sighting, rule
 
 
@@ -48,13 +49,25 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     return None
 
 
-@rule("MS601", "class-collapse", WARNING, 8, needs=frozenset({"forward"}), excuse=_too_few)
+_UNLIKE_TRAINING = 10  # the mean square at a batch norm that one input in ten exceeds, by Markov's inequality
+
+
+@rule(
+    "MS601",
+    "class-collapse",
+    WARNING,
+    8,
+    needs=frozenset({"forward"}),
+    wants=frozenset({"inputs"}),
+    excuse=_too_few,
+)
 def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The prediction is the same class for every image.
 
     Measure: images needed
     Source: own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million
-        (10^-7)
+        (10^-7); an error if the running statistics of a batch norm also say that its inputs are unlike those of the
+        training
     Hint: modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing
     Why: a model that predicts the same for everything has not learnt, or receives inputs unlike its training
         data
@@ -62,7 +75,11 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.forward is not None
     answers = evidence.forward.answers or ()
     if len(set(answers)) == 1:
-        yield Sighting(None, len(answers), f"class {answers[0]} for every one of {len(answers)} images")
+        message = f"class {answers[0]} for every one of {len(answers)} images"
+        far = foreign_inputs(evidence, _UNLIKE_TRAINING)
+        if far:
+            message += f", and the inputs of {label_of(far[0][0])} are unlike its running statistics"
+        yield Sighting(None, len(answers), message, ERROR if far else None)
 
 
 @rule(

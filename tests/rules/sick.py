@@ -132,6 +132,12 @@ def foreign(net: nn.Module) -> nn.Module:
     return net
 
 
+def norm_as_made(net: nn.Module) -> nn.Module:
+    nn.init.ones_(net.block3.bn2.weight)
+    nn.init.zeros_(net.block3.bn2.bias)
+    return net
+
+
 def nan_gradient(net: nn.Module) -> nn.Module:
     return After(net, lambda scores, _: scores + (scores * 0).abs().sqrt())
 
@@ -192,6 +198,7 @@ VARIANTS = [
     ("MS206", poorly_initialised, "block2.conv1", {}),
     ("MS207", drifted, "block1.bn1", {}),
     ("MS208", foreign, "block3.bn2", {}),
+    ("MS209", norm_as_made, "block3.bn2", {}),
     ("MS301", nan_gradient, "net.head", {}),
     ("MS302", vanishing, "block1.0.conv2", {}),
     ("MS303", exploding, "block1.0.conv2", {}),

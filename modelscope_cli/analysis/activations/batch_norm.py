@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.hooks.fetch import Deferred, joined
+from modelscope_cli.hooks.fetch import Deferred, fetch, joined
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.records.check_evidence import NormInput
 from modelscope_cli.records.naming import counted, some
@@ -101,24 +101,30 @@ def _compared(
 
 @dataclass(slots=True)
 class NormSums:
-    """The sums over images of what one call of a batch norm normalises; see `NormInput`."""
+    """Sums over images of what one call of a batch norm normalises; see `NormInput`."""
 
     call: Call
-    n_images: int
+    n_values: int  # per channel
+    total: Tensor  # of (x - running mean) / running std, per channel
     square: Tensor
-    variance: Tensor
 
     def merge(self, later: "NormSums") -> "NormSums":
         return replace(
             self,
-            n_images=self.n_images + later.n_images,
+            n_values=self.n_values + later.n_values,
+            total=self.total + later.total,
             square=self.square + later.square,
-            variance=self.variance + later.variance,
         )
 
     def row(self) -> NormInput:
-        square, variance = float(self.square) / self.n_images, float(self.variance) / self.n_images
-        return NormInput(**self.call.fields, square=square, variance=variance)
+        square = self.square / self.n_values
+        variance = (square - (self.total / self.n_values).square()).clamp_min(0)
+        has_variance = self.n_values > 1
+        return NormInput(
+            **self.call.fields,
+            square=float(square.mean()),
+            variance=float(variance.mean()) if has_variance else None,
+        )
 
 
 class NormInputObserver(Observer):
@@ -133,17 +139,20 @@ class NormInputObserver(Observer):
         if module.running_mean is None or module.running_var is None:
             return
         x: Tensor = args[0] if args else kwargs["input"]
+        n = x.numel() // x.shape[1]
         variance, mean = channel_statistics(x)
         scale = module.running_var.float() + module.eps
-        offset = (mean - module.running_mean).square()
-        n = len(x)
-        square, variance = n * ((variance + offset) / scale).mean(), n * (variance / scale).mean()
-        self._sums[call.name, call.index] = NormSums(call, n, square, variance)
+        offset = (mean - module.running_mean) / scale.sqrt()
+        square = variance / scale + offset.square()
+        self._sums[call.name, call.index] = NormSums(call, n, n * offset, n * square)
 
     def take(self) -> tuple[NormSums, ...]:
-        """Return the sums of a batch and reset."""
+        """Return the sums of a batch and reset; on an accelerator this copies them to the CPU."""
         sums, self._sums = self._sums, {}
-        return tuple(sums.values())
+        fetched = iter(fetch(x for one in sums.values() for x in (one.total, one.square)))
+        return tuple(
+            replace(one, total=next(fetched).double(), square=next(fetched).double()) for one in sums.values()
+        )
 
 
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:

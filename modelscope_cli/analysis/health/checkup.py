@@ -34,6 +34,7 @@ from modelscope_cli.analysis.health.flow import (
     batch_norm_states,
     larger,
     noise_like,
+    norm_parameters,
     tensor_health,
 )
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
@@ -156,7 +157,8 @@ class _Checkup:
     def gather(self, needs: frozenset[str], evidence: Evidence) -> Evidence:
         if "tensors" in needs:
             evidence = replace(evidence, tensors=tensor_health(self._model))
-        evidence = replace(evidence, batch_norms=batch_norm_states(self._model), missing=self._missing)
+        norms, parameters = batch_norm_states(self._model), norm_parameters(self._model)
+        evidence = replace(evidence, batch_norms=norms, norms=parameters, missing=self._missing)
         if "inputs" in needs:
             inputs = self._inputs()
             is_large = any((one.rms or 0.0) > _LARGE for one in inputs)
@@ -202,9 +204,10 @@ class _Checkup:
 
     def _is_trained(self) -> bool:
         """Whether the model was trained, as far as is known: then zeros are not an initialisation."""
-        norms = batch_norm_states(self._model)
+        norms = norm_parameters(self._model)
         is_loaded = self._loaded.info.weights.origin in ("cache", "download", "checkpoint")
-        return is_loaded or (bool(norms) and not all(norm.is_fresh for norm in norms))
+        has_seen = any(not norm.is_fresh for norm in batch_norm_states(self._model))
+        return has_seen or (is_loaded and not (norms and all(norm.is_as_made for norm in norms)))
 
     def _rescale(self, zero_init: ScaledZeroInit, forward: Forward) -> Backward:
         """Re-scale zero-initialised parameters step by step: a head of zeros blocks gradients until re-scaled."""

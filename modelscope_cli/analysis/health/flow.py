@@ -7,13 +7,22 @@ from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.analysis.activations.batch_norm import NormSums, is_fresh, running_statistics
 from modelscope_cli.analysis.activations.observer import Activation, merge_into, to_rows
+from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.records.check_evidence import Backward, BatchNormState, CallFlow, Forward, TensorHealth
+from modelscope_cli.records.check_evidence import (
+    Backward,
+    BatchNormState,
+    CallFlow,
+    Forward,
+    NormParameters,
+    TensorHealth,
+)
 from modelscope_cli.records.grads import mark
 from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Args, Kwargs
@@ -193,9 +202,37 @@ def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:
 def batch_norm_states(model: nn.Module) -> tuple[BatchNormState, ...]:
     """Return the state of every batch norm that keeps running statistics."""
     rows = []
+    modules = dict(model.named_modules())
     for name, (mean, variance) in running_statistics(model)().items():
-        negative, zero = int((variance < 0).sum()), int((variance == 0).sum())
-        rows.append(BatchNormState(name, variance.numel(), negative, zero, is_fresh(mean, variance)))
+        module: Any = modules[name]
+        batches = int(module.num_batches_tracked) if module.num_batches_tracked is not None else 0
+        share = (1 - module.momentum) ** batches if batches and module.momentum else 0.0
+        rows.append(
+            BatchNormState(
+                name,
+                channels=variance.numel(),
+                negative=int((variance < 0).sum()),
+                zero=int((variance == 0).sum()),
+                is_fresh=is_fresh(mean, variance),
+                batches=batches,
+                start_share=share / max(float(variance.mean()), share) if share else 0.0,
+            )
+        )
+    return tuple(rows)
+
+
+def norm_parameters(model: nn.Module) -> tuple[NormParameters, ...]:
+    """Return whether the parameters of each norm are as initialised, if it has a scale and a shift."""
+    norms = {
+        name: (module.weight, module.bias)
+        for name, module in model.named_modules()
+        if isinstance(module, (_BatchNorm, nn.GroupNorm, nn.LayerNorm)) and module.bias is not None
+    }
+    fetched = fetch(one.detach().flatten() for pair in norms.values() for one in pair)
+    rows = []
+    for name, scale, shift in zip(norms, fetched[::2], fetched[1::2], strict=True):
+        is_as_made = not bool(shift.any()) and bool((scale == scale[:1]).all())
+        rows.append(NormParameters(name, is_as_made, is_trained=bool((shift != shift[:1]).any())))
     return tuple(rows)
 
 
