@@ -340,6 +340,12 @@ class Bookkeeper:
             for _, _, parameter in self._parameters():
                 self._look(parameter).has_gradient |= parameter.grad is not None
 
+    def go_on_with(self, replaced: dict[int, Tensor]) -> None:
+        """Take tensors for those that they replace, by the ids of these."""
+        for old, new in replaced.items():
+            if old in self._known:
+                self._known[id(new)] = weakref.ref(new), self._known.pop(old)[1]
+
     def look_at_start(self, model: WatchedModel) -> None:
         """Sample the initial parameters of a model."""
         root = model.root()
@@ -349,6 +355,10 @@ class Bookkeeper:
     def held(self) -> list[Tensor]:
         """Return the parameters of every existing optimizer."""
         return [p for cycle in self._cycles.values() for p in cycle.held()]
+
+    def has_optimizer(self) -> bool:
+        """Tell whether an optimizer of torch exists."""
+        return any(isinstance(cycle.optimizer(), Optimizer) for cycle in self._cycles.values())
 
     def waiting(self) -> list[Tensor]:
         """Return the parameters of every existing optimizer that never stepped."""
@@ -410,12 +420,16 @@ class Bookkeeper:
         return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in unnamed)
 
     def are_of_no_module(self, groups: list[dict[str, Any]]) -> bool:
-        """Tell whether an optimizer holds no parameter of a model that ran, although one did, such as an attack."""
-        modules = [
-            root for one in self._registry.models if not isinstance(root := one.root(), Tensors | None)
-        ]
-        ids = {id(p) for root in modules for p in root.parameters()}
-        return bool(ids) and not any(id(p) in ids for group in groups for p in group["params"])
+        """Tell whether an optimizer holds no parameter of a model that ran, although one did, such as an attack.
+
+        Tensors of the same shapes as the parameters of a model take their place, by `functional_call`.
+        """
+        held = [p for group in groups for p in group["params"]]
+        models = [root for one in self._registry.models if not isinstance(root := one.root(), Tensors | None)]
+        parameters = [list(root.parameters()) for root in models]
+        ids = {id(p) for several in parameters for p in several}
+        own, *shapes = [sorted(p.shape for p in several) for several in (held, *parameters)]
+        return bool(ids) and own not in shapes and not any(id(p) in ids for p in held)
 
     def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:
         for model in (*self._registry.models, *self._registry.hidden):

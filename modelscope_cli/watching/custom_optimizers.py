@@ -237,17 +237,23 @@ class InferredSteps:
         self._loose: list[Tensors] = []
 
     def take_tensors(
-        self, loss: Any, registry: ModelRegistry, waiting: Sequence[Tensor]
+        self, leaves: Sequence[Tensor], registry: ModelRegistry, waiting: Sequence[Tensor]
     ) -> WatchedModel | None:
-        """Return the leaves of a loss as a model, unless an optimizer that waits for its first step holds any."""
-        leaves = [leaf for leaf in graph_leaves(loss) if leaf.is_floating_point()]
-        if not leaves or not set(map(id, waiting)).isdisjoint(map(id, leaves)):
+        """Return the leaves of a loss as a model.
+
+        Not if an optimizer that waits for its first step holds any, or a model that is trained.
+        """
+        leaves = [leaf for leaf in leaves if leaf.is_floating_point()]
+        roots = [root for model in registry.models if model.has_been_trained and (root := model.root())]
+        held = [*waiting, *(p for root in roots if root is not self.tensors for p in root.parameters())]
+        if not leaves or not set(map(id, held)).isdisjoint(map(id, leaves)):
             return None
         if self.tensors is None:
             self.tensors = Tensors(leaves, frame_of_caller())
             model = registry.register(self.tensors)
             assert model is not None
             model.called, model.ran = place_of_caller(), {""}
+            model.has_been_trained = model.has_trained = True
         else:
             self.replaced = self.tensors.follow(leaves)
             model = next(model for model in registry.models if model.root() is self.tensors)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.functional import shown_gradients
 
 _SCALED = "modelscope_scaled"  # in the metadata of a node of the graph: the scale and the loss before it
 _NEAR = 32  # nodes of the graph between a loss and the output of a scaler
@@ -122,6 +123,7 @@ def watched_losses(
     count_steps: Callable[[], int],
     begin: Callable[[Any], object],
     end: Callable[[], object],
+    is_pass: Callable[[Any, Any], bool] = lambda loss, inputs: False,
 ) -> Iterator[None]:
     """Observe `torch.autograd.backward` (which `Tensor.backward` calls), `grad` and gradient scalers while open.
 
@@ -131,6 +133,7 @@ def watched_losses(
         unscaling: called with the optimizer before a scaler unscales its gradients.
         count_steps: returns the number of steps so far.
         begin, end: called before every backward pass, with its tensors, and after it.
+        is_pass: whether derivatives of a loss by some tensors count as a backward pass.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
     grad = torch.autograd.grad
@@ -149,10 +152,17 @@ def watched_losses(
     @functools.wraps(grad)
     def watched_grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         inputs = inputs if isinstance(inputs, Tensor) else tuple(inputs)  # it may be a generator
-        result = grad(outputs, inputs, *args, **kwargs)
         is_inner = in_backward() or kwargs.get("create_graph") or any(args[2:3])
-        if not torch.compiler.is_compiling() and is_ours() and not is_inner:
+        if torch.compiler.is_compiling() or not is_ours() or is_inner:
+            return grad(outputs, inputs, *args, **kwargs)
+        leaves = (inputs,) if isinstance(inputs, Tensor) else inputs
+        if not is_pass(outputs, leaves):
             watch.see_derived(outputs, inputs)
+            return grad(outputs, inputs, *args, **kwargs)
+        begin(outputs)
+        result = grad(outputs, inputs, *args, **kwargs)
+        with shown_gradients(leaves, result):
+            end()
         return result
 
     @functools.wraps(scale)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -54,7 +54,7 @@ from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimension_of
 from modelscope_cli.watching.step_time import StepTime
-from modelscope_cli.watching.whole_outputs import see_output
+from modelscope_cli.watching.whole_outputs import find_leak, see_output
 
 MOST_CALLS = 16  # of one function in one call of a module; a loop over time would add a row for every step
 
@@ -305,11 +305,19 @@ class PassWatch:
             values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
             model.norm_values = max(model.norm_values or values, values)
 
+    def look_for_leaks(self, models: Sequence[WatchedModel], targets: Tensor | None) -> None:
+        """Run a copy of each model with a changed batch."""
+        self.is_blind = True
+        try:
+            self._guard.tell_all(leak for one in models if (leak := find_leak(one, targets)) is not None)
+        finally:
+            self.is_blind = False
+
     def _record_input(self, model: WatchedModel, name: str, kind: str, x: Tensor) -> None:
         if not x.numel() or x.is_meta:
             return
         held = next((key for key in model.entering if key.name == name), None)
-        is_first = not kind and not model.step and x.grad_fn is None
+        is_first = not (kind or model.step or x.grad_fn is not None or is_transformed())
         if is_first and (ratio := roughness_of(x.detach()[:_LOOKED_AT].float())) > _ROUGH:
             words = f"neighbouring pixels of the input of {model.label} differ {ratio:.2g} times as much as"
             self._guard.tell_once(LAYOUT, f"{words} if it is read as height, width, channels")

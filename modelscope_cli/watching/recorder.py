@@ -23,12 +23,14 @@ from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.custom_optimizers import (
     InferredSteps,
     find_optimizers,
+    graph_leaves,
     inferred,
     name_owners,
     register_hidden,
     unheld_models,
 )
 from modelscope_cli.watching.error_isolation import Guard, around_steps
+from modelscope_cli.watching.functional import is_by_all_leaves, watched_transforms
 from modelscope_cli.watching.loss_graph import shares_of_rows_in
 from modelscope_cli.watching.loss_history import LossHistory
 from modelscope_cli.watching.losses import LossWatch, watched_losses
@@ -46,7 +48,6 @@ from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches
 from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport, is_running
-from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
@@ -127,7 +128,11 @@ class Recorder:
                     lambda: self._n_counted,
                     begin=self._before_backward,
                     end=self._after_backward,
+                    is_pass=lambda loss, inputs: self._has_no_optimizer() and is_by_all_leaves(loss, inputs),
                 )
+            )
+            stack.enter_context(
+                watched_transforms(lambda: self._is_open() and self._has_no_optimizer(), self._see_derived)
             )
             stack.enter_context(self.step_time.installed(self.registry.is_evaluating))
             stack.enter_context(watched_criteria(self.criteria, self.guard))
@@ -199,16 +204,7 @@ class Recorder:
         if self.replicas is not None:
             self.replicas.before_step(optimizer, is_due)
         if clock.step == _PROBED:
-            self._look_for_leaks(self._models_of(optimizer))
-
-    def _look_for_leaks(self, models: list[WatchedModel]) -> None:
-        """Run a copy of each model with a changed batch."""
-        self._passes.is_blind = True
-        try:
-            leaks = (find_leak(model, self.criteria.targets) for model in models)
-            self.guard.tell_all(filter(None, leaks))
-        finally:
-            self._passes.is_blind = False
+            self._passes.look_for_leaks(self._models_of(optimizer), self.criteria.targets)
 
     def _tell_repeats(self) -> None:
         if (repeated := self._workers.take()) is not None:
@@ -374,8 +370,16 @@ class Recorder:
     def _before_backward(self, tensors: Any) -> None:
         self.guard(self._prepare_backward, tensors)
 
-    def _prepare_backward(self, tensors: Any) -> None:
-        self._look_for_tensors(tensors)
+    def _has_no_optimizer(self) -> bool:
+        return not (self._only or self.registry.is_closed or self.bookkeeper.has_optimizer())
+
+    def _see_derived(self, loss: Tensor, leaves: list[Tensor]) -> None:
+        self.guard(self._prepare_backward, loss, leaves)
+        self.guard(self._finish_backward)
+
+    def _prepare_backward(self, tensors: Any, leaves: Sequence[Tensor] = ()) -> None:
+        if not (self._has_stepped or self._only or self.registry.is_closed):
+            self._look_for_tensors(leaves or graph_leaves(tensors))
         self.settle()
         self._look_at_loss(tensors)
         if self._has_stepped and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
@@ -400,15 +404,11 @@ class Recorder:
                 self.guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
 
-    def _look_for_tensors(self, loss: Any) -> None:
-        """Treat the leaves of a loss as the model if no module runs and no optimizer holds them."""
-        held, models = self._inferred.tensors, self.registry.models
-        is_other = self._has_stepped or self._only or self.registry.is_closed
-        if is_other or any(model.has_been_trained and model.root() is not held for model in models):
-            return
-        model = self._inferred.take_tensors(loss, self.registry, self.bookkeeper.waiting())
-        if model is not None and not model.has_been_trained:
-            model.has_been_trained = model.has_trained = True
+    def _look_for_tensors(self, leaves: Sequence[Tensor]) -> None:
+        """Treat the leaves of a loss as the model if neither a model nor an optimizer holds them."""
+        model = self._inferred.take_tensors(leaves, self.registry, self.bookkeeper.waiting())
+        self.bookkeeper.go_on_with(self._inferred.replaced)
+        if model is not None:
             self.bookkeeper.look_at_start(model)
             self.guard.tell_once("tensors", "the trained tensors belong to no module: there are no layers")
 

@@ -105,7 +105,7 @@ def _what_is_missing(case: Case) -> str | None:
     if optimizers and all(one.is_loose for one in optimizers):
         return "what is optimized belongs to no module: only its loss was judged"
     if "tensors" in kinds and not case.course.layers:
-        return "no module was seen to run: the loss and the trained tensors were judged, but no layers"
+        return "no layers were seen: the loss and the trained tensors were judged"
     return None
 
 
