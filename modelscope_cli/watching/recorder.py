@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
+from modelscope_cli.hooks.torch_private import has_compiled, is_transformed, left_alone_by_compiler
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.clipping import ClipWatch
@@ -361,7 +361,7 @@ class Recorder:
     def settle(self) -> None:
         """Report the inferred steps since the last backward pass; see `custom_optimizers`."""
         reports: list[StepReport] = []
-        if self._inferred.is_open and self.guard.is_open and not self._stepping:
+        if self._inferred.is_open and self.guard.is_open and not (self._stepping or is_transformed()):
             ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
             self.guard(reports.extend, ended)
             self._hand_on(reports)
