@@ -14,7 +14,9 @@ from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, message_of
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.supported import check_onnx
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -35,6 +37,7 @@ from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import (
+    NONFINITE,
     SATURATED,
     Arguments,
     HookReport,
@@ -48,8 +51,7 @@ from modelscope_cli.records.run import (
 )
 
 T = TypeVar("T")
-# The commands whose results say nothing of saturated scores; see `analysis.outputs.degenerate`.
-_JUDGED = ("grads", "explain", "attack", "ablate", "predict", "prune")
+_JUDGED = ("grads", "explain", "attack", "ablate", "predict", "prune")  # where scores may say nothing
 
 
 class Subject:
@@ -141,49 +143,52 @@ class Subject:
             self.progress.warn(warning.message)
             self.warnings.append(warning)
 
-    def tell_if_degenerate(self, found: Degenerate, *, is_training: bool = False) -> None:
-        """Warn of scores that say nothing, with what gives others: tried before it is said."""
-        remedies = []
-        if found.code == SATURATED and self.command in ("grads", "attack"):
-            if self.command == "grads" and not is_training:
-                tried = self._scores_of_first(is_training=True)
-                remedies += ["--mode train"] * (tried.images > 0 and not tried.code)
-            remedies += ["--dtype float32"] * (found.is_narrow and self.request is not None)
-            remedies += [f"--target {found.other}"] * (found.other is not None)
-        if found.code and self.loaded.info.weights.resolved == "random":
-            remedies.append("--checkpoint FILE with trained weights")
-        self.warn(found.notices(self.command, remedies))
+    def tell_if_degenerate(self, judged: Degenerate, *, is_training: bool = False) -> None:
+        """Warn if the scores of all images say nothing, or if any are not finite, with what to try."""
+        code = NONFINITE if NONFINITE in judged else judged[0] if len({*judged}) == 1 else ""
+        if code:
+            remedies = ", or ".join(self._remedies(code, is_training))
+            message = message_of(code, self.command, judged.count(code))
+            self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
 
-    def _scores_of_first(self, *, is_training: bool = False) -> Degenerate:
-        """Judge the scores of the first batch; those of a model that cannot be run count as none."""
+    def _remedies(self, code: str, is_training: bool) -> Iterator[str]:
+        first = self._read_first() if code == SATURATED and self.command in ("grads", "attack") else None
+        if first is not None:
+            if self.command == "grads" and not is_training:
+                trained = self._read_first(is_training=True)
+                yield from ["--mode train"] * (trained is not None and not any(look_at(trained)))
+            yield from ["--dtype float32"] * (self.request is not None and not any(look_at(first.settled())))
+            guesses = None if getattr(first.main, "ending", "") else first.main.guesses(2, None, Scoring())
+            yield from (f"--target {guess.index}" for guess in (guesses or ((),))[0][1:])
+        if self.loaded.info.weights.resolved == "random":
+            yield "--checkpoint FILE with trained weights"
+
+    def _read_first(self, *, is_training: bool = False) -> ModelOutput | None:
+        """Return the output for the first batch; None for a model that cannot be run."""
         args, module = cloned(self.first.args), self.loaded.module
         with suppress(CannotRunError), HookSession(module, is_training=is_training) as session:
-            return look_at(OutputReader.of(self.loaded).read(session.run(args), args), args)
-        return Degenerate()
+            return OutputReader.of(self.loaded).read(session.run(args), args)
+        return None
 
     def _fill_batch_norms(self) -> None:
         """Give batch norms of random weights the statistics of the first batch if the scores say nothing else.
 
         With their initial ones they do not normalise, and the values grow or vanish from layer to layer.
         """
-        module = self.loaded.module
-        if not never_saw_a_batch(module)() or not self._scores_of_first().code:
+        first, filled = self._read_first() if never_saw_a_batch(self.loaded.module)() else None, []
+        if first is None or not all(look_at(first, self.first.args)):
             return
-        norms, filled = [one for one in module.modules() if isinstance(one, _BatchNorm)], []
-        with suppress(ForwardError), HookSession(module) as session:  # which puts all back
+        with suppress(ForwardError), HookSession(self.loaded.module) as session:  # which puts all back
+            norms = [one for one in self.loaded.module.modules() if isinstance(one, _BatchNorm)]
             for norm in norms:
-                norm.train()
-                norm.momentum = None  # an average over the calls of a norm
+                norm.train().momentum = None  # an average over the calls of a norm
             session.run(cloned(self.first.args))
             filled = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
         for buffer, value in filled:
             buffer.copy_(value)
-        if filled:
-            message = (
-                "the batch norms have the statistics of the first batch: with their initial ones the scores of "
-                "these random weights say nothing"
-            )
-            self.warn([Notice("first_batch_statistics", message)])
+        why = "with their initial ones the scores of these random weights say nothing"
+        message = f"the batch norms have the statistics of the first batch: {why}"
+        self.warn([Notice("first_batch_statistics", message)] * bool(filled))
 
     def conclude(self) -> tuple[HookReport, ...]:
         """Write what the hooks saved and return their reports; the last step before the record.

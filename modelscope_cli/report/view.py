@@ -39,12 +39,13 @@ class View(Generic[R]):
 
     def headline(self, record: R) -> str:
         """Return the answer; of scores that say nothing that they do, in its place."""
-        warnings = getattr(getattr(record, "run", None), "warnings", ())
+        is_measured = getattr(record, "truth", None) is not None  # an accuracy needs no probabilities
+        warnings = () if is_measured else getattr(getattr(record, "run", None), "warnings", ())
         return next((one.message for one in warnings if one.code in DEGENERATE), self.answer(record))
 
     def verdict(self, record: R) -> str:
         """Return what an assertion about the record says where it fails."""
-        return self.headline(record)
+        return self.answer(record)
 
     def figures(self) -> Mapping[str, Draw[R]]:
         """Return the figures that need only the record, by name; the first is that of `record.plot()`."""

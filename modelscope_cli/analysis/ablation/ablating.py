@@ -221,7 +221,7 @@ class _Ablating:
         self._classes: set[int] = set()
         self._predictions: list[Prediction] = []
         self._warnings: list[Notice] = []
-        self._degenerate = Degenerate()
+        self._degenerate: Degenerate = ()
         self._why_whole: str | None = None
 
     def prepare(self, batch: Batch) -> int:

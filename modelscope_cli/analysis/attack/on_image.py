@@ -148,9 +148,7 @@ def attack_image(
         goal = choose_goal(aim, before, loaded.categories)
         look = smallest if request.is_smallest else search
         found = look(lambda x: run(x).main.tensor(), pixels, goal, request, tick)
-    degenerate = (
-        Degenerate() if goal.is_targeted else look_at(output)
-    )  # the loss of another class has a gradient
+    degenerate = () if goal.is_targeted else look_at(output)  # the loss of another class has a gradient
     return Attacked(goal, levels, before, output.note, found, degenerate)
 
 
@@ -230,7 +228,7 @@ def notices(attacked: Attacked, back: ReadBack, request: AttackRequest) -> tuple
     of Security", section 3.
     """
     best, notices = attacked.found, []
-    if best.n_stuck and not attacked.degenerate.code:
+    if best.n_stuck and not any(attacked.degenerate):
         hint = "" if request.target else "; another --target CLASS may have a gradient"
         message = (
             f"the gradient of the loss ({best.losses[-1][-1]:.3g}) is exactly zero in {best.n_stuck} of "

@@ -67,7 +67,7 @@ class Totals:
     logit: float = 0.0
     probability: float | None = 0.0
     score_name: str = "logit"
-    degenerate: Degenerate = field(default_factory=Degenerate)
+    degenerate: Degenerate = ()
     passes: int = 0
     # words, index: the target; None once two images have different targets
     words: str | None = None

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import mul
 from typing import Any
 
@@ -43,7 +43,7 @@ from modelscope_cli.records.grads import (
     is_judged,
     mark,
 )
-from modelscope_cli.records.run import Arguments, Notice
+from modelscope_cli.records.run import SATURATED, Arguments, Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
@@ -104,7 +104,7 @@ class _Measurement:
         self._request = request
         self._reader = OutputReader.of(loaded)
         self._criterion = Criterion(request.loss, self._reader, aim)
-        self._degenerate = Degenerate()
+        self._degenerate: Degenerate = ()
         self._shown = selection
         self._activations = ActivationGradients(is_innermost_only=selection.is_innermost_only)
         self._batch_norms = BatchNormObserver()
@@ -173,19 +173,16 @@ class _Measurement:
         return loss
 
     def _judge(self, output: Any, args: Arguments, loss: Loss) -> None:
-        """Note whether the scores that the loss was computed from say nothing.
-
-        Saturated scores matter where the loss rounds to zero, which that of another class or with label smoothing
-        does not, and where the model itself ends in the saturated activation.
-        """
+        """Note whether the scores that the loss was computed from say nothing."""
         if self._loaded.family == "detection" or loss.outputs[0].ndim < 2:
             return
         answer = self._reader.read(output, args)
-        found, is_of_classes = look_at(answer, args), loss.name.startswith(("cross-entropy", "nll", "bce"))
-        if found.saturated and not getattr(answer.main, "ending", ""):
-            value = abs(float(loss.value.detach()))
-            if not is_of_classes or value >= torch.finfo(loss.value.dtype).eps:
-                found = replace(found, saturated=0)
+        found = look_at(answer, args)
+        if SATURATED in found and not getattr(answer.main, "ending", ""):
+            # The loss of another class, or with label smoothing, keeps its gradient beside saturated scores.
+            is_of_classes = loss.name.startswith(("cross-entropy", "nll", "bce"))
+            if not is_of_classes or abs(float(loss.value.detach())) >= torch.finfo(loss.value.dtype).eps:
+                found = ("",) * len(found)
         self._degenerate += found
 
     def _see_start(self, grad: Tensor | None) -> None:
@@ -240,7 +237,7 @@ class _Measurement:
             batch_norm=batch_norm,
             degenerate=self._degenerate,
             warnings=(
-                *(_notices(info, totals) if not self._degenerate.code else ()),
+                *(_notices(info, totals) if not any(self._degenerate) else ()),
                 *([_UNSCALED] if is_unscaled and _would_be_marked(rows, output_norm) else []),
                 *frozen_but_moving(batch_norm),
             ),

@@ -23,10 +23,6 @@ class PredictView(View[PredictRecord | DoctorRecord]):
     def answer(self, record: PredictRecord | DoctorRecord) -> str:
         return answer(record)
 
-    def headline(self, record: PredictRecord | DoctorRecord) -> str:
-        is_measured = isinstance(record, PredictRecord) and record.truth is not None
-        return answer(record) if is_measured else super().headline(record)  # accuracy needs no probabilities
-
     def figures(self) -> Mapping[str, Draw[PredictRecord | DoctorRecord]]:
         from modelscope_cli.report.predict.figures import draw_reliability
 

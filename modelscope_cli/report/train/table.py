@@ -135,8 +135,8 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     if not record.is_study:
         facts.append(("trained", settings_of(first)))
         if first.losses:
-            ends = f"{numbers.number(first.losses[0])} -> {numbers.number(first.losses[-1]) or 'not finite'}"
-            facts.append(("loss", ends))
+            end = numbers.number(first.losses[-1]) or "not finite"
+            facts.append(("loss", f"{numbers.number(first.losses[0])} at first, {end} at the end"))
         if first.held_out:
             last = first.held_out[-1]
             accuracy, loss = numbers.percent(last.accuracy), numbers.number(last.loss) or "not finite"
@@ -159,7 +159,7 @@ def study_facts(first: Training) -> list[tuple[str, str]]:
     facts = [("all", f"{first.settings['steps']} steps of the same images in the same order, same seed")]
     row = first_layer(first)
     if row:
-        facts.append(("std", f"of the output of the first layer, {label_of(row)}"))
+        facts.append(("std", f"the standard deviation of the output of the first layer, {label_of(row)}"))
     return [*facts, ("most dead", "channels of a ReLU that are zero for every image of the last batch")]
 
 
