@@ -17,6 +17,7 @@ _FEWEST = 8  # actions
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
 _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
+_ELEMENTWISE = _BY_PLACE | {"Relu", "Gelu", "Silu", "Tanh", "Sigmoid", "NativeDropout"}
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {
     "NllLoss",
@@ -104,9 +105,11 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
     """Describe a softmax over the rows of a batch that weights a sum over the columns; None without one.
 
     The rows are those of a linear layer's output. Attention over rows would end in a sum over rows, and the
-    components of a mixture are in the columns.
+    components of a mixture are in the columns. Also features that are divided by their norm over the rows, or
+    have such a softmax, and enter a linear layer.
     """
     queue: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
+    entering: set[Any] = set()  # nodes whose rows enter a linear layer
     for _ in range(_MANY):
         if not queue:
             return None
@@ -114,13 +117,21 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
         kind, shape, dim = _kind_of(node), output_shape_of(node) or (), _dim_of(node)
         inputs = [other for other, _ in node.next_functions if other is not None]
         input_shape = (output_shape_of(inputs[0]) if inputs else None) or ()
-        if kind in _SHARES and is_summed and len(shape) == 2 and dim == 0 and shape[0] != shape[1] > 1:
-            if _is_of_rows(inputs[0], shape[0]):
-                return (
-                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, but "
-                    f"the weighted values are summed over dimension 1"
-                )
-        elif kind in _SUMS:
+        is_over_rows = kind in _SHARES and len(shape) == 2 and dim == 0
+        if is_over_rows and is_summed and shape[0] != shape[1] > 1 and _is_of_rows(inputs[0], shape[0]):
+            return (
+                f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, but "
+                f"the weighted values are summed over dimension 1"
+            )
+        if node in entering:
+            is_scaled = is_over_rows or (kind == "Div" and _is_norm_of_rows(inputs[-1]))
+            if is_scaled and len(shape) == 2 and _is_of_rows(inputs[0], shape[0]):
+                return f"features of shape {shape} are scaled by what is summed over dimension 0, the samples"
+            if kind in _ELEMENTWISE:
+                entering.update(inputs)
+        elif kind in _OF_ROWS and any(map(_is_weight, inputs)):
+            entering.update(other for other in inputs if not _is_weight(other))
+        if kind in _SUMS:
             if len(input_shape) != 2 or dim != 1:
                 continue
             is_summed = True
@@ -128,6 +139,13 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
             is_summed = False
         queue += [(other, is_summed) for other in inputs]
     return None
+
+
+def _is_norm_of_rows(node: Any) -> bool:
+    """Tell whether a divisor is a norm over the first dimension of a matrix."""
+    while node is not None and _kind_of(node) in _KEPT:
+        node = node.next_functions[0][0]
+    return node is not None and _kind_of(node) == "LinalgVectorNorm" and _dim_of(node) == 0
 
 
 def _is_of_rows(node: Any, rows: int) -> bool:
@@ -146,7 +164,7 @@ def _is_of_rows(node: Any, rows: int) -> bool:
         is_list = kind in ("View", "UnsafeView") and len(shape) == 3
         if is_list and output_shape_of(node) == (rows * shape[1], shape[2]):
             rows *= shape[1]
-        elif kind not in _ROWS_KEPT:
+        elif kind not in _ROWS_KEPT | _ELEMENTWISE:
             return False
     return False
 

@@ -14,6 +14,7 @@ from modelscope_cli.watching.loss_graph import (
     divergence_in,
     has_negative_part,
     has_no_bound,
+    shares_of_rows_in,
     slopes_in,
     summed_over,
     terms_from,
@@ -419,3 +420,35 @@ def test_a_penalty_that_outweighs_the_data(recorded, weight, is_too_large) -> No
 
     record = recorded(script)
     assert [one.code for one in record.findings][:1] == (["MS723"] if is_too_large else [])
+
+
+def centred(x):
+    return (x - x.mean(0)) / x.std(0)
+
+
+# name: (features that depend on the other samples, the healthy form of it)
+OVER_SAMPLES = {
+    "a softmax": (lambda x: x.softmax(0), lambda x: x.softmax(1)),
+    "a norm": (lambda x: F.normalize(x, dim=0), lambda x: F.normalize(x, dim=1)),
+    "after an activation": (lambda x: F.normalize(x.relu(), dim=0), centred),
+    "before an activation": (
+        lambda x: F.normalize(x, dim=0).relu(),
+        lambda x: F.batch_norm(x, None, None, training=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OVER_SAMPLES)
+def test_features_that_are_scaled_over_the_samples_before_a_layer(what):
+    body, head = torch.nn.Linear(3, 8), torch.nn.Linear(8, 4)
+    wrong, healthy = (
+        F.cross_entropy(head(change(body(torch.randn(N, 3)))), LABELS) for change in OVER_SAMPLES[what]
+    )
+    assert "over dimension 0" in (shares_of_rows_in(wrong) or "")
+    assert shares_of_rows_in(healthy) is None
+
+
+def test_features_that_are_compared_over_the_samples_are_not_meant():
+    """As the correlation of two views in Barlow Twins."""
+    z = F.normalize(torch.nn.Linear(3, 8)(torch.randn(N, 3)), dim=0)
+    assert shares_of_rows_in((z.T @ z - torch.eye(8)).square().sum()) is None
