@@ -96,6 +96,7 @@ def summary(
 
     With --train one training step runs as well, also without data. The column saved is what autograd keeps for a
     layer; the facts below the table are how much memory the step needs, and when. --fit finds the largest batch.
+    --device cuda counts the step as on CUDA, also where there is none.
 
     Examples:
 

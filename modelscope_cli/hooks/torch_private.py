@@ -44,6 +44,18 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
+@contextlib.contextmanager
+def as_in_backward() -> Iterator[None]:
+    """Say that a backward pass is running while open, so that checkpointing runs a layer again once for all its
+    tensors, not for each."""
+    original = torch._C._current_graph_task_id
+    torch._C._current_graph_task_id = lambda: 0
+    try:
+        yield
+    finally:
+        torch._C._current_graph_task_id = original
+
+
 def forward_sequence() -> int:
     """Return the number that the next node of the graph of autograd gets in this thread."""
     return int(torch._C._autograd._get_sequence_nr())

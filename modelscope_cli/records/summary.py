@@ -167,6 +167,8 @@ class TrainingMemory:
         timeline: the memory along the step.
         savings: what would reduce the peak, the largest reduction first; empty if not requested.
         is_fake: whether the step ran without values; otherwise its tensors were allocated.
+        device: whose kernels the step has: `cpu` or `cuda`.
+        assumed: what the memory rests on that could not be asked of the device, in words.
     """
 
     batch: int
@@ -182,6 +184,8 @@ class TrainingMemory:
     savings: tuple[MemorySaving, ...] = ()
     fit: BatchFit | None = None
     is_fake: bool = True
+    device: str = "cpu"
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

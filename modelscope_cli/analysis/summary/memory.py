@@ -1,6 +1,6 @@
 """The memory of one training step: which layer keeps what, how much at most, and the largest batch that fits.
 
-The step runs on tensors without values, with the shapes, storages and operators of CPU tensors. Every storage is
+The step runs on tensors without values, with the shapes, storages and operators of one device. Every storage is
 followed from the operator that makes it until it is freed, in the forward, the backward and the step of the
 optimizer. What one operator allocates for itself and frees again is not seen.
 """
@@ -8,16 +8,18 @@ optimizer. What one operator allocates for itself and frees again is not seen.
 import weakref
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import torch
 from torch import Tensor, UntypedStorage, nn
 from torch.overrides import TorchFunctionMode
 
+from modelscope_cli.analysis.summary.cuda_kernels import attention_of_cuda, backward
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.selection import storages_in
@@ -43,6 +45,7 @@ class StepOptions:
     amp: str | None = None  # the dtype of autocast: `bfloat16` or `float16`; None for no autocast
     # Names of the layers whose inner tensors are computed again in the backward
     checkpointed: frozenset[str] = frozenset()
+    device: str = "cpu"  # whose kernels the step has: `cpu` or `cuda`, which need not be here
 
     def __post_init__(self) -> None:
         if isinstance(self.optimizer, str):
@@ -52,6 +55,11 @@ class StepOptions:
                 raise unknown("an optimizer", self.optimizer, tuple(OPTIMIZERS))
         if self.amp is not None and self.amp not in AMP:
             raise unknown("a dtype of autocast", self.amp, AMP)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the device is not here, so that its kernels are assumed."""
+        return self.device == "cuda" and not torch.cuda.is_available()
 
     @property
     def name(self) -> str:
@@ -95,6 +103,8 @@ class Step:
     peak: MemoryLevel
     levels: tuple[MemoryLevel, ...]
     is_fake: bool
+    device: str
+    kernels: Mapping[str, int] | None  # of attention, by how often each is assumed; None if nothing is
 
 
 class _StepObserver(Observer):
@@ -106,6 +116,9 @@ class _StepObserver(Observer):
         self._begins: list[int] = []  # sequence numbers of autograd, and who was open from there
         self._owners: list[Owner] = []
         self.phase = "forward"
+        self.node: int | None = (
+            None  # the number of the node whose derivative is computed, if not by torch's engine
+        )
         self.blocks: list[_Block] = []
         self.operators: list[tuple[str, int]] = []
         self.saved: dict[Key, int] = defaultdict(int)
@@ -184,14 +197,19 @@ class _StepObserver(Observer):
                 self.saved[key] += block.n_bytes
         return tensor
 
+    def pack_detached(self, tensor: Tensor) -> Tensor:
+        """Count a tensor, and keep it without the node that made it, which would keep itself alive: only torch's
+        engine clears it."""
+        return self.pack(tensor).detach()
+
     def _owner(self) -> Owner:
         if self.phase != "backward":
             return self.open if self.phase == "forward" else ()
-        number = backward_sequence()
+        number = backward_sequence() if self.node is None else self.node
         place = bisect_right(self._begins, number) if number is not None else 0
         return self._owners[place - 1] if place else ()
 
-    def step(self, *, is_fake: bool) -> Step:
+    def step(self, *, is_fake: bool, device: str = "cpu", kernels: Mapping[str, int] | None = None) -> Step:
         """Return what was seen."""
         at_peak: dict[Key, int] = defaultdict(int)
         kinds: dict[str, int] = defaultdict(int)
@@ -214,6 +232,8 @@ class _StepObserver(Observer):
             ),
             levels=tuple(self.levels),
             is_fake=is_fake,
+            device=device,
+            kernels=kernels,
         )
 
 
@@ -234,18 +254,19 @@ def run_step(
             raise CannotRunError(
                 "no parameter requires a gradient, so nothing is trained", "leave out --train"
             )
-        optimizers = _optimizers(options, originals)
-        with _mode_of(way):
-            make = _LIKE[way]
+        device = options.device if way == "fake" else originals[0].device.type
+        optimizers = _optimizers(options, originals, device)
+        with _mode_of(way, options) as kernels:
+            make = _maker(way, device)
             if way != "real":
                 _swap_tensors(model, make)
             for name in options.checkpointed:
-                _checkpoint(model.get_submodule(name))
+                _checkpoint(model.get_submodule(name), partial(_autocast, options.amp, device))
             parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
             for parameter in parameters:
                 parameter.grad = None
             examples = args if way == "real" else map_tensors(args, lambda _, tensor: tensor.to("meta"))
-            inputs = map_tensors(_resized(examples, batch), lambda _, tensor: make(tensor))
+            inputs = map_tensors(_resized(examples, batch), partial(_made, make))
             observer.name(model.parameters(), "parameters")
             observer.name(model.buffers(), "buffers")
             observer.name((tensor for _, tensor in tensors_in(inputs)), "input")
@@ -253,21 +274,25 @@ def run_step(
                 observer.name(_tensors_of(optimizer, is_state=True), "optimizer state")
                 observer.name(_tensors_of(optimizer, is_state=False), "stand-ins")
             with operators_shown_to(observer.see, are_named=way == "zeros"):
-                hooks = torch.autograd.graph.saved_tensors_hooks(observer.pack, lambda tensor: tensor)
-                with hooks, _autocast(options):
+                pack = observer.pack if kernels is None else observer.pack_detached
+                hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+                with hooks, _autocast(options.amp, device):
                     output = session.run(inputs)
                 loss = loss_of(output)
                 if loss is None:
                     raise CannotRunError("no output depends on anything trainable", "leave out --train")
                 observer.phase = "backward"
-                loss.backward()
+                if kernels is None:
+                    loss.backward()
+                else:
+                    del output  # with its graph, which this backward pass frees node by node
+                    backward(loss, partial(setattr, observer, "node"))
             observer.name((parameter.grad for parameter in parameters), "gradients")
         observer.phase = "optimizer"
         with operators_shown_to(observer.see):
             for optimizer in optimizers:
                 optimizer.step()
-        del output, loss
-    return observer.step(is_fake=way != "real")
+    return observer.step(is_fake=way != "real", device=device, kernels=kernels)
 
 
 def loss_of(output: Any) -> Tensor | None:
@@ -283,10 +308,10 @@ def forward_peak(model: nn.Module, args: Arguments) -> int:
         observer = _StepObserver()
         session = HookSession(model, [observer])
         try:
-            with torch.inference_mode(False), session, _mode_of(way):
+            with torch.inference_mode(False), session, _mode_of(way, StepOptions()):
                 if way != "real":
-                    _swap_tensors(model, _LIKE[way])
-                inputs = map_tensors(args, partial(_made_like, way))
+                    _swap_tensors(model, _maker(way, "cpu"))
+                inputs = map_tensors(args, partial(_made, _maker(way, "cpu")))
                 named = (*model.parameters(), *model.buffers(), *(tensor for _, tensor in tensors_in(inputs)))
                 observer.name(named, "before")
                 with operators_shown_to(observer.see):
@@ -299,22 +324,29 @@ def forward_peak(model: nn.Module, args: Arguments) -> int:
     raise AssertionError("unreachable")
 
 
-# Fake tensors have no values and say that they are on the CPU, so torch chooses the kernels of a CPU; on `meta` it
-# chooses others. Recurrent layers keep what only their kernels know, and some code decides by values: these need
-# real ones.
+# Fake tensors have no values and say that they are on a device, so torch chooses its kernels; on `meta` it chooses
+# others. Recurrent layers keep what only their kernels know, and some code decides by values: these need real ones.
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 WAYS = ("fake", "real")
 
 
-def _mode_of(way: str) -> AbstractContextManager[Any]:
+@contextmanager
+def _mode_of(way: str, options: StepOptions) -> Iterator[Mapping[str, int] | None]:
+    """Run a step in one way while open; yields how often each kernel of attention is assumed, None if none is."""
     if way in ("real", "zeros"):
-        return nullcontext()
+        yield None
+        return
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    modes = ExitStack()
-    modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-    modes.enter_context(_Without(_RECURRENT))
-    return modes
+    assumed = attention_of_cuda() if options.is_absent else nullcontext()
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        _Without(_RECURRENT),
+        assumed as kernels,
+        catch_warnings(),
+    ):
+        filterwarnings("ignore", ".*CUDA is not available")
+        yield kernels
 
 
 class _Without(TorchFunctionMode):
@@ -330,19 +362,19 @@ class _Without(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _without_values(device: str, tensor: Tensor) -> Tensor:
-    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+def _maker(way: str, device: str) -> Callable[[Tensor], Tensor]:
+    """Return the function that makes the tensors of a step like those that are there."""
+
+    def without_values(tensor: Tensor) -> Tensor:
+        return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+
+    if way == "real":
+        return lambda tensor: tensor.detach().clone()
+    return without_values if way == "fake" else lambda tensor: without_values(tensor).zero_()
 
 
-def _made_like(way: str, _: str, tensor: Tensor) -> Tensor:
-    return _LIKE[way](tensor)
-
-
-_LIKE: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "fake": partial(_without_values, "cpu"),
-    "zeros": lambda tensor: _without_values("cpu", tensor).zero_(),
-    "real": lambda tensor: tensor.detach().clone(),
-}
+def _made(make: Callable[[Tensor], Tensor], _: str, tensor: Tensor) -> Tensor:
+    return make(tensor)
 
 
 def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
@@ -358,15 +390,21 @@ def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
             setattr(module, name, made[id(tensor)])
 
 
-def _checkpoint(module: nn.Module) -> None:
+def _checkpoint(module: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:
     """Compute what is inside a module again in the backward, until the session restores it."""
     from torch.utils.checkpoint import checkpoint
 
     options = {"use_reentrant": False, "preserve_rng_state": False, "determinism_check": "none"}
-    module.forward = partial(checkpoint, module.forward, **options)
+
+    def contexts() -> tuple[Any, Any]:
+        return nullcontext(), autocast()  # which torch does not enter again if its device is not here
+
+    module.forward = partial(checkpoint, module.forward, context_fn=contexts, **options)
 
 
-def _optimizers(options: StepOptions, parameters: Sequence[nn.Parameter]) -> list[torch.optim.Optimizer]:
+def _optimizers(
+    options: StepOptions, parameters: Sequence[nn.Parameter], device: str
+) -> list[torch.optim.Optimizer]:
     """Return the optimizers over parameters on the meta device in place of those given, with the gradients and the
     state that every step but the first finds."""
     twins = {
@@ -380,6 +418,9 @@ def _optimizers(options: StepOptions, parameters: Sequence[nn.Parameter]) -> lis
     else:
         made = [_like(optimizer, twins) for optimizer in _several(options.optimizer)]
     for optimizer in made:
+        for group in optimizer.param_groups:
+            if device == "cuda" and group.get("foreach", False) is None and not group.get("fused"):
+                group["foreach"] = True  # torch's default there
         try:
             optimizer.step()
         except Exception as error:
@@ -410,8 +451,21 @@ def _tensors_of(optimizer: torch.optim.Optimizer, *, is_state: bool) -> list[Ten
     return [value for p in parameters for value in optimizer.state[p].values() if isinstance(value, Tensor)]
 
 
-def _autocast(options: StepOptions) -> AbstractContextManager[Any]:
-    return torch.autocast("cpu", getattr(torch, options.amp)) if options.amp else nullcontext()
+@contextmanager
+def _autocast(dtype: str | None, device: str) -> Iterator[None]:
+    """Enable autocast while open, also of a device that is not here, which `torch.autocast` refuses."""
+    before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    if dtype is not None:
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, getattr(torch, dtype))
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        torch.set_autocast_enabled(device, before[0])
+        torch.set_autocast_dtype(device, before[1])
 
 
 def _resized(args: Arguments, batch: int | None) -> Arguments:

@@ -1,10 +1,12 @@
 """`summary`: the layers of a model with shapes and costs, on the meta device if possible, else with values."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Unpack, cast
 
+import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
@@ -142,6 +144,8 @@ def summary(
     else:
         model = as_request(model, cast(ModelKeywords, {**model_keywords, "weights": weights}))
         given = (python_inputs, frozen, flow, progress)
+        if train and not measure and _is_absent_cuda(model.device):
+            model, step_options = replace(model, device="auto"), replace(step_options, device="cuda")
         # Weights or a device that were asked for are used, as they are for every other command.
         has_values = bool(measure) or model.device.lower() != "auto" or model.weights.lower() != "none"
         measured = _measure(load_model(model), *given) if has_values else _measure_named(model, *given)
@@ -197,6 +201,11 @@ def _check_options(
         check_choice("measured column", one, MEASURED)
 
 
+def _is_absent_cuda(device: str) -> bool:
+    """Whether CUDA is asked for and not here, so that a training step can only be traced as on it."""
+    return not torch.cuda.is_available() and re.fullmatch(r"cuda(:\d+)?|\d+", device.lower()) is not None
+
+
 _TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule
 _MOST_MEMORY = 2**50  # bytes
 
@@ -220,6 +229,9 @@ def _training_steps(
 
     def arguments(loaded: LoadedModel, inputs: Inputs) -> Arguments:
         return training_args(loaded.module, loaded.family, first_of(inputs, loaded).args)
+
+    if torch.cuda.is_available() and measured.loaded.device.type in ("cuda", "meta"):
+        options = replace(options, device="cuda")
 
     def with_values(reason: str) -> tuple[nn.Module, Arguments]:
         loaded, inputs = measured.loaded, measured.inputs

@@ -96,6 +96,8 @@ class TrainingSteps:
             at_peak={kind: step.kinds[kind] for kind in _KINDS if step.kinds.get(kind)},
             timeline=step.levels,
             is_fake=step.is_fake,
+            device=step.device,
+            assumed=_assumed(step, self._options),
         )
 
     def rows(self, rows: Iterable[LayerShape]) -> tuple[LayerShape, ...]:
@@ -117,7 +119,8 @@ class TrainingSteps:
         """
         smallest, peak = self.smallest()
         # As large as is quick, since kernels choose other algorithms for a few images than for many.
-        for few in (16 * smallest, 8 * smallest, 4 * smallest, 2 * smallest) if "fake" in self._ways else ():
+        is_measured = "fake" in self._ways and self._options.device == "cpu"
+        for few in (16 * smallest, 8 * smallest, 4 * smallest, 2 * smallest) if is_measured else ():
             is_quick = 2 * few * macs < _MOST_MACS * self.batch
             if is_quick and self.of(2 * few).peak.bytes < _MOST_MEMORY:
                 self._measure_scratch(few)
@@ -202,6 +205,21 @@ class TrainingSteps:
             )
         helpful = [one for one in made if one.peak_bytes < before.peak.bytes]
         return tuple(sorted(helpful, key=lambda one: one.peak_bytes))
+
+
+def _assumed(step: Step, options: StepOptions) -> tuple[str, ...]:
+    """Return in words what the memory of a step rests on that was not asked of the device."""
+    if step.device != options.device:
+        return (f"the step cannot be run as on {options.device}: its tensors are those of {step.device}",)
+    if step.kernels is None:
+        return ()
+    calls = [f"{kernel} in {counted(n, 'call')}" for kernel, n in sorted(step.kernels.items())]
+    attention = (f"scaled_dot_product_attention is {', '.join(calls)}",) if calls else ()
+    return (
+        "no CUDA here: kernels as on a GPU of compute capability 8.0 or newer; the optimizer steps all tensors at "
+        "once; what cuDNN reserves for batch norm is taken as 0 bytes",
+        *attention,
+    )
 
 
 _KINDS = ("parameters", "buffers", "gradients", "optimizer state", "input", "saved", "temporary")

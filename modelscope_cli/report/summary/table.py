@@ -172,11 +172,13 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
     size = numbers.memory
     kind = f"{counted(training.batch, 'image')}, {training.optimizer}"
     kind += f", autocast to {training.amp}" if training.amp else ""
+    kind += f", as on {training.device}" if training.device != "cpu" else ""
     parts = ", ".join(f"{name} {size(n)}" for name, n in training.at_peak.items())
     facts = [
         ("training step", kind if training.is_fake else f"{kind}, computed with values"),
         ("for the backward pass", f"{size(training.saved_bytes)} saved by autograd, without weights"),
         ("peak", f"{size(training.peak_bytes)} {when_of(training.peak)}: {parts}"),
+        *(("assumed", words) for words in training.assumed),
     ]
     if training.fit is not None:
         facts.append((f"fits into {write_threshold(training.fit.limit_bytes, 'bytes')}", fit_words(training)))
@@ -210,7 +212,8 @@ def fit_words(training: TrainingMemory) -> str:
         )
         return f"{n_bytes:,} bytes" if is_too_close else write_threshold(n_bytes, "bytes")
 
-    kernels = f", {'with' if fit.is_whole else 'without'} the temporary memory of CPU kernels"
+    whose = "CPU" if training.device == "cpu" else training.device
+    kernels = f", {'with' if fit.is_whole else 'without'} the temporary memory of {whose} kernels"
     if fit.next_bytes is None:
         least = f"{size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
         return f"no batch fits: the smallest step needs {least}{kernels}"
