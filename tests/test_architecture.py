@@ -28,13 +28,14 @@ COMMANDS = get_command(make_app()).commands
 # Who may open which doors; a file by its own name before its room.
 PLAIN = {"records", "errors", "interrupts", "library_types", "paths", "plain_text", "ranks"}
 WRITES = {*PLAIN, "output_files", "tensor_file"}
-CORE = {*WRITES, "checkpoints", "hooks", "models", "inputs", "lean"}
+CORE = {*WRITES, "checkpoints", "hooks", "models", "inputs", "lean", "devices"}
 MAY_IMPORT = {
     "plain_text": set(),
     "library_types": set(),
     "interrupts": set(),
     "ranks": set(),
     "errors": {"plain_text"},
+    "devices": {"errors", "ranks"},
     "examples": WRITES,
     "paths": {"errors"},
     "records": PLAIN,
@@ -46,7 +47,7 @@ MAY_IMPORT = {
     "tensor_file": {"output_files"},
     "report": {*WRITES, "rules"},
     "inputs": {*PLAIN, "hooks", "lean"},  # for the tensors in nested arguments
-    "models": {*WRITES, "checkpoints", "inputs", "lean"},  # and a cache
+    "models": {*WRITES, "checkpoints", "devices", "inputs", "lean"},  # and a cache
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
@@ -281,7 +282,16 @@ def test_a_rule_that_is_broken_is_seen(tmp_path):
         named(path)
 
 
-PLAIN_MODULES = ("errors", "interrupts", "library_types", "output_files", "paths", "plain_text", "ranks")
+PLAIN_MODULES = (
+    "devices",
+    "errors",
+    "interrupts",
+    "library_types",
+    "output_files",
+    "paths",
+    "plain_text",
+    "ranks",
+)
 ALONE = """
 import importlib, sys
 rooms, modules = sys.argv[1].split(), sys.argv[2].split()

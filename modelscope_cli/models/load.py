@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from modelscope_cli.checkpoints.tensors import file_sha256
-from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
+from modelscope_cli.devices import resolve_device
+from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside
 from modelscope_cli.models.check_request import check_request
@@ -27,35 +28,9 @@ from modelscope_cli.models.zoo import (
     is_quantized,
     zoo_architecture,
 )
-from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 
-_AUTO_ORDER = ("cuda", "mps", "xpu")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-def resolve_device(requested: str) -> tuple[torch.device, str | None]:
-    """Return the device for `requested`, and a note on what `auto` became (None if explicit).
-
-    `auto` is the first available of cuda, mps, xpu, else cpu; under torchrun each process takes its own GPU. `0`
-    means `cuda:0`.
-    """
-    devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    devices += ["mps"] * torch.backends.mps.is_available()
-    if hasattr(torch, "xpu"):
-        devices += [f"xpu:{index}" for index in range(torch.xpu.device_count())]
-    here = [*devices, "cpu"]
-    if requested.lower() == "auto":
-        return _choose(here)
-    name = f"cuda:{requested}" if requested.isdecimal() else requested.lower()
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        message = with_nearest(f"'{requested}' is not a device", name, [*_AUTO_ORDER, "cpu"])
-        raise UsageError(message, f"--device auto   or one of {', '.join(here)}") from error
-    if not {name, f"{name}:0", name.removesuffix(":0")} & set(here):
-        raise CannotRunError(f"no device '{requested}' here, only {', '.join(here)}", f"--device {here[-1]}")
-    return device, None
 
 
 def resolve_dtype(name: str) -> torch.dtype:
@@ -65,18 +40,6 @@ def resolve_dtype(name: str) -> torch.dtype:
     except KeyError as error:
         message = f"'{name}' is not a dtype to run a model in, only {', '.join(_DTYPES)}"
         raise UsageError(message, "--dtype float32") from error
-
-
-def _choose(here: list[str]) -> tuple[torch.device, str]:
-    n_alike = sum(name.partition(":")[0] == here[0].partition(":")[0] for name in here)
-    chosen = here[find_ranks().local_rank % n_alike]
-    missing = [name for name in _AUTO_ORDER if not any(device.startswith(name) for device in here)]
-    reason = f"no {_listed(missing)} here" if chosen == "cpu" else "the first one here"
-    return torch.device(chosen), f"device: {chosen} (auto; {reason})"
-
-
-def _listed(words: list[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
 def load_model(request: ModelRequest) -> LoadedModel:

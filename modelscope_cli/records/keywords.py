@@ -39,7 +39,7 @@ class ModelKeywords(LoadingKeywords, total=False):
             many is an error only with --strict. In Python, True also works for the images of a module.
         num_classes: how many classes the head has.
         model_arg: an argument for the model's class or factory (repeatable).
-        device: the device: auto (the first available of cuda, mps, xpu and cpu), a name, or a CUDA number.
+        device: the device: auto (the accelerator, else cpu), any name that torch knows, or a number.
         dtype: the dtype to run in: float32, bfloat16 or float16.
         seed: the seed of random weights and noise.
     """

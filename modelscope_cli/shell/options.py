@@ -173,7 +173,7 @@ class LearnerOptions:
             "--device",
             "-d",
             metavar="DEVICE",
-            help="The device: auto (the first available of cuda, mps, xpu and cpu), a name, or a CUDA number.",
+            help="The device: auto (the accelerator, else cpu), any name that torch knows, or a number.",
             autocompletion=completion.one_of("auto", "cpu", "cuda", "mps", "xpu"),
         ),
     ] = "auto"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import is_sharded
@@ -163,7 +164,7 @@ class CriterionSums:
                 n_other=n_other,
                 n_negative=n_negative,
             )
-            dtype = torch.float32 if x.device.type == "mps" else torch.float64
+            dtype = widest_float(x.device)
             self._pending.append(torch.stack([one.detach().to(x.device, dtype) for one in figures]))
         if len(self._pending) >= _MOST_PENDING:
             self._fetch()

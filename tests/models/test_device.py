@@ -5,61 +5,64 @@ import pytest
 import torch
 
 import modelscope_cli as ms
+from modelscope_cli.devices import resolve_device
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models.load import resolve_device, resolve_dtype
+from modelscope_cli.models.load import resolve_dtype
 
 
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+def has(monkeypatch: pytest.MonkeyPatch, kind: str | None, n: int = 1) -> None:
+    """Let torch say that the machine has so many accelerators of a kind."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: kind is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind or "cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: n)
 
 
-@pytest.fixture
-def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    if hasattr(torch, "xpu"):
-        monkeypatch.setattr(torch.xpu, "device_count", lambda: 0)
-
-
-@pytest.mark.usefixtures("no_accelerator")
-def test_auto_without_an_accelerator_is_the_cpu_and_says_so() -> None:
+def test_auto_without_an_accelerator_is_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, None)
     device, note = resolve_device("auto")
     assert device == torch.device("cpu")
-    assert note == "device: cpu (auto; no cuda, mps or xpu here)"
+    assert note == "device: cpu (auto; no accelerator here)"
 
 
-@pytest.mark.usefixtures("two_gpus")
-def test_auto_prefers_cuda() -> None:
-    device, note = resolve_device("AUTO")
-    assert device == torch.device("cuda:0")
-    assert note is not None
-    assert note.startswith("device: cuda:0 (auto")
+@pytest.mark.parametrize("kind", ["cuda", "mps", "xpu", "hpu"])
+def test_auto_is_the_accelerator_of_the_machine(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    has(monkeypatch, kind)
+    assert resolve_device("AUTO") == (
+        torch.device(f"{kind}:0"),
+        f"device: {kind}:0 (auto; the accelerator of this machine)",
+    )
 
 
-@pytest.mark.usefixtures("no_accelerator")
-def test_auto_takes_mps_where_there_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert resolve_device("auto")[0] == torch.device("mps")
-    assert resolve_device("mps:0")[0] == torch.device("mps:0")
+@pytest.mark.parametrize(("rank", "device"), [("0", "cuda:0"), ("1", "cuda:1"), ("2", "cuda:0")])
+def test_each_process_takes_an_accelerator_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, rank: str, device: str
+) -> None:
+    has(monkeypatch, "cuda", 2)
+    for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "3"}.items():
+        monkeypatch.setenv(name, value)
+    assert resolve_device("auto")[0] == torch.device(device)
 
 
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(("typed", "meant"), [
-    ("0", "cuda:0"),
-    ("1", "cuda:1"),
-    ("cuda", "cuda"),
-    ("CUDA:1", "cuda:1"),
-    ("cpu", "cpu"),
-    ("cpu:0", "cpu:0"),
+@pytest.mark.parametrize(("kind", "typed", "meant"), [
+    ("cuda", "0", "cuda:0"),
+    ("cuda", "1", "cuda:1"),
+    ("xpu", "1", "xpu:1"),
+    ("cuda", "cuda", "cuda"),
+    ("cuda", "CUDA:1", "cuda:1"),
+    ("mps", "mps", "mps"),
+    ("cuda", "cpu", "cpu"),
+    ("cuda", "cpu:0", "cpu:0"),
 ])  # fmt: skip
-def test_explicit_device_is_obeyed_without_a_note(typed: str, meant: str) -> None:
+def test_explicit_device_is_obeyed_without_a_note(
+    monkeypatch: pytest.MonkeyPatch, kind: str, typed: str, meant: str
+) -> None:
+    has(monkeypatch, kind, 2)
     assert resolve_device(typed) == (torch.device(meant), None)
 
 
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("typed", ["2", "cuda:7", "cpu:1", "meta", "vulkan"])
-def test_device_that_is_not_here_lists_those_that_are(typed: str) -> None:
+@pytest.mark.parametrize("typed", ["2", "cuda:7", "cpu:1", "meta", "vulkan", "xpu:9"])
+def test_device_that_is_not_here_lists_those_that_are(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    has(monkeypatch, "cuda", 2)
     with pytest.raises(CannotRunError) as caught:
         resolve_device(typed)
     assert f"'{typed}'" in caught.value.message

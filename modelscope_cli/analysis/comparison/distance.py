@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.devices import widest_float
 from modelscope_cli.records.naming import dtype_name
 
 # Number of values widened to float64 at a time; fits into a processor's cache.
@@ -36,11 +37,11 @@ class Distance:
 def sum_up(a: Tensor, b: Tensor) -> Tensor:
     """Return the sums over two tensors of one shape, `(9,)`, on the device of `a`, without synchronising it.
 
-    Values are widened to float64 (float32 on mps) a chunk at a time; complex values count as pairs, quantized ones
-    are dequantized.
+    Values are widened to float64 (float32 where a device has none) a chunk at a time; complex values count as
+    pairs, quantized ones are dequantized.
     """
     a, b = plain_values(a), plain_values(b).to(a.device)
-    wide = torch.float32 if a.device.type == "mps" else torch.float64
+    wide = widest_float(a.device)
     size = _CHUNK_CPU if a.device.type == "cpu" else _CHUNK_DEVICE
     total = torch.zeros(9, dtype=wide, device=a.device)
     for x, y in zip(a.reshape(-1).split(size), b.reshape(-1).split(size), strict=True):

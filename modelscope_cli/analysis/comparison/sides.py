@@ -23,6 +23,7 @@ from modelscope_cli.checkpoints.entries import TORCH_EXPORT, in_order
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file
 from modelscope_cli.checkpoints.tensors import file_sha256, read_checkpoint
+from modelscope_cli.devices import resolve_device
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.hooks.torch_private import is_compiled
@@ -31,7 +32,7 @@ from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.initialise import fill_from_checkpoint
-from modelscope_cli.models.load import load_model, load_skeleton, resolve_device, resolve_dtype
+from modelscope_cli.models.load import load_model, load_skeleton, resolve_dtype
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.models.request import Model, ModelRequest, as_request, is_onnx

@@ -23,6 +23,7 @@ from modelscope_cli.analysis.statistics.quantiles import (
     leading_digits,
     trailing_digits,
 )
+from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred
 
 # Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long compared to its overhead.
@@ -376,7 +377,7 @@ def _kind(x: Tensor) -> str:
 
 def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Deferred[Moments]:
     """Start to reduce a dense tensor; nothing waits for the device before the result is finished."""
-    wide = _wide(x)
+    wide = widest_float(x.device)
     flat = x.reshape(-1)
     is_finite = flat.isfinite()
     n = is_finite.sum()
@@ -422,12 +423,8 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
 
 def _deviation_on_device(x: Tensor, centre: float) -> Tensor:
     """Return the sum of |x - centre| over the finite values, still on the device."""
-    x = x.to(_wide(x))
+    x = x.to(widest_float(x.device))
     return torch.where(x.isfinite(), x - centre, 0.0).abs().sum()
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.float32 if x.device.type == "mps" else torch.float64  # Metal has no float64
 
 
 def _histogram_on_device(y: Tensor, is_finite: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

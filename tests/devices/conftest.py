@@ -1,0 +1,75 @@
+"""Processes in which torch has the device `stand` of `stand_in.cpp` as its accelerator, each forked from one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm
+from stand_in_runs import Outcome, Python
+
+HERE = Path(__file__).parent
+IMPORTED = ("devices.stand_in", *warm.EVERYTHING)
+
+# Begins every program; `settings` is what makes the device fail.
+PREAMBLE = """
+import json, os, sys
+import torch
+from devices.stand_in import stand
+for name, value in json.loads(os.environ["STAND_IN_SETTINGS"]).items():
+    setattr(stand.settings, name, set(value) if isinstance(value, list) else value)
+"""
+COMMAND = """
+from modelscope_cli.__main__ import main
+main()
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("device")
+
+
+@pytest.fixture(scope="session")
+def library(pytestconfig: pytest.Config) -> None:
+    """Build the device once; where it cannot be built, say why and skip."""
+    if not sys.platform.startswith("linux") or not shutil.which("c++"):
+        pytest.skip("the stand-in for an accelerator needs Linux and a C++ compiler, named c++")
+    cache = pytestconfig.cache.mkdir("stand_in")
+    os.environ["STAND_IN_CACHE"] = str(cache)
+    # pip puts ninja beside Python.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    built = subprocess.run(
+        [sys.executable, HERE / "stand_in.py"], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr[-4000:]
+
+
+@pytest.fixture
+def python(library: None, tmp_path: Path) -> Python:
+    """Return a function that runs a program, to which `stand` and `torch` are given."""
+
+    def run_it(program: str, *argv: object, cwd: Path = tmp_path, **settings: object) -> Outcome:
+        words = {"STAND_IN_SETTINGS": json.dumps(settings), "MSCOPE_OFFLINE": "1", "COLUMNS": "160"}
+        env = os.environ | words | {"TORCH_HOME": str(tmp_path / "torch_home")}
+        done = warm.run("-c", PREAMBLE + program, *argv, cwd=cwd, env=env, imported=IMPORTED)
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run_it
+
+
+@pytest.fixture
+def command(python: Python) -> Python:
+    """Return a function that runs `modelscope ...`, given as words."""
+
+    def run_it(*argv: object, **how: Any) -> Outcome:
+        outcome = python(COMMAND, *argv, **how)
+        assert "Traceback" not in outcome.err, outcome.err
+        return outcome
+
+    return run_it
