@@ -27,14 +27,19 @@ def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
             by_device.setdefault(x.device, []).append(index)
     for indices in by_device.values():
         indices.sort(key=lambda index: -found[index].itemsize)
-        parts = [found[index].detach().reshape(-1).contiguous().view(torch.uint8) for index in indices]
+        parts = [_bytes(found[index].detach().contiguous()) for index in indices]
         copied = torch.cat(parts).cpu().split([len(part) for part in parts])
         for index, part in zip(indices, copied, strict=True):
             found[index] = part.view(found[index].dtype).view(found[index].shape)
     return found
 
 
-@dataclass(frozen=True, slots=True)
+def _bytes(x: Tensor) -> Tensor:
+    # A dimension of one element may have any stride.
+    return x.as_strided((x.numel(),), (1,)).view(torch.uint8)
+
+
+@dataclass(slots=True)
 class Deferred(Generic[T]):
     """A result that waits for tensors; call it to have it."""
 
@@ -49,8 +54,20 @@ class Deferred(Generic[T]):
 
 
 def numbers(tensors: Iterable[Tensor]) -> Deferred[list[float]]:
-    """Return the values of tensors of one element."""
-    return Deferred(tuple(tensors), lambda *fetched: [float(x) for x in fetched])
+    """Return the values of tensors of one element, all of the same shape."""
+    return Deferred(tuple(tensors), _floats)
+
+
+def _floats(*tensors: Tensor) -> list[float]:
+    kinds: dict[torch.dtype, list[int]] = {}
+    for index, x in enumerate(tensors):
+        kinds.setdefault(x.dtype, []).append(index)
+    values = [0.0] * len(tensors)
+    for indices in kinds.values():  # stacked, they are read in a fraction of the time
+        stacked = torch.stack([tensors[index] for index in indices])
+        for index, value in zip(indices, stacked.flatten().tolist(), strict=True):
+            values[index] = value
+    return values
 
 
 def joined(parts: Iterable[Deferred[T]]) -> Deferred[list[T]]:

@@ -4,18 +4,18 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from operator import lt
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 
+from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.watch import UNLOADED, ParameterFacts
 from modelscope_cli.watching.custom_optimizers import Tensors
+from modelscope_cli.watching.cycle import Cycle
 from modelscope_cli.watching.error_isolation import Guard, replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import (
@@ -28,153 +28,11 @@ from modelscope_cli.watching.parameters import (
 )
 from modelscope_cli.watching.source_location import place_of_caller
 
-# Steps whose gradients are compared; few, as reading a gradient waits for the device.
-_CYCLES = 16
 _LENGTHS = "total_steps", "T_max", "total_iters"  # attributes of torch's schedules
-_PROBES = 4  # parameters of an optimizer that represent all of them
 _TEACHER = 4  # tensors
 _SAMPLE = 64  # elements of a parameter that are compared to detect changes
-_AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
-COUNTED = (
-    *("uncleared", "emptied", "discarded", "scaled", "shrunk", "restored"),
-    *("remade", "began", "ended"),
-)
 _LONG = 500  # runs of a target between the steps
 _MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
-
-
-@dataclass(slots=True)
-class Cycle:
-    """The gradients of one optimizer, which may be inferred, from step to step."""
-
-    optimizer: "weakref.ref[Stepper]"
-    made: str | None = None  # the line that created it; None if it was created before the recorder
-    n: int = 0  # steps that were compared, with a backward pass before each
-    # Those in which the gradients of the previous step were never cleared; for a step that evaluates a
-    # closure several times, those of the previous evaluation
-    uncleared: int = 0
-    emptied: int = 0  # those with gradients after the backward pass and none at the step
-    discarded: int = 0  # those after several backward passes, each of which began without gradients
-    scaled: int = 0  # those whose gradients were still multiplied by the factor of a gradient scaler
-    shrunk: int = 0  # those in which gradients became smaller before a gradient scaler unscaled them
-    restored: int = 0  # steps by averages of earlier ones, after the first weights were loaded again
-    is_loaded: bool = False  # whether they have been since the last step
-    remade: int = (
-        0  # those of an optimizer that is made anew, for the same parameters, and has stepped once before
-    )
-    began: int = -1  # steps of all optimizers before its first one, and before its last one; -1 without one
-    ended: int = -1
-    n_steps: int = 0
-    _n_taken: int = 0  # steps of the optimizers before this one
-    _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)
-    _n_backward: int = 0
-    _n_clear: int = 0
-    _n_evaluated: int = 0
-    _has_closure: bool = False
-    _has_gradient: bool = False
-    _left: list[float] = field(default_factory=list)  # norms of the gradients after the last backward pass
-    _before: list[float] = field(default_factory=list)  # the same before it
-    _scale: float = 1.0
-    _first: "weakref.ref[Tensor] | None" = None  # the first parameter
-
-    def before_backward(self) -> None:
-        if self._is_looking():
-            norms = self._before = self._norms()
-            # Gradients of an inferred step count as cleared if they changed.
-            is_inferred = not isinstance(self.optimizer(), Optimizer)
-            self._n_clear += not any(norms) or (is_inferred and norms != self._left)
-
-    def after_backward(self, scale: float) -> None:
-        if self._is_looking():
-            norms = self._norms()
-            if norms != self._before:  # else the backward pass of another model
-                self._n_backward += 1
-                self._left, self._scale, self._has_gradient = norms, scale, any(norms)
-            elif not any(norms):
-                self._has_gradient = False  # cleared before the backward pass of another model
-
-    def before_unscaling(self) -> None:
-        if self._is_looking() and self._n_backward:
-            norms = self._norms()
-            is_same_set = len(norms) == len(self._left)
-            self.shrunk += is_same_set and all(map(lt, norms, self._left))
-
-    def before_step(self) -> None:
-        self._has_closure = not self._n_backward
-        if self.is_loaded:
-            self.restored += bool(self._known_averages())
-            self.is_loaded = False
-        if self._is_looking() and self._n_backward:
-            norms = self._norms()
-            self.n += 1
-            self.uncleared += not self._n_clear
-            self.discarded += 1 < self._n_backward <= self._n_clear
-            if isinstance(self.optimizer(), Optimizer):  # inferred steps are seen later
-                self.emptied += self._has_gradient and not any(norms)
-                self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
-
-    def after_step(self, n_before: int) -> None:
-        self.began, self.ended = n_before if self.began < 0 else self.began, n_before
-        evaluated = self._count_evaluations()
-        if self._is_looking() and self._has_closure and self._n_backward:
-            self.n += 1
-            # A closure clears gradients before each evaluation.
-            n = evaluated - self._n_evaluated
-            self.uncleared += not self._n_clear or (n > 1 and 2 * self._n_clear <= n)
-        self.n_steps, self._n_evaluated = self.n_steps + 1, evaluated
-        self._n_backward, self._n_clear, self._has_gradient = 0, 0, False
-        if not self._probes:
-            self._choose_probes()
-        if self.made is not None and self._first is None and (parameters := self.held()):
-            self._first = weakref.ref(parameters[0])
-
-    def goes_on_as(self, other: "Cycle") -> bool:
-        """Continue with an optimizer created at the same line for the same parameters; return whether it was."""
-        parameters = other.held()
-        if self._first is None or not parameters or self._first() is not parameters[0]:
-            return False
-        self.optimizer = other.optimizer
-        self.remade += self.n_steps == self._n_taken + 1
-        self._n_taken = self.n_steps
-        return True
-
-    def _is_looking(self) -> bool:
-        return bool(self._probes) and self.n < _CYCLES
-
-    def held(self) -> list[Tensor]:
-        optimizer = self.optimizer()
-        return [] if optimizer is None else parameters_of(optimizer)
-
-    def _choose_probes(self) -> None:
-        parameters = self.held()
-        with_gradient = [p for p in parameters if p.grad is not None] or [
-            p for p in parameters if p.requires_grad
-        ]
-        indices = (
-            {round(i * (len(with_gradient) - 1) / (_PROBES - 1)) for i in range(_PROBES)}
-            if with_gradient
-            else set()
-        )
-        self._probes = [weakref.ref(with_gradient[index]) for index in sorted(indices)]
-
-    def _is_untouched(self, norms: list[float]) -> bool:
-        """Tell whether the gradients are those of the backward pass; a fused optimizer unscales them itself."""
-        return getattr(self.optimizer(), "grad_scale", None) is None and norms == self._left
-
-    def _norms(self) -> list[float]:
-        alive = [p for probe in self._probes if (p := probe()) is not None]
-        return [float(norm_of(p.grad)) for p in alive if p.grad is not None]
-
-    def _known_averages(self) -> list[Any]:
-        state = getattr(self.optimizer(), "state", {})
-        parameter = self._probes[-1]() if self._probes else None
-        values = state.get(parameter, {}) if parameter is not None else {}
-        return [values[name] for name in _AVERAGES if values.get(name) is not None]
-
-    def _count_evaluations(self) -> int:
-        """Return the number of closure calls of LBFGS so far, which it keeps with its first parameter."""
-        first: Any = next(iter(getattr(self.optimizer(), "state", {}).values()), {})
-        return int(first.get("func_evals", 0)) if isinstance(first, dict) else 0
 
 
 def _length_of(schedule: Any) -> int:
@@ -191,7 +49,13 @@ def _length_of(schedule: Any) -> int:
 
 
 def _are_same(before: list[Tensor], now: list[Tensor]) -> bool:
-    return len(before) == len(now) and all(map(torch.equal, before, now))
+    return len(before) == len(now) and not any(joined(map(_differ, before, now))())
+
+
+def _differ(before: Tensor, now: Tensor) -> Deferred[bool]:
+    if before.shape != now.shape:
+        return Deferred((), lambda: True)
+    return Deferred(((before != now).any(),), bool)
 
 
 @dataclass(slots=True)
@@ -199,8 +63,9 @@ class _Known:
     """The first state of a parameter, and whether it has had a gradient since."""
 
     sample: Tensor
-    rms: float
-    was_alike: bool | None
+    # Root mean square, and whether all rows were equal; None if unknown
+    start: Deferred[list[Any]]
+    first: list[Any] | None = None  # the same, once it is read
     has_gradient: bool = False
 
 
@@ -373,8 +238,15 @@ class Bookkeeper:
         ]
 
     def facts(self) -> Iterator[tuple[WatchedModel, str, Tensor, ParameterFacts]]:
-        for model, name, parameter in self._parameters():
-            state = self._look(parameter)
+        found = [(*one, self._look(one[-1])) for one in self._parameters()]
+        unread = [state for *_, state in found if state.first is None]
+        for state, first in zip(unread, joined(state.start for state in unread)(), strict=True):
+            state.first = first
+        now = [self._now(parameter, state) for *_, parameter, state in found]
+        for (model, name, parameter, state), (has_changed, is_alike) in zip(
+            found, joined(now)(), strict=True
+        ):
+            rms, was_alike = state.first or (0.0, None)
             owner = name.rpartition(".")[0]
             yield (
                 model,
@@ -385,12 +257,19 @@ class Bookkeeper:
                     has_gradient=state.has_gradient,
                     has_run=not model.has_been_trained or _runs_as(model, owner) in model.ran,
                     is_severed=owner in model.severed or not model.has_been_trained,
-                    has_changed=not torch.equal(sample_of(parameter, _SAMPLE), state.sample),
-                    start_rms=state.rms,
-                    was_alike=state.was_alike,
-                    is_alike=_is_alike(parameter) if state.was_alike else state.was_alike,
+                    has_changed=has_changed,
+                    start_rms=rms,
+                    was_alike=was_alike,
+                    is_alike=is_alike if was_alike else was_alike,
                 ),
             )
+
+    def _now(self, parameter: Tensor, state: _Known) -> Deferred[list[Any]]:
+        """Return whether a parameter has changed, and whether its rows are still alike, if they were."""
+        was_alike = state.first is not None and state.first[1]
+        is_alike: Deferred[bool | None] = _alike(parameter) if was_alike else Deferred((), lambda: None)
+        parts: list[Deferred[Any]] = [_differ(state.sample, sample_of(parameter, _SAMPLE)), is_alike]
+        return joined(parts)
 
     def note_copies(self, model: WatchedModel) -> None:
         """Note which other models still equal the initial state of a model, and whether it makes targets.
@@ -443,13 +322,10 @@ class Bookkeeper:
     def _look(self, parameter: Tensor) -> _Known:
         entry = self._known.get(id(parameter))
         if entry is None or entry[0]() is not parameter:
-            values = held_here(parameter)
-            rms = float(norm_of(parameter))
-            state = _Known(
-                sample_of(parameter, _SAMPLE).clone(),
-                rms / max(values.numel(), 1) ** 0.5,
-                _is_alike(parameter),
-            )
+            root = max(held_here(parameter).numel(), 1) ** 0.5
+            rms: Deferred[Any] = Deferred((norm_of(parameter),), lambda norm: float(norm) / root)
+            start = joined([rms, _alike(parameter)])
+            state = _Known(sample_of(parameter, _SAMPLE).clone(), start)
             entry = self._known[id(parameter)] = weakref.ref(parameter), state
         return entry[1]
 
@@ -473,9 +349,9 @@ def _runs_as(model: WatchedModel, owner: str) -> str:
     return parent if is_part else owner
 
 
-def _is_alike(x: Tensor) -> bool | None:
-    """Tell whether all rows of a weight are equal; None for fewer than two rows, and for large weights."""
+def _alike(x: Tensor) -> Deferred[bool | None]:
+    """Return whether all rows of a weight are equal; None for fewer than two rows, and for large weights."""
     rows = held_here(x)
     if rows.ndim < 2 or len(rows) < 2 or rows.numel() > _MOST_ALIKE:
-        return None
-    return bool((rows == rows[:1]).all())
+        return Deferred((), lambda: None)
+    return Deferred(((rows == rows[:1]).all(),), bool)

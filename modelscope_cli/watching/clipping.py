@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.hooks.fetch import numbers
 from modelscope_cli.records.watch import CLIPPED
 from modelscope_cli.watching.error_isolation import replaced
-from modelscope_cli.watching.parameters import fetched
 from modelscope_cli.watching.source_location import place_of_caller
 
 _MOST, _FEWEST = 64, 8  # norms that are kept of a line; that tell of it
@@ -59,7 +59,7 @@ class ClipWatch:
 
     def medians(self) -> dict[str, tuple[float, float]]:
         """Return the limit and the median norm of each line."""
-        norms = {place: statistics.median(fetched(few)) for place, few in self._norms.items()}
+        norms = {place: statistics.median(numbers(few)()) for place, few in self._norms.items()}
         return {place: (limit, norms.get(place, 0.0)) for place, limit in self._limits.items()}
 
     def at_end(self) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from modelscope_cli.devices import widest_float
+from modelscope_cli.hooks.fetch import Deferred, fetch
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import is_sharded
@@ -167,7 +168,7 @@ class CriterionSums:
             dtype = widest_float(x.device)
             self._pending.append(torch.stack([one.detach().to(x.device, dtype) for one in figures]))
         if len(self._pending) >= _MOST_PENDING:
-            self._fetch()
+            self._add_up()
 
     def _compare(self, predictions: Tensor, target: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
         """Return the number of correct predictions, and the number of labels."""
@@ -179,15 +180,28 @@ class CriterionSums:
             self._predictions = guesses if self._predictions is None else self._predictions + guesses
         return ((predictions == target) & is_counted).sum(), is_counted.sum()
 
-    def _fetch(self) -> None:
-        for one in self._pending:
+    def _add_up(self) -> None:
+        for one in fetch(self._pending):
             added = _Figures[float](*one.tolist())
             self._is_labelled &= added.rows == added.labelled_rows
             self._sums = _Figures(*map(add, self._sums, added))
         self._pending = []
 
+    def fetched(self) -> Deferred[None]:
+        """Bring the sums to the CPU."""
+        counts = [x for x in (self._labels, self._predictions) if x is not None]
+        n = len(self._pending)
+
+        def keep(*tensors: Tensor) -> None:
+            self._pending[:n] = tensors[:n]
+            if counts:
+                self._labels, self._predictions = tensors[n:]
+
+        return Deferred((*self._pending, *counts), keep)
+
     def row(self) -> "CriterionFigures":
-        self._fetch()
+        self.fetched()()
+        self._add_up()
         sums, rows = self._sums, self._sums.rows
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import (
     has_compiled,
@@ -70,6 +71,7 @@ class Tape(threading.local):
     def __init__(self) -> None:
         self._mode = _Notes(self)
         self._is_on = self._is_left = False
+        self._compared: list[Deferred[None]] = []  # since the last step
         self._is_over = False  # whether a loss clearly depends on which output belongs to which sample
         # Of the models that ran since the last backward pass: model, number of its call, tensors
         self.outputs: list[tuple[WatchedModel, int, list[Tensor]]] = []
@@ -143,25 +145,39 @@ class Tape(threading.local):
             calls = self._leading_to(loss)
             # Some functions cannot be called again, such as one with a state of its own.
             with contextlib.suppress(Exception), torch.no_grad():
-                again, plain = self._computed_again(calls, loss, None), float(loss)
-                if math.isfinite(plain) and abs(again - plain) <= _SAME * abs(plain):
-                    self._exchange(calls, loss, again)
+                again = self._computed_again(calls, loss, None)
+                if loss.device.type != "cpu" or _agree(
+                    float(again), float(loss)
+                ):  # else seen when it is read
+                    self._compared.append(self._exchange(calls, loss, again))
         self.drop()
         self._is_left = was_on  # `loss.backward()` runs inside the mode and puts it back
 
-    def _exchange(self, calls: list[Any], loss: Tensor, plain: float) -> None:
+    def read(self) -> Deferred[list[None]]:
+        """Record the comparisons so far in the models."""
+        compared, self._compared = self._compared, []
+        return joined(compared)
+
+    def _exchange(self, calls: list[Any], loss: Tensor, again: Tensor) -> Deferred[None]:
         generator = torch.Generator().manual_seed(len(calls) + self.outputs[0][0].step)
-        for model, number, tensors in self.outputs:
-            rises = []
+        losses, outputs = [loss.detach().reshape(()), again], [one[:2] for one in self.outputs]
+        for _, _, tensors in self.outputs:
             for _ in range(_ORDERS):
                 order = torch.randperm(len(tensors[0]), generator=generator).to(tensors[0].device)
-                rises.append(self._computed_again(calls, loss, {id(x): x[order] for x in tensors}) - plain)
-            rise = sum(rises) / _ORDERS
-            if math.isfinite(rise) and max(map(abs, rises)) > _SAME * abs(plain):
-                seen = model.exchanged.setdefault(number, [])
-                seen.append((rise, plain))
-                is_clear = [rise > _CLEAR * abs(loss) for rise, loss in seen[-_CERTAIN:]]
-                self._is_over |= all(is_clear) and len(is_clear) == _CERTAIN
+                losses.append(self._computed_again(calls, loss, {id(x): x[order] for x in tensors}))
+
+        def record(fetched: list[float]) -> None:
+            given, plain, *exchanged = fetched
+            for place, (model, number) in enumerate(outputs if _agree(plain, given) else ()):
+                rises = [one - plain for one in exchanged[place * _ORDERS : (place + 1) * _ORDERS]]
+                rise = sum(rises) / _ORDERS
+                if math.isfinite(rise) and max(map(abs, rises)) > _SAME * abs(plain):
+                    seen = model.exchanged.setdefault(number, [])
+                    seen.append((rise, plain))
+                    is_clear = [rise > _CLEAR * abs(loss) for rise, loss in seen[-_CERTAIN:]]
+                    self._is_over |= all(is_clear) and len(is_clear) == _CERTAIN
+
+        return numbers(losses).then(record)
 
     def _leading_to(self, loss: Tensor) -> list[Any]:
         needed, calls = {id(loss)}, []
@@ -171,7 +187,7 @@ class Tape(threading.local):
                 calls.append(call)
         return calls[::-1]
 
-    def _computed_again(self, calls: list[Any], loss: Tensor, exchanged: dict[int, Tensor] | None) -> float:
+    def _computed_again(self, calls: list[Any], loss: Tensor, exchanged: dict[int, Tensor] | None) -> Tensor:
         """Return the loss by the calls that depend on exchanged outputs; by all calls if None."""
         values = dict(exchanged or {})
 
@@ -183,7 +199,12 @@ class Tape(threading.local):
                 result = function(*map_leaves(tuple(args), now), **map_leaves(kwargs, now))
                 pairs = zip(_tensors(output), _tensors(result), strict=True)
                 values |= {id(old): new for old, new in pairs}
-        return float(now(loss))
+        risen: Tensor = now(loss)
+        return risen.detach().reshape(())
+
+
+def _agree(again: float, plain: float) -> bool:
+    return math.isfinite(plain) and abs(again - plain) <= _SAME * abs(plain)
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
+from modelscope_cli.hooks.fetch import Deferred, numbers
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
-from modelscope_cli.watching.parameters import fetched, norms_of
+from modelscope_cli.watching.parameters import norms_of
 
 _COPIED = 1 << 12  # elements: copying them takes half the time of computing their range
 _EXACT = 1 << 22  # elements of an output: reading them is cheap compared with computing them
@@ -68,15 +69,17 @@ class FiniteFlags:
                     ranges.append(ends)
         self.trace.append(Entry(what, weakref.ref(who) if isinstance(who, nn.Module) else who, ranges))
 
-    def see_gradients(self, root: nn.Module) -> bool:
+    def see_gradients(self, root: nn.Module, norms: list[float] | None = None) -> bool:
         """Check the gradients right after the backward pass: clipping spreads a NaN to all of them.
+
+        Args:
+            norms: of the gradients, if they are there.
 
         Returns:
             Whether all are finite.
         """
         self.spoilt, self._last = [], None
-        norms = norms_of(p.grad for p in root.parameters() if p.grad is not None)
-        if not all(map(math.isfinite, fetched(norms))):
+        if not all(map(math.isfinite, gradient_norms(root)() if norms is None else norms)):
             grads = {name: p.grad for name, p in root.named_parameters() if p.grad is not None}
             ranges = {name: ends for name, x in grads.items() if (ends := range_of(x, _SAMPLE)) is not None}
             self.spoilt = [
@@ -85,6 +88,10 @@ class FiniteFlags:
                 if not is_finite(ends)
             ]
         return not self.spoilt
+
+
+def gradient_norms(root: nn.Module) -> Deferred[list[float]]:
+    return numbers(norms_of(p.grad for p in root.parameters() if p.grad is not None))
 
 
 def range_of(x: Tensor, most: int = _EXACT) -> Range | None:
@@ -114,7 +121,7 @@ def is_finite(ends: tuple[float, float]) -> bool:
 
 
 def read(ranges: list[Range]) -> list[tuple[float, float]]:
-    """Fetch numbers, with one transfer for each device and dtype."""
+    """Return the numbers, with one wait for each device."""
     ranges = [torch.aminmax(low) if low is high else (low, high) for low, high in ranges]
-    ends = fetched([end for pair in ranges for end in pair])
+    ends = numbers(end for pair in ranges for end in pair)()
     return list(zip(ends[::2], ends[1::2], strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.hooks.fetch import Deferred, numbers
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.functional import shown_gradients
@@ -38,9 +39,13 @@ class LossWatch:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the losses since the last step are finite."""
-        self._add_up()
+        """Whether the losses since the last step that were added up are finite."""
         return self._sum is None or math.isfinite(self._sum)
+
+    @property
+    def is_computed_later(self) -> bool:
+        """Whether the last loss is on a device that computes while the script goes on."""
+        return bool(self._pending) and self._pending[-1].device.type not in ("cpu", "meta")
 
     def begin_step(self) -> None:
         self._seen_by_step = self.n_backward
@@ -51,21 +56,24 @@ class LossWatch:
         self._seen_by_step = None
         return has_closure
 
-    def take(self) -> float | None:
+    def take(self) -> Deferred[float | None]:
         """Return the loss since the last step, None without one, and reset."""
-        self._pending = self._pending or (self._derived if self._sum is None else [])
-        self._add_up()
-        loss, self._sum, self._derived = self._sum, None, []
-        return loss
+        before, pending = self._sum, self._pending or (self._derived if self._sum is None else [])
+        self.drop()
+        return numbers(pending).then(lambda losses: (before or 0.0) + sum(losses) if losses else before)
 
     def drop(self) -> None:
         """Discard the losses since the last step, which belong to a model that is not watched."""
         self._pending, self._derived, self._sum = [], [], None
 
-    def _add_up(self) -> None:
-        if self._pending:
-            self._sum = (self._sum or 0.0) + sum(loss.item() for loss in self._pending)
-            self._pending = []
+    def add_up(self) -> Deferred[None]:
+        """Add up the losses so far."""
+        pending, self._pending = self._pending, []
+        return numbers(pending).then(self._add)
+
+    def _add(self, losses: list[float]) -> None:
+        if losses:
+            self._sum = (self._sum or 0.0) + sum(losses)
 
     @left_alone_by_compiler
     def remember_scaled(self, scaled: Any, plain: Any, scale: float) -> None:
@@ -86,7 +94,7 @@ class LossWatch:
                 # A copy, as scripts may change the loss in place.
                 self._pending.append(loss.clone() if not loss.ndim else loss.reshape(()).clone())
         if len(self._pending) >= _MOST_PENDING:
-            self._add_up()
+            self.add_up()()
 
     def see_derived(self, loss: Any, inputs: Any) -> None:
         """Add a loss whose derivatives by parameters are computed; it counts if `backward` is never called."""

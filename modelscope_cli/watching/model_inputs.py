@@ -1,13 +1,15 @@
 """The inputs of a model, and that of its first layer with weights."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import RANGE, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.hooks.fetch import Deferred, joined
 
 _COLOURS, _SMALLEST = (3, 4), 8  # channels; pixels of a side
 
@@ -27,27 +29,23 @@ class EnteringKey:
 class EnteringSums:
     """Sums over the passes of a step; results stay on the device until the step ends."""
 
-    moments: Moments | None = None
-    _pending: list[tuple[Callable[[], Moments], Tensor]] = field(default_factory=list)
+    _pending: list[tuple[Deferred[Moments], Deferred[bool]]] = field(default_factory=list)
     batch: int = 0
-    is_alike: bool = True
 
     def add(self, x: Tensor) -> None:
         """Add a tensor, at hook time: later operations may overwrite it."""
-        finish = reduce_tensor(x, None, RANGE)
+        moments = reduce_tensor(x, None, RANGE)
         alike = (x == x[:1]).all() if x.ndim > 1 and len(x) > 1 else torch.zeros((), dtype=torch.bool)
-        self._pending.append((finish, alike))
+        self._pending.append((moments, Deferred((alike,), bool)))
         self.batch = max(self.batch, len(x) if x.ndim else 1)
 
-    def row(self) -> "Entering":
-        """Fetch the numbers after the step."""
-        for finish, alike in self._pending:
-            moments = finish()
-            self.moments = moments if self.moments is None else self.moments.merge(moments)
-            self.is_alike = self.is_alike and bool(alike)
-        self._pending = []
-        assert self.moments is not None
-        return Entering(self.moments, self.batch, self.is_alike)
+    def row(self) -> Deferred["Entering"]:
+        """Return the numbers after the step."""
+        moments, alike = zip(*self._pending, strict=True)
+        parts: list[Deferred[Any]] = [joined(moments), joined(alike)]
+        return joined(parts).then(
+            lambda fetched: Entering(reduce(Moments.merge, fetched[0]), self.batch, all(fetched[1]))
+        )
 
 
 @dataclass(frozen=True, slots=True)

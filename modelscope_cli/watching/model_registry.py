@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
@@ -203,14 +204,14 @@ class WatchedModel:
         moments = self.validated or ([self.seen] if self.seen is not None else [])
         if not moments:
             return []
-        mean, std = torch.stack([one.cpu() for one in moments]).median(0).values.tolist()
+        mean, std = torch.stack(fetch(moments)).median(0).values.tolist()
         return [len(self.validated), mean, std]
 
     def _output_figures(self) -> list[float]:
         """Return the number of passes, of those with equal rows, and both spreads at the beginning and the end."""
         if not self.outputs:
             return [0, 0, *[0.0] * 4]
-        self.outputs = [torch.cat([one.cpu().reshape(-1, 3) for one in self.outputs])]
+        self.outputs = [torch.cat([one.reshape(-1, 3) for one in fetch(self.outputs)])]
         alike, *spreads = self.outputs[0].T
         few = max(min(len(alike) // 4, 8), 1)
         ends = [float(part.median()) for one in spreads for part in (one[:few], one[-few:])]

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.records.training_facts import (
     BETWEEN,
     GRADIENT,
@@ -23,11 +25,13 @@ from modelscope_cli.watching.finite_flags import (
     MOST,
     Range,
     Suspects,
+    gradient_norms,
     is_finite,
     range_of,
     read,
 )
 from modelscope_cli.watching.forward_pass import ForwardPass
+from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
 
 _SAMPLE = 1 << 15  # of a parameter
@@ -41,6 +45,36 @@ class _Mark:
     name: str
     call: int
     range: Range
+
+
+def check_gradients(registry: ModelRegistry, losses: LossWatch) -> None:
+    """Look back in the models whose gradients, or whose loss, are not finite after a backward pass.
+
+    If no model is followed and the loss is on an accelerator, that is found out after the step.
+    """
+    models = [
+        (model, root)
+        for model in registry.models
+        if (root := model.root()) is not None and (model.flags.trace or not model.is_followed)
+    ]
+    if losses.is_computed_later and not any(model.is_followed for model, _ in models):
+        return
+    nothing: Deferred[list[float]] = Deferred((), list)
+    # Of models that are not followed after the step, for all parameters together
+    norms = [gradient_norms(root) if model.is_followed else nothing for model, root in models]
+    parts: list[Deferred[Any]] = [losses.add_up(), *norms]
+    _, *fetched = joined(parts)()
+    for (model, root), own in zip(models, fetched, strict=True):
+        is_finite = not model.is_followed or model.flags.see_gradients(root, own)
+        if not (is_finite and losses.is_finite):
+            look_back(model, registry)
+
+
+def see_gradients(models: Sequence[WatchedModel]) -> None:
+    """Check the gradients of models that are not followed, after a step."""
+    for model in models:
+        if (root := model.root()) is not None:
+            model.flags.see_gradients(root)
 
 
 def look_back(model: WatchedModel, registry: ModelRegistry) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
+from modelscope_cli.hooks.fetch import Deferred, numbers
 from modelscope_cli.hooks.torch_private import norms_at_once
 
 # Elements of a larger parameter that are compared, to avoid a second copy of the model in memory.
@@ -46,7 +47,7 @@ class StepWatch:
                 self._gradients[place] = torch.tensor(-1.0) if old.grad is None else norm_of(old.grad)
                 self._parameters[place] = new
 
-    def finish(self, has_closure: bool) -> list[tuple[float | None, float, float | None]]:
+    def finish(self, has_closure: bool) -> Deferred[list[tuple[float | None, float, float | None]]]:
         """Return gradient norm, weight norm and relative change of every parameter, in the optimizer's order.
 
         Args:
@@ -59,15 +60,16 @@ class StepWatch:
                 sample_of(parameter) - sample
                 for parameter, sample in zip(self._parameters, self._samples, strict=True)
             )
-        # One transfer for each device, at the end.
         n = len(changes)
-        numbers = fetched([*self._gradients, *self._weights, *self._sampled, *changes])
-        return [
-            (None if grad == -1 else grad, weight, change / sampled if sampled else None)
-            for grad, weight, sampled, change in zip(
-                *(numbers[i * n : (i + 1) * n] for i in range(4)), strict=True
-            )
-        ]
+        norms = numbers([*self._gradients, *self._weights, *self._sampled, *changes])
+        return norms.then(
+            lambda fetched: [
+                (None if grad == -1 else grad, weight, change / sampled if sampled else None)
+                for grad, weight, sampled, change in zip(
+                    *(fetched[i * n : (i + 1) * n] for i in range(4)), strict=True
+                )
+            ]
+        )
 
     def _gradient_norms(self, scale: Tensor | None) -> list[Tensor]:
         """Return the norm of each gradient, -1 without one."""
@@ -127,7 +129,7 @@ def has_no_gradients(optimizer: Stepper) -> bool:
     return all(p.grad is None for p in parameters_of(optimizer))
 
 
-def has_finite_gradients(optimizer: Stepper) -> bool:
+def has_finite_gradients(optimizer: Stepper) -> Deferred[bool]:
     """Tell whether the norms of the gradients that an optimizer applies are finite.
 
     Of many gradients it reads some from all over the model: a value that is not finite spreads to the layers before
@@ -140,17 +142,5 @@ def has_finite_gradients(optimizer: Stepper) -> bool:
     with torch.no_grad():
         if is_plain:  # most steps do only this; sparse gradients and several devices are refused
             with contextlib.suppress(RuntimeError, NotImplementedError):
-                return math.isfinite(torch.stack(norms_at_once(grads)).sum().item())
-        return all(map(math.isfinite, fetched(norms_of(grads))))
-
-
-def fetched(numbers: list[Tensor]) -> list[float]:
-    """Return the values of tensors of one element, with one transfer for each device and dtype."""
-    values = [0.0] * len(numbers)
-    kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for index, x in enumerate(numbers):
-        kinds.setdefault((x.device, x.dtype), []).append(index)
-    for indices in kinds.values():
-        for index, value in zip(indices, torch.stack([numbers[i] for i in indices]).tolist(), strict=True):
-            values[index] = value
-    return values
+                return Deferred((torch.stack(norms_at_once(grads)).sum(),), math.isfinite)
+        return numbers(norms_of(grads)).then(lambda norms: all(map(math.isfinite, norms)))

@@ -9,12 +9,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.torch_private import has_compiled, is_transformed, left_alone_by_compiler
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD
 from modelscope_cli.watching.bookkeeping import Bookkeeper
@@ -36,7 +38,7 @@ from modelscope_cli.watching.loss_history import LossHistory
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.non_finite_origin import find_birth, look_back
+from modelscope_cli.watching.non_finite_origin import check_gradients, find_birth, see_gradients
 from modelscope_cli.watching.parameters import (
     Stepper,
     StepWatch,
@@ -47,10 +49,11 @@ from modelscope_cli.watching.parameters import (
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches
 from modelscope_cli.watching.source_location import place_of_caller
-from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport, is_running
+from modelscope_cli.watching.steps import Clock, Clocks, EndedStep, Listener, OpenStep, StepReport, is_running
 from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
+_MOST_ENDED = 64  # steps that end on an accelerator before one that is recorded
 _PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
 
 
@@ -112,6 +115,8 @@ class Recorder:
         self._workers = WorkerWatch()
         self._history = LossHistory()
         self._has_stepped = False  # whether an optimizer of torch has stepped
+        self._ended: list[EndedStep] = []  # those that are not reported yet
+        self.is_prompt = False  # whether each step is reported as it ends, even if a device is waited for
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -147,6 +152,7 @@ class Recorder:
             yield
             self.guard(self._resume)
             self.settle()
+            self.guard(lambda: self._hand_on(self._read_ended()))
             self.guard(self._tell_at_end)
 
     def _expect_optimizers(self) -> None:
@@ -221,14 +227,14 @@ class Recorder:
             self.guard.tell_once(SPARSE, Budget.NOTE)
         return clock.is_due or clock.decided[1]
 
-    def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
+    def _tell_birth(self, clock: Clock, step: int, own: list[WatchedModel], loss: float | None) -> None:
         """Report the first non-finite value of a step after a finite one."""
         if (loss is None or math.isfinite(loss)) and not any(model.flags.spoilt for model in own):
             clock.is_due, clock.was_finite = False, True
             return
         labels = {model.label for model in own}
         others = [model for model in self.registry.models if model.label not in labels]
-        birth = find_birth(own, others, clock.step, loss)
+        birth = find_birth(own, others, step, loss)
         clock.is_due = birth is not None and clock.was_finite
         if birth is not None and clock.was_finite:
             self._listener.on_birth(birth)
@@ -245,11 +251,11 @@ class Recorder:
 
     def _forget_step(self, optimizer: Optimizer) -> None:
         """Discard the passes that led to a step which a scaler skipped."""
-        clock, loss, models = self.clocks.of(optimizer), self.losses.take(), self._models_of(optimizer)
+        clock, loss, models = self.clocks.of(optimizer), self.losses.take()(), self._models_of(optimizer)
         step = clock.step
         for model in models:
             model.flags.spoilt = []  # scaled gradients are often too large, which is why the step is skipped
-        self._tell_birth(clock, models, loss)
+        self._tell_birth(clock, step, models, loss)
         for model in models:
             model.begin_step(model.step, model.is_recording or clock.is_due, model.is_followed)
         message = "the gradient scaler skipped a step: gradients were not finite"
@@ -297,11 +303,11 @@ class Recorder:
         found_inf = getattr(optimizer, "found_inf", None)
         if isinstance(found_inf, Tensor) and found_inf.any():
             return  # a fused optimizer skips the step itself; the scaler calls `_step_skipped`
-        reports: list[StepReport] = []
-        self.guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
+        reports, n_before = list[StepReport](), self._n_counted
+        self.guard(lambda: reports.extend(self._end_step(optimizer, watch, has_closure)))
         self._hand_on(reports)
         is_plain = self._budget.was_plain, not self.guard.is_timed
-        if reports and self.stretches.begins(id(optimizer), self._n_counted, *is_plain):
+        if self._n_counted > n_before and self.stretches.begins(id(optimizer), self._n_counted, *is_plain):
             self.guard(self._rest)
 
     def _rest(self) -> None:
@@ -363,7 +369,7 @@ class Recorder:
         reports: list[StepReport] = []
         if self._inferred.is_open and self.guard.is_open and not (self._stepping or is_transformed()):
             ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
-            self.guard(reports.extend, ended)
+            self.guard(reports.extend, chain.from_iterable(ended))
             self._hand_on(reports)
 
     @left_alone_by_compiler
@@ -428,31 +434,18 @@ class Recorder:
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
-        is_loss_finite = self.losses.is_finite
-        for model in self.registry.models:
-            root = model.root()
-            if root is None or (model.is_followed and not model.flags.trace):
-                continue
-            # Of the others after the step, for all parameters together
-            is_finite = not model.is_followed or model.flags.see_gradients(root)
-            if not (is_finite and is_loss_finite):
-                look_back(model, self.registry)
+        check_gradients(self.registry, self.losses)
 
     def _is_awaited(self, one: inferred) -> bool:
         clock = self.clocks.find(one)  # not `of`, which gives a label
         return clock is None or self._is_due(clock)
 
-    def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
+    def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> list[StepReport]:
         clock, begun = self.clocks.of(optimizer), self._budget.clock()
         rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
         clock.rates = rates or clock.rates  # a compiled optimizer may be deleted by now
-        report = StepReport(
-            optimizer=clock.label,
-            step=clock.step,
-            loss=self.losses.take(),
-            lr=clock.rates,
-            is_recorded=watch is not None,
-        )
+        is_recorded = watch is not None
+        report = StepReport(clock.label, clock.step, None, clock.rates, is_recorded)
         self.bookkeeper.after_step(optimizer, self._n_counted)
         told, self._told = self._told, []
         if watch is not None:
@@ -464,37 +457,44 @@ class Recorder:
         report.criteria = {} if clock.is_loose else report.criteria
         models = self._models_of(optimizer)
         is_followed = any(model.is_followed for model in models)
-        if not is_followed and not has_finite_gradients(optimizer):
-            for model in models:
-                if (root := model.root()) is not None:
-                    model.flags.see_gradients(root)
-        self._tell_birth(clock, models, report.loss)
+        is_finite: Deferred[bool] = Deferred((), lambda: True)
+        parts: list[Deferred[Any]] = [
+            self.losses.take(),
+            is_finite if is_followed else has_finite_gradients(optimizer),
+            joined([report.fetched(), clock.cycle.read(), self._passes.tape.read()]),
+        ]
         if watch is not None:
             self._tell_repeats()
-        if watch is not None and clock.step == 0:
-            name_owners(optimizer, self.registry)
+            if clock.step == 0:
+                name_owners(optimizer, self.registry)
+            parts += [report.record(models), watch.finish(has_closure)]
+        self._ended.append(EndedStep(report, clock, models, joined(parts)))
+        must_wait = is_recorded or is_followed or self.is_prompt or len(self._ended) >= _MOST_ENDED
+        reports = self._read_ended() if must_wait or not self._ended[-1].is_computed_later else []
         clock.step += 1
         self._budget.n += 1
         for model in models:
             model.count_step()
-            if watch is not None:
-                report.layers += [
-                    (model.label, name, call, model.types[name, call], sums.row())
-                    for (name, call), sums in model.layer_sums().items()
-                ]
-                report.entering += [(model.label, key, sums.row()) for key, sums in model.entering.items()]
             self._begin_next(clock, model)
-        if watch is not None:
-            figures = watch.finish(has_closure)
-            report.parameters = clock.name_rows(figures, self.registry)
-            if not models:
-                what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
-                why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
-                self.guard.tell_once("unseen", f"{what} ({why})")
+        if is_recorded and not models:
+            self.guard.tell_once("unseen", clock.unseen)
         is_plain = watch is None and not is_followed
         spent = self.guard.spent + (0.0 if is_plain else self._budget.clock() - begun)
         self._budget.take(spent - self._spent, is_plain)
         self._spent = spent
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1
-        return report
+        return reports
+
+    def _read_ended(self) -> list[StepReport]:
+        """Return the reports of the steps that ended since the last call, with one wait for the device."""
+        ended, self._ended = self._ended, []
+        fetched = joined(one.numbers for one in ended)()
+        for one, (loss, is_finite, _, *rows) in zip(ended, fetched, strict=True):
+            one.report.loss = loss
+            if not is_finite:
+                see_gradients(one.models)
+            self._tell_birth(one.clock, one.report.step, one.models, loss)
+            if rows:
+                one.report.parameters = one.clock.name_rows(rows[1], self.registry)
+        return [one.report for one in ended]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.watching.parameters import norm_of
 
@@ -106,7 +107,7 @@ _WANTED = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
 class StepSums:
     """The sums of the current step. Results stay on the device until it ends."""
 
-    moments: list[Callable[[], Moments]] = field(default_factory=list)
+    moments: list[Deferred[Moments]] = field(default_factory=list)
     counts: Tensor | None = None
     grad_squares: Tensor | None = None
     saturated: Tensor | None = None
@@ -120,8 +121,8 @@ class StepSums:
         """
         self.moments.append(reduce_tensor(x, channel_dim, _WANTED))
         if len(self.moments) == _MOST_PENDING:
-            merged = self._merged()
-            self.moments = [lambda: merged]
+            merged = joined(self.moments).then(_merged)()
+            self.moments = [Deferred((), lambda: merged)]
         counts = count_magnitudes(x)
         self.counts = counts if self.counts is None else self.counts + counts
 
@@ -136,15 +137,27 @@ class StepSums:
         self.saturated = count if self.saturated is None else self.saturated + count
         self.n_rated += total
 
-    def row(self) -> "Sums":
-        """Fetch the numbers after the step."""
+    def row(self) -> Deferred["Sums"]:
+        """Return the numbers after the step."""
         assert self.counts is not None
-        squares = None if self.grad_squares is None else float(self.grad_squares)
-        saturated = None if self.saturated is None else (int(self.saturated), self.n_rated)
-        return Sums(self._merged(), tuple(self.counts.tolist()), squares, saturated)
+        n_rated = self.n_rated
+        parts: list[Deferred[Any]] = [
+            joined(self.moments).then(_merged),
+            Deferred((self.counts,), lambda counts: tuple(counts.tolist())),
+            numbers([] if self.grad_squares is None else [self.grad_squares]),
+            numbers([] if self.saturated is None else [self.saturated]),
+        ]
 
-    def _merged(self) -> Moments:
-        return functools.reduce(Moments.merge, (finish() for finish in self.moments))
+        def finish(fetched: list[Any]) -> Sums:
+            moments, counts, squares, saturated = fetched
+            is_rated = [(int(count), n_rated) for count in saturated]
+            return Sums(moments, counts, next(iter(squares), None), next(iter(is_rated), None))
+
+        return joined(parts).then(finish)
+
+
+def _merged(moments: list[Moments]) -> Moments:
+    return functools.reduce(Moments.merge, moments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.records.training_facts import Birth
-from modelscope_cli.watching.bookkeeping import COUNTED, Bookkeeper, Cycle
+from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
+from modelscope_cli.watching.cycle import COUNTED, Cycle
 from modelscope_cli.watching.model_inputs import Entering, EnteringKey
-from modelscope_cli.watching.model_registry import ModelRegistry
+from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.replicas import ReplicaReport
 from modelscope_cli.watching.schedule import Budget, is_recorded
@@ -44,6 +46,30 @@ class StepReport:
     # Those of evaluation since the previous step
     evaluated: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
     replicas: ReplicaReport | None = None  # checksums to compare ranks; None in a single process
+
+    def fetched(self) -> Deferred[list[None]]:
+        """Bring the sums of the criteria to the CPU."""
+        return joined(sums.fetched() for sums in (*self.criteria.values(), *self.evaluated.values()))
+
+    def record(self, models: list[WatchedModel]) -> Deferred[None]:
+        """Read what was recorded of the layers and the inputs of some models."""
+        layers = [(model, key, sums) for model in models for key, sums in model.layer_sums().items()]
+        entering = [(model.label, key, sums) for model in models for key, sums in model.entering.items()]
+        parts: list[Deferred[Any]] = [
+            joined(sums.row() for *_, sums in layers),
+            joined(sums.row() for *_, sums in entering),
+        ]
+
+        def keep(fetched: list[Any]) -> None:
+            self.layers = [
+                (model.label, *key, model.types[key], sums)
+                for (model, key, _), sums in zip(layers, fetched[0], strict=True)
+            ]
+            self.entering = [
+                (label, key, sums) for (label, key, _), sums in zip(entering, fetched[1], strict=True)
+            ]
+
+        return joined(parts).then(keep)
 
 
 class Listener(Protocol):
@@ -127,6 +153,13 @@ class Clock:
             self.is_owed, self.last_recorded = False, self.step
         self.decided = self.step, is_now
 
+    @property
+    def unseen(self) -> str:
+        """Say that there are no layers."""
+        what = f"no model that {self.label} trains was seen to run, so its layers are missing"
+        why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
+        return f"{what} ({why})"
+
     def take_facts(self, bookkeeper: Bookkeeper) -> None:
         """Update the facts about the optimizer, if it still exists."""
         optimizer = self.optimizer()
@@ -158,6 +191,22 @@ class Clock:
             for number, group in enumerate(optimizer.param_groups)
             for place, parameter in enumerate(group["params"])
         ]
+
+
+@dataclass(slots=True)
+class EndedStep:
+    """A step whose numbers may still be on the device."""
+
+    report: StepReport
+    clock: Clock
+    models: list[WatchedModel]  # those that it changed
+    # The loss, whether the gradients of a step that is not followed are finite, and the figures of the parameters
+    numbers: Deferred[list[Any]]
+
+    @property
+    def is_computed_later(self) -> bool:
+        """Whether reading the numbers waits for a device."""
+        return any(x.device.type not in ("cpu", "meta") for x in self.numbers.tensors)
 
 
 class Clocks:

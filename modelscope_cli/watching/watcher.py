@@ -118,7 +118,8 @@ class Watcher:
         self.recorder = Recorder(
             self, request.every, request.patterns, models, optimizers, has_ranks=n_ranks > 1
         )
-        self.recorder.stretches.is_barred |= request.steps is not None or request.abort_on is not None
+        self.recorder.is_prompt = request.steps is not None or request.abort_on is not None
+        self.recorder.stretches.is_barred |= self.recorder.is_prompt
         self._log, self._memory = log, memory
         self._folder = request.folder
         self._steps = request.steps

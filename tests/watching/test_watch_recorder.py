@@ -274,7 +274,7 @@ def test_a_model_that_is_never_stepped_is_not_recorded_for_ever(watching):
 
     student, teacher = watching(script).recorder.registry.models[::-1]
     assert (student.passes, teacher.passes) == ([0, 0], [600, 0])
-    assert {sums.row().moments.n for sums in teacher.sums.values()} == {512 * 16, 512 * 3}
+    assert {sums.row()().moments.n for sums in teacher.sums.values()} == {512 * 16, 512 * 3}
     assert all(len(sums.moments) < 16 for sums in teacher.sums.values())
 
 

@@ -1,5 +1,6 @@
 """Capture the outputs of the selected calls for one image as maps."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -210,9 +211,9 @@ def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[
 def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:
     """Return the smallest and largest finite value, `(None, None)` if there is none."""
     if maps.numel():
-        low, high = torch.aminmax(maps.float())
-        if low.isfinite() and high.isfinite():
-            return low.item(), high.item()
+        low, high = torch.stack(torch.aminmax(maps.float())).tolist()
+        if math.isfinite(low) and math.isfinite(high):
+            return low, high
     finite = maps[maps.isfinite()].float()
     return (finite.amin().item(), finite.amax().item()) if finite.numel() else (None, None)
 

@@ -34,6 +34,7 @@ from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, parse_aim
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.fetch import numbers
 from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
@@ -352,7 +353,7 @@ def _asking(
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
                     target = choose_target(reader, aim, image, output)
-                    logit, probability = float(target.score(output)), float(target.probability(output))
+                    logit, probability = numbers([target.score(output), target.probability(output)])()
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),

@@ -19,6 +19,7 @@ from modelscope_cli.analysis.explaining.scored import (
     ZeroGradientError,
 )
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
 
@@ -53,8 +54,9 @@ class AtLayer:
 
     def map(self, cells: Tensor, *, is_in_logits: bool = False) -> Map:
         """Return cells of the layer's grid as a map."""
+        cells = cells.cpu()
         adds_up = share_of(cells, self.score) if is_in_logits else None
-        return Map(cells.cpu(), self.layer.why, self.layer.name, adds_up)
+        return Map(cells, self.layer.why, self.layer.name, adds_up)
 
 
 def at_layer(scored: Scored, image: Tensor) -> AtLayer:
@@ -62,9 +64,10 @@ def at_layer(scored: Scored, image: Tensor) -> AtLayer:
     layer = scored.find(scored, image)
     values = scored.at(layer, image)
     gradient = layer.layout.maps(values.gradient)[0]
-    if not gradient.any():
+    has_gradient, score = fetch([gradient.any(), values.score])
+    if not has_gradient:
         raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(values.gradient.any()))
-    return AtLayer(layer, layer.layout.maps(values.activation)[0], gradient, float(values.score))
+    return AtLayer(layer, layer.layout.maps(values.activation)[0], gradient, float(score))
 
 
 def share_of(cells: Tensor, score: float) -> float | None:

@@ -121,7 +121,7 @@ class Meter:
             self._end_step()
 
     def _end_step(self) -> None:
-        loss, self._is_open = self.losses.take(), False
+        loss, self._is_open = self.losses.take()(), False
         now, self._now = self._now, _Predictions()
         is_left_out, self._is_left_out = self._is_left_out, False
         if not is_left_out:

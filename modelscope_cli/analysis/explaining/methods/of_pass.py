@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from modelscope_cli.analysis.explaining.dataflow import Dataflow
 from modelscope_cli.analysis.explaining.layer import Map, share_of
 from modelscope_cli.analysis.explaining.scored import Scored, UnfitError, not_connected
+from modelscope_cli.hooks.fetch import fetch
 
 # Piecewise linear functions without an offset: their gradient times their input is their relevance.
 _NAMES = (
@@ -60,7 +61,8 @@ class _Rules(Dataflow):
         else:
             bias = None if bias is None else bias.clamp(min=0)
             positive = F.conv2d(image.clamp(min=0), weight.clamp(min=0), bias, **rest)
-            if image.detach().amin() < 0:
+            is_known = image.device.type == "cpu"  # on an accelerator it takes longer to ask than to compute
+            if not is_known or image.detach().amin() < 0:
                 positive = positive + F.conv2d(image.clamp(max=0), weight.clamp(max=0), **rest)
         return positive * (output / (positive + 1e-9)).detach()
 
@@ -97,10 +99,13 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     if not score.requires_grad:
         raise not_connected()
     gradients = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
+    parts = [
+        (leaf.detach() * gradient)[0].float().sum(0)
+        for leaf, gradient in zip(leaves, gradients, strict=True)
+        if gradient is not None
+    ]
+    whole, *fetched = fetch([score.detach(), *parts])
     cells = torch.zeros(image.shape[-2:])
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        if gradient is not None:
-            cells += (leaf.detach() * gradient)[0].float().sum(0).cpu()
-    return Map(
-        cells, "relevance by the flat, z+ and epsilon rules", adds_up=share_of(cells, float(score.detach()))
-    )
+    for part in fetched:
+        cells += part
+    return Map(cells, "relevance by the flat, z+ and epsilon rules", adds_up=share_of(cells, float(whole)))
