@@ -358,8 +358,9 @@ def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
 def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float = 1e-6) -> Cause | None:
     if not ours.is_floating_point() or not theirs.is_floating_point() or theirs.shape != ours.shape:
         return None
-    gaps = (ours.detach().cpu().double() - theirs.detach().cpu().double()).abs()
-    is_other = gaps > (slack * ours.detach().abs().max().double()).clamp_min(torch.finfo(ours.dtype).tiny)
+    ours, theirs = ours.detach().cpu(), theirs.detach().cpu()
+    gaps = (ours.double() - theirs.double()).abs()
+    is_other = gaps > (slack * ours.abs().max().double()).clamp_min(torch.finfo(ours.dtype).tiny)
     count = int(is_other.sum())
     if not count:
         return None

@@ -201,8 +201,11 @@ class Stored:
             self._tensors |= {key: one for key, one in state.items() if isinstance(one, Tensor)}
 
     def get(self, name: str) -> Tensor | None:
+        """Return the tensor, on the CPU; None where B has none of this name."""
         one = self._tensors.get(name)
-        return read_values(one) if isinstance(one, TensorEntry) else one
+        if isinstance(one, TensorEntry):
+            return read_values(one)
+        return None if one is None else one.detach().cpu()
 
     def of_shape(self, shape: tuple[int, ...]) -> Iterator[tuple[bool, Tensor]]:
         """Yield tensors of a shape, up to axes of size 1, or transposed; before each, whether the layer uses it."""
