@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from stand_in_runs import Python
 
 ROUNDING = {"float32": 1e-4, "bfloat16": 2**-5}  # relative, after the operations of a small network
@@ -101,6 +102,15 @@ def test_a_command_gives_what_it_gives_on_the_cpu(
 ) -> None:
     words = (*COMMANDS[name], *INPUTS[given], "--dtype", dtype, "--json", "--device")
     compare(*words, rounding=ROUNDING[dtype])
+
+
+def test_diff_finds_another_order_of_classes_on_another_device(compare: Compare, demo: Path) -> None:
+    weights = load_file(demo / "tiny_resnet.safetensors")
+    for name in ("head.weight", "head.bias"):
+        weights[name] = weights[name].flip(0).contiguous()
+    save_file(weights, demo / "flipped.safetensors")
+    words = (*COMMANDS["diff"][:-1], "demo/flipped.safetensors", "--b-device", "cpu", *INPUTS["noise"])
+    compare(*words, "--json", "--device", rounding=ROUNDING["float32"])
 
 
 @pytest.mark.parametrize("words", [("lrfind", "--steps", "12"), ("train", "--steps", "4")])

@@ -222,6 +222,7 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.shape != b.shape:
         return
+    a, b = a.cpu(), b.cpu()
     if a.ndim >= 2 and evidence.is_last and explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().transpose(0, 1).flatten(1).amax(1) > tolerance * a.abs().max()
         message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
