@@ -24,7 +24,7 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        message = with_nearest(f"'{requested}' is not a device", name, [kind, "cpu"])
+        message = with_nearest(f"'{requested}' is not a device", name, ["cuda", "mps", "xpu", kind, "cpu"])
         raise UsageError(message, f"--device auto   or one of {', '.join(here)}") from error
     if not {name, f"{name}:0", name.removesuffix(":0")} & set(here) and not _is_other(device, kind):
         raise CannotRunError(f"no device '{requested}' here, only {', '.join(here)}", f"--device {here[-1]}")

@@ -34,4 +34,5 @@ def test_a_folder_that_is_not_empty_is_kept_unless_forced(here, run):
 def test_what_it_says_to_try_runs(here, run):
     tried = [line.partition("try: modelscope ")[2] for line in run("demo").err.splitlines() if "try:" in line]
     assert len(tried) == 3
-    assert [run(command).code for command in tried[:2]] == [0, 0]
+    codes = [run(command, expect=None).code for command in tried[:2]]
+    assert codes == [0, 1]  # the check fails on the sick sample
