@@ -16,7 +16,7 @@ from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.watch import UNLOADED, ParameterFacts
 from modelscope_cli.watching.custom_optimizers import Tensors
 from modelscope_cli.watching.cycle import Cycle
-from modelscope_cli.watching.error_isolation import Guard, replaced
+from modelscope_cli.watching.error_isolation import Guard, after_init, replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import (
     Stepper,
@@ -85,32 +85,32 @@ class Bookkeeper:
         """Record the lines that create optimizers and schedules while open."""
         self._tell = guard.tell_once
 
-        def noting(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def noted(one: Any, /, *args: Any, **kwargs: Any) -> Any:
-                result = original(one, *args, **kwargs)
-                guard(note, one, result)
-                return result
+        load = nn.Module.load_state_dict
 
-            return left_alone_by_compiler(noted, with_callees=False)
+        @functools.wraps(load)
+        def loaded(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+            result = load(module, *args, **kwargs)
+            guard(self._loaded, module, result)
+            return result
 
         with replaced(
-            (Optimizer, "__init__", noting(Optimizer.__init__, self._made)),
-            (LRScheduler, "__init__", noting(LRScheduler.__init__, self._scheduled)),
+            after_init(Optimizer, functools.partial(guard, self._made)),
+            after_init(LRScheduler, functools.partial(guard, self._scheduled)),
             # SequentialLR does not call LRScheduler.__init__
-            (SequentialLR, "__init__", noting(SequentialLR.__init__, self._scheduled)),
-            (nn.Module, "load_state_dict", noting(nn.Module.load_state_dict, self._loaded)),
+            after_init(SequentialLR, functools.partial(guard, self._scheduled)),
+            (nn.Module, "load_state_dict", left_alone_by_compiler(loaded, with_callees=False)),
         ):
             yield
 
-    def _scheduled(self, schedule: LRScheduler, _: None) -> None:
+    def _scheduled(self, schedule: LRScheduler) -> None:
         self._schedules.append((weakref.ref(schedule), place_of_caller()))
 
     def _loaded(self, module: nn.Module, result: Any) -> None:
         """Note that a model which has taken steps has its first weights again, and one into which nothing fits."""
-        own = dict(module.named_parameters())
-        if own and getattr(result, "unexpected_keys", None) and own.keys() <= {*result.missing_keys}:
-            theirs, ours = result.unexpected_keys[0], next(iter(own))
+        is_partial = bool(getattr(result, "unexpected_keys", None) and result.missing_keys)
+        own = [name for name, _ in module.named_parameters()] if is_partial else []
+        if own and {*own} <= {*result.missing_keys}:
+            theirs, ours = result.unexpected_keys[0], own[0]
             words = f"load_state_dict has loaded nothing into {type(module).__name__}: no name fits"
             words += f", as '{theirs}' is not '{ours}'"
             self._tell(UNLOADED, f"{words} ({place_of_caller()})")
@@ -145,7 +145,7 @@ class Bookkeeper:
                     "steps": label[1],
                 }
 
-    def _made(self, optimizer: Optimizer, _: None) -> None:
+    def _made(self, optimizer: Optimizer) -> None:
         self.cycle(optimizer).made = place_of_caller()
 
     def take_over(self, optimizer: Optimizer) -> None:

@@ -53,13 +53,14 @@ class ClipWatch:
     def _see(self, parameters: list[Tensor], limit: float) -> None:
         place = str(place_of_caller())
         self._limits[place] = float(limit)
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        if gradients and len(norms := self._norms.setdefault(place, [])) < _MOST:
+        norms = self._norms.setdefault(place, [])
+        gradients = [p.grad for p in parameters if p.grad is not None] if len(norms) < _MOST else []
+        if gradients:
             norms.append(torch.nn.utils.get_total_norm(gradients).detach())  # fetched at the end
 
     def medians(self) -> dict[str, tuple[float, float]]:
         """Return the limit and the median norm of each line."""
-        norms = {place: statistics.median(numbers(few)()) for place, few in self._norms.items()}
+        norms = {place: statistics.median(numbers(few)()) for place, few in self._norms.items() if few}
         return {place: (limit, norms.get(place, 0.0)) for place, limit in self._limits.items()}
 
     def at_end(self) -> Iterator[tuple[str, str]]:

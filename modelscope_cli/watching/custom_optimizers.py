@@ -233,6 +233,9 @@ class InferredSteps:
     def __init__(self) -> None:
         self._by_root: dict[int, inferred] = {}
         self.tensors: Tensors | None = None
+        self.is_of_modules = (
+            False  # whether a loss depends on parameters of a module: no others are looked for
+        )
         self.replaced: dict[int, Tensor] = {}  # leaves since the last backward pass
         self._loose: list[Tensors] = []
 
@@ -245,8 +248,10 @@ class InferredSteps:
         """
         leaves = [leaf for leaf in leaves if leaf.is_floating_point()]
         roots = [root for model in registry.models if model.has_been_trained and (root := model.root())]
-        held = [*waiting, *(p for root in roots if root is not self.tensors for p in root.parameters())]
-        if not leaves or not set(map(id, held)).isdisjoint(map(id, leaves)):
+        of_modules = {id(p) for root in roots if root is not self.tensors for p in root.parameters()}
+        ids = set(map(id, leaves))
+        self.is_of_modules = not ids.isdisjoint(of_modules)
+        if not leaves or self.is_of_modules or not ids.isdisjoint(map(id, waiting)):
             return None
         if self.tensors is None:
             self.tensors = Tensors(leaves, frame_of_caller())

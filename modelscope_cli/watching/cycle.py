@@ -17,10 +17,8 @@ _CYCLES = 16
 _MOST_LOOKS = 64  # at gradients before they are read
 _PROBES = 4  # parameters of an optimizer that represent all of them
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
-COUNTED = (
-    *("uncleared", "emptied", "discarded", "scaled", "shrunk", "restored"),
-    *("remade", "began", "ended"),
-)
+_MISUSES = "uncleared", "emptied", "discarded", "scaled", "shrunk"
+COUNTED = *_MISUSES, "restored", "remade", "began", "ended"
 
 
 @dataclass(slots=True)
@@ -39,9 +37,7 @@ class Cycle:
     shrunk: int = 0  # those in which gradients became smaller before a gradient scaler unscaled them
     restored: int = 0  # steps by averages of earlier ones, after the first weights were loaded again
     is_loaded: bool = False  # whether they have been since the last step
-    remade: int = (
-        0  # those of an optimizer that is made anew, for the same parameters, and has stepped once before
-    )
+    remade: int = 0  # optimizers that took one step and were made again for the same parameters
     began: int = -1  # steps of all optimizers before its first one, and before its last one; -1 without one
     ended: int = -1
     n_steps: int = 0

@@ -130,7 +130,7 @@ def after_init(kind: type, then: Callable[[Any], object]) -> tuple[type, str, Ca
         begin(new, *args, **kwargs)
         then(new)
 
-    return kind, "__init__", made
+    return kind, "__init__", left_alone_by_compiler(made, with_callees=False)
 
 
 StepHook = Callable[[Any, Any, Any], None]

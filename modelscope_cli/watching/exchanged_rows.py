@@ -146,9 +146,8 @@ class Tape(threading.local):
             # Some functions cannot be called again, such as one with a state of its own.
             with contextlib.suppress(Exception), torch.no_grad():
                 again = self._computed_again(calls, loss, None)
-                if loss.device.type != "cpu" or _agree(
-                    float(again), float(loss)
-                ):  # else seen when it is read
+                # On a device it is seen when it is read.
+                if loss.device.type != "cpu" or _agree(float(again), float(loss)):
                     self._compared.append(self._exchange(calls, loss, again))
         self.drop()
         self._is_left = was_on  # `loss.backward()` runs inside the mode and puts it back

@@ -384,7 +384,7 @@ class Recorder:
         self.guard(self._finish_backward)
 
     def _prepare_backward(self, tensors: Any, leaves: Sequence[Tensor] = ()) -> None:
-        if not (self._has_stepped or self._only or self.registry.is_closed):
+        if not (self._has_stepped or self._inferred.is_of_modules or self._only or self.registry.is_closed):
             self._look_for_tensors(leaves or graph_leaves(tensors))
         self.settle()
         self._look_at_loss(tensors)

@@ -77,10 +77,10 @@ def judge_training(
         return Judgement(findings, FAULT, None)
     if (reason := _why_unknown(case)) is not None:
         return Judgement((), UNKNOWN, reason)
-    if case.progress.is_measured:
-        return Judgement((), SOUND, _what_is_missing(case))
     missing = _what_is_missing(case)
-    return Judgement((), LEARNING, f"{_how_far(case)}" + (f"; {missing}" if missing else ""))
+    if case.progress.is_measured:
+        return Judgement((), SOUND, missing)
+    return Judgement((), LEARNING, "; ".join(filter(None, (_how_far(case), missing))))
 
 
 def is_certain(code: str) -> bool:
@@ -111,12 +111,12 @@ def _what_is_missing(case: Case) -> str | None:
 
 def _how_far(case: Case) -> str:
     """Return how far the losses fell."""
-    several = len(case.progress.losses) > 1
+    losses = case.progress.losses
+    of = [f" of {one.optimizer}" if len(losses) > 1 else "" for one in losses]
     falls = [
-        f"{f'that of {one.optimizer}' if several else 'the loss'} fell from {one.start:.3g} to {one.end:.3g}"
-        for one in case.progress.losses
+        f"{name} fell from {one.start:.3g} to {one.end:.3g}" for name, one in zip(of, losses, strict=True)
     ]
-    return " and ".join(falls).replace("that of", "the loss of", 1)
+    return f"the loss{' and that'.join(falls)}"
 
 
 def _why_unknown(case: Case) -> str | None:
@@ -195,9 +195,8 @@ def by_trial(
     What a loop does wrong in any case, such as a parameter that no optimizer holds, stays a cause of its own.
     """
     (rule, sighting), fix, rest = proof, trials.fix, list(explained)
-    if (
-        fix is None and trials.examined != GRADIENT
-    ):  # less than a rule tells whose cause no trial has excluded
+    # These tell less than a rule whose cause no trial has excluded
+    if fix is None and trials.examined != GRADIENT:
         causes = [found for found, follows in rest if follows is None]
         if any(_link(one) < Link.STANDSTILL and one[0].code not in trials.refuted for one in causes):
             return sorted(rest, key=lambda one: one[1] in trials.refuted or one[0][0].code in trials.refuted)

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import (
-    POLICY,
-    Event,
-    ScalarSeries,
-    TrainingFacts,
-    WatchedCriterion,
-)
+from modelscope_cli.records.watch import POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
 
 MIN_STEPS = 20  # fewer cannot show a trend of the loss
 FEW_LABELS = 4000  # a run that is no better than guessing after fewer may only have begun
@@ -94,9 +88,8 @@ class CourseOfTraining:
     # accuracy, guessed: over the last third of the records, of the predictions and of the commonest label
     accuracy: float | None
     guessed: float | None
-    is_adversarial: (
-        bool  # optimizers with losses of their own take turns, so that one may rise as another falls
-    )
+    # Optimizers with losses of their own take turns, so that one may rise as another falls
+    is_adversarial: bool
     moves: str | None  # why its loss need not fall although the model learns; None if it has to
     learns: bool | None  # the verdict; None if unknown
 

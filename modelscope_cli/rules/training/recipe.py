@@ -226,10 +226,11 @@ def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSightin
     """
     for one in case.facts.optimizers:
         for name, values, usual in one.unusual:
-            is_certain = name == "momentum" and values[0] >= threshold
-            effect = (
-                _effect(case, one, name, values) if is_certain or case.progress.learns is not True else None
-            )
+            effect = None
+            if name == "momentum" and values[0] >= threshold:
+                effect = "past gradients never fade, and each step is the sum of all of them"
+            elif case.progress.learns is not True:
+                effect = _effect(case, one, name, values)
             if effect is not None:
                 told, hint = (", ".join(f"{value:g}" for value in several) for several in (values, usual))
                 words = f"{name} of {one.optimizer} is {told}: {effect}"
@@ -246,8 +247,6 @@ def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSightin
 def _effect(case: Case, one: OptimizerFacts, name: str, values: Sequence[float]) -> str | None:
     """Return what an unusual setting does; None if it is harmless."""
     steps = case.course.steps
-    if name == "momentum" and values[0] >= 1:
-        return "past gradients never fade, and each step is the sum of all of them"
     longest = 1 / max(1 - values[0], 1e-12)
     if name in ("momentum", "betas") and MIN_STEPS <= steps <= longest:
         return f"each step follows the mean of {longest:,.0f} gradients, and the run has {steps:,}"
