@@ -303,6 +303,9 @@ class BlockSource:
         finally:
             with _without_torchs_handler():
                 workers._shutdown_workers()  # at once: tracebacks may refer to it for long
+                for worker in workers._workers:  # one may wait for a lock that died with another
+                    worker.kill()
+                    worker.join()
 
     def _start(self, numbers: Iterator[int]) -> Any:
         """Start the workers, and return the iterator over the packed blocks."""
