@@ -11,7 +11,6 @@ __version__ = "0.2.0"
 __all__ = [
     "__version__",
     "ablate",
-    "attack",
     "check",
     "check_images",
     "demo",
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.ablation.ablate import ablate
     from modelscope_cli.analysis.activations.featuremaps import featuremaps
     from modelscope_cli.analysis.activations.stats import observe, stats
-    from modelscope_cli.analysis.attack.attack import attack
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.dataset.check_images import check_images
     from modelscope_cli.analysis.explaining.explain import explain
@@ -72,7 +70,6 @@ if TYPE_CHECKING:
 # The module of every function; the imports above say the same to type checkers.
 _HOMES = {
     "ablate": "modelscope_cli.analysis.ablation.ablate",
-    "attack": "modelscope_cli.analysis.attack.attack",
     "check": "modelscope_cli.analysis.health.check",
     "check_images": "modelscope_cli.analysis.dataset.check_images",
     "demo": "modelscope_cli.examples",

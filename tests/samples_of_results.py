@@ -14,7 +14,6 @@ TINY = f"-m {SAMPLES}/tiny_resnet.py:TinyResNet -c {SAMPLES}/tiny_resnet.safeten
 STAR = f"{SAMPLES}/star.png"
 LINES = {
     "ablate": f"ablate {STAR} {TINY} -l block3.conv2 --no-save --size 32",
-    "attack": f"attack {STAR} {TINY} --steps 1 --size 32",
     "check": f"check {SAMPLES}/tiny_resnet.py:TinyResNet {STAR} -c {SAMPLES}/sick.safetensors --size 32",
     "diff": f"diff {SAMPLES}/tiny_resnet.safetensors {SAMPLES}/sick.safetensors",
     "diff_run": f"diff {SAMPLES}/tiny_resnet.py:TinyResNet {STAR} -c {SAMPLES}/tiny_resnet.safetensors "
@@ -38,7 +37,7 @@ LINES = {
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
     "weights_scan": f"weights --scan {SAMPLES}/tiny_resnet.safetensors",
 }
-DRAWN = ("attack", "featuremaps")  # whose folders are looked at
+DRAWN = ("featuremaps",)  # whose folders are looked at
 
 
 @pytest.fixture(scope="session")

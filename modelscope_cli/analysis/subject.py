@@ -51,7 +51,7 @@ from modelscope_cli.records.run import (
 )
 
 T = TypeVar("T")
-_JUDGED = ("grads", "explain", "attack", "ablate", "predict", "prune")  # where scores may say nothing
+_JUDGED = ("grads", "explain", "ablate", "predict", "prune")  # where scores may say nothing
 
 
 class Subject:
@@ -152,9 +152,9 @@ class Subject:
             self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
 
     def _remedies(self, code: str, is_training: bool) -> Iterator[str]:
-        first = self._read_first() if code == SATURATED and self.command in ("grads", "attack") else None
+        first = self._read_first() if code == SATURATED and self.command == "grads" else None
         if first is not None:
-            if self.command == "grads" and not is_training:
+            if not is_training:
                 trained = self._read_first(is_training=True)
                 yield from ["--mode train"] * (trained is not None and not any(look_at(trained)))
             yield from ["--dtype float32"] * (self.request is not None and not any(look_at(first.settled())))

@@ -16,11 +16,10 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     "predict --truth": ("classes",),
     "ablate": ("classes", "pixels"),
     "prune": ("classes", "pixels"),
-    "attack": ("classes",),
 }
 # What a command needs that no ONNX file has.
 BEYOND_ONNX: Mapping[str, str] = {
-    **dict.fromkeys(("grads", "attack", "train", "lrfind"), "needs gradients"),
+    **dict.fromkeys(("grads", "train", "lrfind"), "needs gradients"),
     **dict.fromkeys(("ablate", "prune"), "changes what layers return"),
     "explain": "needs gradients and changes weights",
     "check": "judges layers of torch by their kind",

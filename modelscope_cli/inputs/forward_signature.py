@@ -70,13 +70,6 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
         raise UsageError(problem, suggestion(module, file))
 
 
-def needed_beside_an_image(module: nn.Module) -> list[str]:
-    """Return the required arguments of a forward other than the first, and text."""
-    parameters = signature_of(module) or {}
-    first = next(iter(_ordered(parameters)), None)
-    return [first] if first == _TEXT else [name for name in _required(parameters) if name != first]
-
-
 def suggestion(
     module: nn.Module | None, file: str | None = None, specs: Mapping[str, Any] | None = None
 ) -> str:

@@ -25,7 +25,6 @@ from modelscope_cli.records.run import Run, key_of
 # The module and the class of each document. They are imported one by one, as all of them take 0.1 s.
 _RECORDS = {
     "ablate": ("modelscope_cli.records.ablate", "AblateRecord"),
-    "attack": ("modelscope_cli.records.attack", "AttackRecord"),
     "check": ("modelscope_cli.records.check", "CheckRecord"),
     "diff": ("modelscope_cli.records.diff", "DiffRecord"),
     "explain": ("modelscope_cli.records.explain", "ExplainRecord"),

@@ -23,7 +23,6 @@ def view_of(record: Shown) -> View[Any]:
 
 _VIEWS = {
     "ablate": ("modelscope_cli.report.ablate", "AblateView"),
-    "attack": ("modelscope_cli.report.attack", "AttackView"),
     "check": ("modelscope_cli.report.check", "CheckView"),
     "diff": ("modelscope_cli.report.diff", "DiffView"),
     "explain": ("modelscope_cli.report.explain", "ExplainView"),

@@ -42,7 +42,6 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     **{
         "--input-size": ("--input-shape",),
         "--topk": ("--top",),
-        "--eps": ("--epsilon",),
         "--csv": ("--format csv",),
         "--wd": ("--weight-decay",),
         **dict.fromkeys(("--junit", "--junit-xml", "--junitxml", "--xml"), ("--output",)),

@@ -41,9 +41,6 @@ _TABLE = {
             "Ablate the layers of a model one by one, and measure how the prediction changes."
         ),
         "modelscope_cli.commands.prune": "Prune weights, and measure how far the predictions drift.",
-        "modelscope_cli.commands.attack": (
-            "Find a minimal perturbation of an image that fools the model, save it, and check the file."
-        ),
     },
     "Check and compare": {
         "modelscope_cli.commands.check": (

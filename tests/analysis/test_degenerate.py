@@ -268,7 +268,7 @@ def test_a_loss_that_keeps_its_gradient_beside_saturated_scores_is_not_called_de
     assert codes(ms.grads(module, images(), **change)) == []
 
 
-@pytest.mark.parametrize("command", ["grads", "predict", "ablate", "prune", "explain", "attack"])
+@pytest.mark.parametrize("command", ["grads", "predict", "ablate", "prune", "explain"])
 @pytest.mark.parametrize(("scale", "code"), [(1e6, "saturated_scores"), (0.0, "undecided")])
 def test_every_command_says_so(command, scale, code, tmp_path):
     from PIL import Image
@@ -280,9 +280,7 @@ def test_every_command_says_so(command, scale, code, tmp_path):
         with pytest.raises(CannotRunError, match="exactly zero everywhere"):
             ms.explain(module, str(file), size=SIZE)
         return
-    more = (
-        {"receipt": "none"} if command == "explain" else {"epsilon": "1/255"} if command == "attack" else {}
-    )
+    more = {"receipt": "none"} if command == "explain" else {}
     record = getattr(ms, command)(module, str(file), size=SIZE, **more)
     assert codes(record) == [code]
     assert record.to_dict()["warnings"]
@@ -337,7 +335,6 @@ def run(line, capsys):
         "grads models.py:scaled --no-save",
         "grads models.py:Dropped --no-save",
         "grads models.py:Narrow --dtype bfloat16 --no-save",
-        "attack models.py:scaled noise.png -e 1/255 --size 16",
     ],
 )
 def test_what_a_warning_says_to_try_works(line, tmp_path, monkeypatch, capsys, undrawn):

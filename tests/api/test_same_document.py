@@ -124,8 +124,6 @@ def test_a_module_is_left_as_it_was(unchanged, use, fails):
     (ms.prune, {"sweep": (0.5, 2.0)}, "below 1"),
     (ms.prune, {"global_": True, "by_channel": True}, "exclude each other"),
     (ms.prune, {"save_weights": "weights.pt"}, "safetensors"),
-    (ms.attack, {"method": "fgsm", "steps": 3}, "does not apply"),
-    (ms.attack, {"steps": 0}, "steps"),
     (ms.predict, {"top": 0}, "top"),
     (ms.predict, {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
     (ms.lrfind, {"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),

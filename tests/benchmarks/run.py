@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = (
     "published", "every_model", "summary_cost", "training_memory", "startup", "stats_time",
     "stats_memory", "stats_accuracy", "feed_throughput", "processes", "gradients", "diff_memory", "grid",
-    "early_stop", "ablation", "attack_success", "weights_cost", "watch_cost",
+    "early_stop", "ablation", "weights_cost", "watch_cost",
 )  # fmt: skip
 
 

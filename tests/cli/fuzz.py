@@ -46,7 +46,6 @@ USUAL = {
     "summary": "{TINY}",
     **dict.fromkeys(("stats", "featuremaps", "grads", "predict", "ablate"), "{STAR} " + _SMALL),
     "prune": "{STAR} " + _SMALL + " --sweep 0.5",
-    "attack": "{STAR} " + _SMALL,
     "explain": "{STAR} " + _SMALL + " --method hirescam --receipt none",
     **dict.fromkeys(("train", "lrfind"), _SMALL_SET),
     "check": "{TINY} --weights none --input-shape 2,3,16,16",

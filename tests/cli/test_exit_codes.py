@@ -15,7 +15,7 @@ from modelscope_cli.shell import app
 from modelscope_cli.shell.app import run as run_argv
 
 ALL, LOOK, ASK = "summary|stats", "featuremaps|grads", "predict"
-PICTURE, LEARN = "featuremaps|attack", "train"
+PICTURE, LEARN = "featuremaps", "train"
 
 # (commands, arguments, exit code, part of the error, part of the hint). `<X>` is the model X: an argument of
 # `summary`, the option --model elsewhere.
@@ -44,7 +44,7 @@ TABLE = [
     ("ablate", "<tiny> -w none --no-save --force", 2, "--no-save", "leave out --no-save"),
     ("ablate", "<tiny> -w none -q --target 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
     ("ablate", "<tiny> -w none -q --target star", 2, "'star' is not a class index", "--target 0"),
-    ("ablate|prune|attack|explain", "{dot} <tiny> -q -c {nan}", 4, "output is NaN or infinite", "modelscope stats"),
+    ("ablate|prune|explain", "{dot} <tiny> -q -c {nan}", 4, "output is NaN or infinite", "modelscope stats"),
     ("predict|stats", "--input {dot} <tiny>", 2, "'--input {dot}' is not NAME=SPEC", "--input x={dot}"),
     ("stats|check|weights", "-dot.png <tiny>", 2, "'-dot.png' is a file", "./-dot.png --model"),
     ("summary", "https://x.y/z.pth", 2, "'https://x.y/z.pth' is a URL", "curl -LO https://x.y/z.pth"),
@@ -103,7 +103,6 @@ TABLE = [
     (ALL, "<{bad}/missing.py:X>", 4, "no file '{bad}/missing.py'", "--model {bad}/mine.py:"),
     (ALL, "<no_such_package.models:X>", 2, "'no_such_package'", "python -c"),
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "hint: --debug"),
-    ("attack", "{dot} <{bad}/broken.py:Misfit> -w none", 4, "raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
     # what a classifier says, and pruning
@@ -123,15 +122,6 @@ TABLE = [
     ("prune", "<tiny> --save-weights cut.pt", 2, "'--save-weights cut.pt'", "--save-weights cut.safetensors"),
     ("prune", "<tiny> -c {nan} --save-weights {nan}", 2, "the checkpoint", "nan-pruned.safetensors"),
     ("prune", "<tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
-    # attack
-    ("attack", "{dot} {dot} <tiny>", 2, "one image at a time, not 2", "leave out {dot}"),
-    ("attack", "{bad}/two <tiny> -w none", 2, "one image at a time; '{bad}/two' has 2", "give one image file"),
-    ("attack", "{bad}/five_channels.pt <tiny> -w none", 2, "five_channels.pt' holds tensors", "give one image"),
-    ("attack", "{star} <tiny> -w none -t circle", 2, "'circle' is not a class index", "--target 0"),
-    ("attack", "{star} {squeezenet} -t cicle", 2, "unknown target 'cicle'", "--target circle"),
-    ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
-    ("attack", "{dot} <raft_small> -w none", 4, "needs more than an image: image2", "modelscope grads"),
-    ("attack", "{dot} <tiny> -w none --target mask:0", 2, "but an attack needs a class", "--target CLASS"),
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "did you mean sgd"),
     (LEARN, "<tiny> {bad}/missing", 4, "'{bad}/missing' does not exist", "ls {bad}"),
@@ -151,7 +141,7 @@ TABLE = [
     (LEARN, "<tiny> --loaders {bad}/mine.py:words", 2, "a str, not two tensors", "yield inputs, targets"),
     (LEARN, "<tiny> --loaders x.py:words {bad}", 2, "'--loaders x.py:words' and the folder", "--loaders x.py"),
     # where the result goes
-    ("featuremaps|attack", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
+    ("featuremaps", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
     ("featuremaps", "{dot} <tiny> --save-tensors {bad}/no/x.safetensors", 4, "'{bad}/no'", "mkdir -p {bad}/no"),
     ("stats", "{dot} <tiny> -l bn --out {bad}", 2, "'{bad}' is not empty", "--force"),
     (ALL, "<tiny> -o {bad}/folder.csv", 4, "'{bad}/folder.csv': it is a folder", "ls -ld {bad}/folder.csv"),

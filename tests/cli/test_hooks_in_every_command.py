@@ -28,11 +28,3 @@ def test_prune_compares_with_the_hooked_model(run, predicted):
     nothing = next(row for row in document["sweep"] if row["amount"] == 0)
     assert nothing["max_logit_change"] == nothing["kl_divergence"] == 0  # the same noise in every pass
     assert [hook["fired"] for hook in document["hooks"]] == [1, 1]
-
-
-def test_attack_fools_the_hooked_model(run, predicted):
-    document = run(f"attack {{star}} {{healthy}} --method fgsm {NOISE} --json").json
-    best = document["before"]["top"][0]
-    assert best["index"] == predicted["index"]
-    assert best["logit"] == pytest.approx(predicted["logit"], rel=1e-3)  # from 8-bit pixels
-    assert [hook["fired"] for hook in document["hooks"]] == [1, 1]

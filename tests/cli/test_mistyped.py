@@ -34,7 +34,6 @@ def folder(cwd):
     ("stats resnet18 --half", "stats resnet18 --dtype float16"),
     ("stats resnet18 --cuda img.jpg", "stats resnet18 --device cuda img.jpg"),
     ("stats resnet18 --no-pretrained", "stats resnet18 --weights none"),
-    ("attack resnet18 img.jpg --eps 0.1", "attack resnet18 img.jpg --epsilon 0.1"),
     # in another order
     ("--model resnet18 summary", "summary --model resnet18"),
     # a value is missing

@@ -32,7 +32,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 FOLDERS = ("saved", "core.mlpackage", "weights")
 UNKNOWN = ("model.mindir", "model.ckpt", "model.yaml")  # behind an image they may be anything
-LINES = ("predict {} cat.jpg", "stats {} cat.jpg", "explain cat.jpg {}", "summary {}", "attack {} cat.jpg")
+LINES = ("predict {} cat.jpg", "stats {} cat.jpg", "explain cat.jpg {}", "summary {}")
 
 
 @pytest.mark.parametrize("word", [*HEADS, *FOLDERS])

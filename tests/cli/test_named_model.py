@@ -35,7 +35,7 @@ def test_two_models_are_one_too_many(refused, run, command):
     assert hint == "hint: leave out --model resnet18"
 
 
-@pytest.mark.parametrize("command", ["predict", "attack"])
+@pytest.mark.parametrize("command", ["predict"])
 def test_a_model_is_not_an_image(refused, command):
     message, hint = refused(f"{command} resnet18", 2)
     assert "'IMAGE'" in message

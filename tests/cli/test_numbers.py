@@ -7,7 +7,7 @@ from modelscope_cli.shell.parameters import parameters_of
 
 # What has to stand in a command line beside the option.
 NEEDED = {
-    **{"summary": "{TINY}", "check": "{TINY}", "predict": "{star} {tiny}", "attack": "{star} {tiny}"},
+    **{"summary": "{TINY}", "check": "{TINY}", "predict": "{star} {tiny}"},
     **{"diff": "{TINY} {TINY}", "weights": "{samples}/sick.safetensors", "watch": "script.py"},
     **{"report": "results", "rules": "", "models": ""},
 }
@@ -40,8 +40,6 @@ WRITTEN = [
     *(("stats {star} {tiny}", option, "0.5,{},0.5") for option in ("--mean", "--std")),
     *(("stats {star} {tiny}", option, "{}") for option in ("--mean", "--std", "--size")),
     ("stats {tiny}", "--input-shape", "1,3,{},8"),
-    *(("attack {star} {tiny}", option, "{}") for option in ("--epsilon",)),
-    ("attack {star} {tiny}", "--epsilon", "8/{}"),
     ("prune {star} {tiny}", "--sweep", "0.1,{}"),
     *(
         ("train -m {TINY}", "--vary", f"{name}={{}},1")

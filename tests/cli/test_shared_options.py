@@ -23,7 +23,6 @@ LINES = {
     "lrfind": "lrfind {TINY} --size 16 --steps 20 --pictures 40",
     "ablate": "ablate {TINY} {star} --layer conv@1",
     "prune": "prune {TINY} {star}",
-    "attack": "attack {TINY} {star} --method fgsm --epsilon 1/255",
     "check": "check {TINY} {star} --select MS1",
     "rules": "rules MS705",
     "diff": "diff {TINY} --b-dtype float16 {star}",

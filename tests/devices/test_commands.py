@@ -28,14 +28,13 @@ COMMANDS = {
     "predict": ("predict", *MODEL),
     "featuremaps": ("featuremaps", *MODEL, "--layer", "block3", "--out", "out"),
     "explain": ("explain", *MODEL, "--out", "out"),
-    "attack": ("attack", *MODEL, "--epsilon", "2/255", "--out", "out"),
     "ablate": ("ablate", *MODEL, "--out", "out"),
     "prune": ("prune", *MODEL, "--sweep", "0.5", "--out", "out"),
     "diff": ("diff", *MODEL, "--b-checkpoint", "demo/sick.safetensors"),
     "check": ("check", *MODEL),
 }
 # Inputs that a command refuses, or of which it prints no single document.
-NOT_TAKEN = {"predict": ["noise"], "attack": ["folder", "noise"], "featuremaps": ["folder"]}
+NOT_TAKEN = {"predict": ["noise"], "featuremaps": ["folder"]}
 
 
 def differences(a: Any, b: Any, rounding: float, path: str = "") -> Iterator[str]:

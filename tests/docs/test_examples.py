@@ -15,7 +15,6 @@ from tools.docs.printed import fresh_folder, settings
 # Options that change how long it takes, and nothing of what is tried here.
 QUICKER = {
     "ablate": ["--size", "64"],
-    "attack": ["--size", "64"],
     "explain": ["--size", "32"],
     "featuremaps": ["--max-channels", "4", "--size", "64"],
     "grads": ["--size", "64"],

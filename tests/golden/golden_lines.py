@@ -136,11 +136,6 @@ LINES = {
     "--hook scale=1@conv -b 2",
     "prune_random": f"prune {BARE} {STAR} --size 48 --method random --seed 7 --sweep 0.5 #jt",
     "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
-    # attack
-    "attack_tiny": f"attack {TINY} {STAR} --size 48 --steps 2 --out run",
-    "attack_epsilon": f"attack {TINY} {STAR} --size 48 --epsilon 2/255 --method ifgsm --steps 3 --hook scale=1@conv",
-    "attack_l2": f"attack {TINY} {STAR} --size 48 --norm l2 -e 1 --steps 3 --target ring --seed 2 #jt",
-    "attack_vit": f"attack {VIT} {STAR} --method fgsm -e 0.1 #jt",
     # check, rules
     "check_tiny": f"check {TINY} {STAR}",
     "check_sick": f"check {SICK} {STAR} --fail-on warning",
@@ -206,8 +201,6 @@ LINES = {
     "prune_key": f"prune {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --sweep 0.5 --workers 0 #jt",
     "prune_inputs": f"prune {TWO} --mean 0 --std 1 --sweep 0.5 #jt",
     "prune_noise": f"prune {TINY} --input-shape 1,3,32,32 --sweep 0.5 #t",
-    "attack_key": f"attack {LOADED} {STAR} {PREPARED} --dtype float32 --steps 2 -e 0.01 #jt",
-    "attack_raw": f"attack {TINY} {STAR} --size 32 --mean 0 --std 1 --steps 2 -e 0.01 #t",
     "check_key": f"check {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes #jt",
     "check_inputs": f"check {TWO} --mean 0 --std 1 #jt",
     "check_resume": f"check {TINY} demo/shapes/star -b 1 --out kept && check {TINY} demo/shapes/star -b 1 --out kept --resume #t",
@@ -217,7 +210,7 @@ LINES = {
 
 # Lines whose record is also looked at in Python: its rows, its HTML, its figure.
 IN_PYTHON = {
-    "ablate_tiny", "attack_tiny", "check_tiny", "check_data", "diff_files", "diff_run",
+    "ablate_tiny", "check_tiny", "check_data", "diff_files", "diff_run",
     "explain_tiny", "featuremaps_tiny", "featuremaps_top", "grads_tiny_options", "lrfind_tiny",
     "models", "predict_tiny", "predict_truth", "predict_doctor", "prune_tiny", "report_folder",
     "rules", "stats_tiny", "stats_tiny_blocks", "train_tiny",
@@ -272,8 +265,6 @@ WRONG = [
     f"train {BARE} --activation leaky:steep",
     f"train {BARE} --steps 2 --pictures 40 --size 16 --batch 4 --lr 1e30 --fail-on error",
     f"ablate {BARE} {STAR} -l nonsense",
-    f"attack {BARE} {STAR} {HARB}",
-    f"attack {BARE}",
     "check",
     "check demo/shapes --against missing",
     f"check {BARE} {STAR} --max-params 10 --select MS4",

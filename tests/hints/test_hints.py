@@ -77,7 +77,6 @@ prune {TINY} --amount 30%
 train {LEARN} --vary norm-layr=batch
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
-attack {TINY} dot.png --method fgsm --steps 3
 weights {TINY}
 help stat
 rules MS9999

@@ -11,7 +11,6 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.forward_signature import (
     arrange_named,
     check_call,
-    needed_beside_an_image,
     training_args,
 )
 from modelscope_cli.inputs.grammar import ShapeSpec, parse_named, shape_in
@@ -135,11 +134,6 @@ def test_a_detector_in_training_is_given_the_middle_half_of_each_image():
     assert [one["boxes"].tolist() for one in targets] == [[[8, 4, 24, 12]], [[3, 2, 9, 6]]]
     assert [one["labels"].tolist() for one in targets] == [[3], [3]]
     assert [int(one["masks"].sum()) for one in targets] == [16 * 8, 6 * 4]
-
-
-def test_what_an_image_alone_is_not_enough_for():
-    found = [needed_beside_an_image(module(f)) for f in (image_and_text, text_first, one_tensor, anything)]
-    assert found == [["text"], ["input_ids"], [], []]
 
 
 def test_names_are_read_in_order_and_shapes_distinguished_from_files(tmp_path, monkeypatch):

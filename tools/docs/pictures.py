@@ -32,9 +32,6 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
     f"explain {_HEALTHY} demo/star.png --method hirescam,lrp --out why": {
         "why/explanation.png": "explanation.png"
     },
-    f"attack {_HEALTHY} demo/star.png --method ifgsm --steps 20 --target circle --epsilon 8/255 --out fooled": {
-        "fooled/comparison.png": "attack.png"
-    },
     f"ablate {_HEALTHY} demo/star.png --layer type:Conv2d --out ablated": {
         "ablated/ablation.png": "ablation.png"
     },

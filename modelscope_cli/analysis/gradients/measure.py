@@ -161,7 +161,7 @@ class _Measurement:
         if is_searching:
             args = training_args(self._model, self._loaded.family, args, label)
         try:
-            with torch.enable_grad():
+            with torch.inference_mode(False), torch.enable_grad():
                 output = session.run(args)
                 loss = self._criterion(output, args)
         except ForwardError as error:

@@ -22,7 +22,6 @@ _WORDS = {
 }
 _SO = {  # what follows from saturated scores, by command
     "grads": "the loss is zero within rounding, and its gradients say nothing about the model",
-    "attack": "the loss has no gradient to follow, and an attack that fails does not prove robustness",
     "predict": "they do not tell how sure the model is",
 }
 _UNSEEN = "changes of a probability that are smaller than its rounding cannot be seen"

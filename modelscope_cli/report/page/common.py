@@ -34,8 +34,6 @@ def kind_of(record: Any, sheet: Sheet) -> str:
         return WARNING if is_doubtful else SOUND if record.passed else ERROR
     if record.command == "diff":
         return SOUND if record.is_same else WARNING
-    if record.command == "attack":
-        return WARNING if record.success_saved else NONE
     return WARNING if any(map(sheet.is_bad, sheet.rows)) else NONE
 
 

@@ -78,11 +78,6 @@ class EmbeddedImages:
         )
 
 
-def slider(before: Html, after: Html) -> Html:
-    """Return two figures side by side, which the script of the page overlays with a slider."""
-    return element("div", before, after, class_="compare")
-
-
 def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int] | None:
     """Return an image as a data URI in the smaller of two formats, and its size; None if it is not an image.
 

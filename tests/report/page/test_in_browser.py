@@ -49,9 +49,7 @@ def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp
     assert name in LINES
 
 
-@pytest.mark.parametrize(
-    "name", ["attack", "check", "predict", "stats", "summary", "train_study", "watch", "weights"]
-)
+@pytest.mark.parametrize("name", ["check", "predict", "stats", "summary", "train_study", "watch", "weights"])
 def test_the_answer_is_in_the_first_400_pixels_and_nothing_is_wider_than_a_phone(name, shown, documents):
     """The heading names a number or a verdict; what follows it begins on the first screen."""
     browser = shown(documents[name])
@@ -169,40 +167,6 @@ def test_a_row_opens_into_its_series_and_closes_again(shown):
     assert any(f"standard deviation: {first} at first" in label for label in labels)
     browser.run(f"{row}.querySelector('button').click()")
     assert texts(browser, ".detail") == []
-
-
-def test_before_and_after_are_compared_by_a_slider(shown, documents):
-    browser = shown(documents["attack"], documents.folder_of("attack"))
-    browser.run(
-        "Promise.all([...document.images].map((one) => { one.loading = 'eager'; return one.decode() }))"
-    )
-    slider = "document.querySelector('.compare input[type=range]')"
-    images = "[...document.querySelectorAll('.compare img')]"
-
-    def clip():
-        return browser.run(f"getComputedStyle({images}[1]).clipPath")
-
-    boxes = f"{images}.map((one) => one.getBoundingClientRect()).map((b) => [b.x, b.y, b.width, b.height])"
-    below, above = browser.run(boxes)
-    assert below == above
-    assert below[2] >= 300
-    assert clip() == "inset(0px 0px 0px 50%)"
-    browser.run(f"{slider}.focus()")
-    for kind in ("keyDown", "keyUp"):
-        browser.call(
-            "Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39
-        )
-    assert clip() == "inset(0px 0px 0px 51%)"
-    assert browser.run(f"{slider}.ariaValueText") == "51 % before, 49 % after"
-    best = documents["attack"]["before"]["top"][0]["label"]
-    assert best in browser.run(f"{slider}.ariaLabel")
-    assert all(best in alt for alt in browser.run(f"{images}.slice(0, 1).map((one) => one.alt)"))
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    left, right = browser.run(boxes)
-    assert left[0] + left[2] <= right[0]  # side by side
-    assert clip() == "none"
-    assert browser.complaints() == []
-    assert browser.requests() == []
 
 
 def test_without_a_script_everything_is_there_to_read(shown):

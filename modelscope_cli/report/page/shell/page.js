@@ -120,20 +120,6 @@
     }
   }
 
-  // ---- two images, one over the other: the second one shows to the right of the slider ---------------------------
-  for (const pair of all(".compare")) {
-    const [before, after] = all("figcaption", pair).map((one) => one.textContent);
-    const slider = make("input", { type: "range", min: 0, max: 100, value: 50, ariaLabel: `${before} | ${after}` });
-    const place = () => {
-      pair.style.setProperty("--at", `${slider.value}%`);
-      slider.ariaValueText = `${slider.value} % before, ${100 - slider.value} % after`;
-    };
-    slider.addEventListener("input", place);
-    pair.classList.add("laid");
-    pair.append(slider);
-    place();
-  }
-
   // ---- a layer, step by step -----------------------------------------------------------------------------------
   const SVG = "http://www.w3.org/2000/svg";
   const draw = (name, attributes, ...children) => {

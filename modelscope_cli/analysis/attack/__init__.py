@@ -1,1 +1,0 @@
-"""The smallest change of an image that fools a model."""
