@@ -153,7 +153,7 @@ def watch(
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
     from modelscope_cli.output_files import free_folder
-    from modelscope_cli.report.watch.table import every_column, review, watch_sheet
+    from modelscope_cli.report.watch.table import every_column, review, verdict_facts, watch_sheet
     from modelscope_cli.shell.hints import misplaced, refuse_launcher
     from modelscope_cli.watching.ranks import agreed_folder, read_together
 
@@ -197,7 +197,6 @@ def watch(
         console.hint(correction[1])
     if not record.came_to_nothing or where.is_asked_for:
         with afterwards(console.warn, "the report was not shown") if not report else nullcontext():
-            emit(
-                where, watch_sheet(record), record, lambda: review(record, ms.list_rules("MS7").rules, script)
-            )
+            checked = partial(review, record, ms.list_rules("MS7").rules, script)
+            emit(where, watch_sheet(record), record, checked, verdict=verdict_facts(record))
     return judged_code

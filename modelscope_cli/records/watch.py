@@ -40,6 +40,8 @@ class LayerSeries:
     Attributes:
         step: the recorded steps of its optimizer, counted from 0.
         grad_norm: of the loss with respect to the output; None where none arrived.
+        non_finite_since: the first recorded step from which on every record to the last has NaN or infinite
+            values; None if the last one has none.
         histogram: None in `train`.
         dead_fraction: share of channels that are zero at every place of every image, None without channels; in
             `watch` of rectifiers only.
@@ -57,6 +59,7 @@ class LayerSeries:
     nan_count: tuple[int, ...]
     inf_count: tuple[int, ...]
     grad_norm: Series
+    non_finite_since: int | None = None
     histogram: Magnitudes | None = None
     dead_fraction: Series | None = None
     channels: int | None = None
@@ -72,8 +75,10 @@ class LayerSeries:
         **more: Any,
     ) -> Self:
         """Return the series of the `Moments` of each step; `rounded`: applied to roots and quotients."""
+        finite = [n for n, m in enumerate(moments) if not m.n_nan + m.n_inf]
         return cls(
             step=step,
+            non_finite_since=next(iter(step[finite[-1] + 1 if finite else 0 :]), None),
             mean=tuple(m.mean if m.n else None for m in moments),
             std=tuple(rounded(m.std) if m.n else None for m in moments),
             zero_fraction=tuple(rounded((m.n_zero or 0) / m.n) if m.n else None for m in moments),
@@ -203,7 +208,8 @@ class CriterionSeries:
 
     Attributes:
         value: the criterion's own mean over the rows; `rows`: how many there were.
-        accuracy: share of rows whose largest score is the label's; None where there are no classes.
+        accuracy: share of rows whose largest score is the label's; None where there are no classes, or where the
+            largest score of a row is not finite.
         commonest_label, commonest_prediction: the share of the class that most of them are.
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities; `is_positive`: nothing there is below zero.

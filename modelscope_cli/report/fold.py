@@ -23,20 +23,27 @@ class Folded:
 
 
 def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
-    """Choose the rows of a table with more than `most`; None if all are shown.
+    """Choose the rows of a table that has more than `most`, or rows that are alike; None if all are shown.
 
     Marked rows, column extremes, and the first and last rows stay.
     """
     n = len(sheet.rows)
-    if n <= most or sheet.is_catalogue:
+    keys = [sheet.alike(row) for row in sheet.rows]
+    inner = {
+        at for at in range(1, n - 1) if keys[at] is not None and keys[at - 1] == keys[at] == keys[at + 1]
+    }
+    if sheet.is_catalogue or (n - len(inner) <= most and len(inner) < 2):
         return None
     bad = [place for place, row in enumerate(sheet.rows) if sheet.is_bad(row)]
     ends = frozenset(_extremes(sheet)) if sheet.is_by_layer and not sheet.is_sorted else frozenset()
     needed = {0, *bad[:_MOST_BAD], *(place for place, _ in ends), *range(n - _LAST, n)}
-    others = [place for place in range(n) if place not in needed]
-    kept = sorted(needed.union(others[: max(_FIRST, most - len(needed))]))
-    pairs = ((after, after - before - 1) for before, after in pairwise(kept))
-    lines = {after: f"{counted(n_hidden, 'row')} hidden" for after, n_hidden in pairs if n_hidden}
+    others = [place for place in range(n) if place not in needed | inner]
+    kept = sorted((needed - inner).union(others[: max(_FIRST, most - len(needed))]))
+    lines = {}
+    for before, after in pairwise(kept):
+        if hidden := {*range(before + 1, after)}:
+            how = "like these" if hidden <= inner else "hidden"
+            lines[after] = f"{counted(len(hidden), 'row')} {how}"
     return Folded(tuple(kept), lines, ends, len(set(bad) - set(kept)))
 
 

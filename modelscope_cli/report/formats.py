@@ -80,7 +80,7 @@ def _cells(sheet: Sheet, *, is_whole: bool = False) -> Iterator[list[str]]:
 
 
 def _cell(value: Value) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()

@@ -91,7 +91,7 @@ def memory(value: int) -> str:
 def percent(fraction: float | None) -> str:
     """Format a fraction as `12.3 %`; a tiny one that is not zero as `<0.1 %`."""
     if fraction is None or math.isnan(fraction):
-        return ""
+        return "" if fraction is None else "nan"
     return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 
@@ -102,11 +102,16 @@ def signed(value: float | None) -> str:
 
 def number(value: float | None) -> str:
     """Format with four significant digits, in a similar width at any magnitude."""
-    if value is None or math.isnan(value):
+    if value is None:
         return ""
     if value == 0:
         return "0"
     return f"{value:.4f}" if 0.001 <= abs(value) < 100 else f"{value:.4g}"
+
+
+def loss(value: float | None) -> str:
+    """Format a loss; NaN and infinity, which a document does not have, as `not finite`."""
+    return number(value) if value is not None and math.isfinite(value) else "not finite"
 
 
 def notation(values: Sequence[float | None], *, is_change: bool = False) -> Callable[[float | None], str]:
@@ -168,7 +173,7 @@ def _exponent(size: float) -> int:
 
 
 def _written(value: float | None, form: str) -> str:
-    if value is None or math.isnan(value):
+    if value is None:
         return ""
     return "0" if value == 0 else format(value, form)
 

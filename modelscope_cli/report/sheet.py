@@ -162,6 +162,8 @@ class Sheet:
     # The column `name` has dotted names of layers or parameters: in a terminal repeated blocks of a long
     # table are folded, and long names are truncated at the start
     is_by_layer: bool = False
+    # Neighbouring rows with the same key are one line in a terminal, but for the first and the last; None: never
+    alike: Callable[[Any], Hashable] = lambda row: None
     is_tree: bool = False  # the text of the first column depends on the row before
     is_catalogue: bool = False  # all rows matter equally, so a terminal shows all of them
     is_sorted: bool = False  # the rows are in a requested order

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from modelscope_cli.library_types import Figure
@@ -296,6 +297,7 @@ def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool 
         lines += plot_series(axes, line.step, line.value, **look, lw=0.9, alpha=0.7, label=line.name)
         label = f"{line.name}, smoothed"
         lines += plot_series(axes, line.step, smoothed(line.value), **look, lw=1.7, label=label)
+    lines += _shade_lost(axes, curves.loss)
     for line in curves.validation:
         look = {"ms": 3.5, "lw": 1.0, "color": ACCENT, "label": line.name}
         lines += axes.plot(line.step, floats(line.value), "o-", **look)
@@ -306,6 +308,22 @@ def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool 
     lines += [*_draw_rates(axes, curves.rates), *([mark] if mark else [])]
     corner, n_columns = ((1.14, 1.0), 1) if is_beside else ((0.0, -0.24), _COLUMNS_OF_LEGEND)
     axes.legend(handles=lines, bbox_to_anchor=corner, ncols=n_columns, **_BELOW)
+
+
+def _shade_lost(axes: Any, losses: Sequence[Line]) -> list[Any]:
+    """Shade the steps whose loss is not finite; return one of the areas, for a legend."""
+    areas: list[Any] = []
+    for line in losses:
+        edges, at = _edges(line.step), 0
+        for is_finite, group in groupby(value is not None and math.isfinite(value) for value in line.value):
+            start, at = at, at + len(list(group))
+            if not is_finite:
+                areas.append(
+                    axes.axvspan(edges[start], edges[at], color=MISSING, lw=0, label="loss not finite")
+                )
+    if not any(finite(line.value) for line in losses):
+        axes.set_yticks([])
+    return areas[:1]
 
 
 def _draw_accuracy(axes: Any, accuracy: Sequence[Line]) -> None:

@@ -3,7 +3,8 @@
 import os
 import shlex
 import stat
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -121,10 +122,14 @@ def emit(
     sheet: "Sheet",
     record: "Shown",
     review: "Callable[[], Review] | None" = None,
+    verdict: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Write the result: the sheet, the record or the review, whichever the format renders.
 
     Of several processes with the same result, only the first writes.
+
+    Args:
+        verdict: facts of the sheet that also belong into a log, such as `watch train.py > train.log`.
     """
     if _console.settings.is_silent:
         return
@@ -141,8 +146,8 @@ def emit(
         _write_page(where.html, record)
     format = _resolved(where)
     if where.formats[format].is_rows_only:
-        for label, text in sheet.facts:
-            _console.note(f"{label}: {text}" if label else text)
+        for line in _lines(sheet.facts):
+            _console.note(line)
     if where.file is not None:
         from modelscope_cli.output_files import write_text
 
@@ -163,6 +168,20 @@ def emit(
             _console.write(_verdict(review()) + "\n")
     else:
         _console.write(render(where.formats[format]))
+        if verdict and where.format == "auto" and not _is_one_stream():
+            _console.write("".join(f"{line}\n" for line in _lines(verdict)))
+
+
+def _lines(facts: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{label}: {text}" if label else text for label, text in facts]
+
+
+def _is_one_stream() -> bool:
+    """Tell whether notes go where the result goes, as with `> train.log 2>&1`."""
+    try:
+        return os.path.sameopenfile(_console.stdout().fileno(), sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):  # closed, or not a real stream
+        return False
 
 
 def _verdict(review: "Review") -> str:

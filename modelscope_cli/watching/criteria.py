@@ -143,13 +143,15 @@ class CriterionSums:
             if self.kind == BINARY:
                 limit = 0.0 if self.is_logits else 0.5
                 right, rows = self._compare((x > limit).long(), (target > 0.5).long(), None)
-                labelled_rows = rows * ((target == 0) | (target == 1)).all()  # else probabilities, not labels
+                is_label = (target == 0) | (target == 1)  # else probabilities
+                labelled_rows = rows * (is_label & x.isfinite()).all()
             elif self.n_classes is None or target.is_floating_point():
                 rows = value.new_tensor(float(max(x.shape[0] if x.ndim else 1, 1)))
                 right, labelled_rows = nothing, nothing
             else:
-                right, rows = self._compare(x.argmax(1 if x.ndim > 1 else 0), target, ignored)
-                labelled_rows = rows
+                score, predicted = x.max(1 if x.ndim > 1 else 0)
+                right, rows = self._compare(predicted, target, ignored)
+                labelled_rows = rows * score.isfinite().all()  # NaN predicts nothing; -inf may mask a class
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
             if has_no_labels or target.numel() < 2:
                 variance = nothing + math.nan  # one number has none
@@ -226,7 +228,7 @@ class CriterionFigures:
 
     value: float  # mean of the loss over the rows, in nats for the entropies
     rows: int  # labels that are not ignored; else rows of the batches
-    accuracy: float | None  # share of rows whose largest score is the label's; None without labels
+    accuracy: float | None  # share of rows whose largest score is the label's; None without labels, or of NaN
     # `(class, count)` of the classes that occur; None if the targets are not classes, or too many
     labels: list[tuple[int, int]] | None
     commonest_prediction: float | None  # share of the most frequently predicted class

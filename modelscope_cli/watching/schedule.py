@@ -66,9 +66,7 @@ class Budget:
     step took longer than a plain one usually does, up to as much again as was measured.
     """
 
-    NOTE: ClassVar[str] = (
-        "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
-    )
+    NOTE: ClassVar[str] = "recording is slow relative to a step (--every 1 records all)"
     # Returns CPU seconds of this process, which depend little on the load of the machine
     clock: Callable[[], float] = time.process_time
     n: int = 0  # steps of all optimizers so far
@@ -120,7 +118,7 @@ class Stretches:
     the last one: it leaves out whole rounds of their steps. Rounds with and without hooks are timed.
     """
 
-    NOTE: ClassVar[str] = "the steps are so short that some are only counted; --every 1 records all"
+    NOTE: ClassVar[str] = "steps are so short that some are only counted (--every 1 records all)"
     clock: Callable[[], float] = time.process_time  # returns CPU seconds of this process
     is_open: bool = False  # whether steps run without hooks
     is_barred: bool = False  # whether none may begin, as a step would be misread

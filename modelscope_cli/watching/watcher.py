@@ -184,7 +184,7 @@ class Watcher:
         self._write_evaluation(report.step, report.evaluated)
         self._write_due_facts(report)
         if report.is_recorded:
-            self._worst = worst_of(report)
+            self._worst = worst_of(report, self._birth)
         if self._show is not None:
             loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
             self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
@@ -337,12 +337,19 @@ def all_finite(report: StepReport) -> bool:
     return not any(outputs) and all(map(math.isfinite, norms))
 
 
-def worst_of(report: StepReport) -> str:
-    """Name the layer to show in the live line: the first that is not finite, else the one with the most zeros."""
+def worst_of(report: StepReport, birth: Birth | None) -> str:
+    """Return what the live line shows beside the loss: where values that are not finite began, as the verdict has
+    it, else the layer with the most zeros.
+
+    Args:
+        birth: the last first value that was not finite.
+    """
     rows = [(name or kind, sums) for _, name, _, kind, sums in report.layers]
-    for name, sums in rows:
-        if sums.moments.n_nan + sums.moments.n_inf:
-            return f"{name} is not finite"
+    spoilt = next((name for name, sums in rows if sums.moments.n_nan + sums.moments.n_inf), None)
+    if birth is not None and (spoilt is not None or not math.isfinite(report.loss or 0.0)):
+        return f"since step {birth.step}: {birth.words}"
+    if spoilt is not None:
+        return f"{spoilt} is not finite"
     share, name = max(((_zeros(sums), name) for name, sums in rows), default=(0.0, ""))
     return f"{name} {percent(share)} zero" if share > 0 else ""
 

@@ -273,3 +273,34 @@ def test_a_script_that_fails_before_it_trains_leaves_neither_table_nor_folder(ru
     assert f"ended with exit code {code} before it trained anything" in outcome.err
     assert "hint" not in outcome.err
     assert [path.name for path in cwd.iterdir()] == ["train.py"]
+
+
+SPOILT = LOOP.replace("square().mean()", "square().mean() * (float('nan') if i > 9 else 1)")
+
+
+def test_a_log_of_stdout_has_the_verdict_below_the_rows(run, cwd):
+    (cwd / "loop.py").write_text(SPOILT)
+    told = run("watch loop.py 30")
+    verdict = told.out[told.out.index("error MS701") :]
+    assert verdict in told.err
+    assert "at step 10 on" in verdict or "from step 10 on" in verdict
+    assert "try: " in verdict
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "tsv", "github"])
+def test_a_format_that_was_asked_for_is_nothing_else(run, cwd, format):
+    (cwd / "loop.py").write_text(SPOILT)
+    told = run(f"watch --format {format} loop.py 30")
+    assert "try: look" not in told.out or format == "github"
+    if format == "json":
+        assert json.loads(told.out)["findings"][0]["code"] == "MS701"
+    elif format in ("csv", "tsv"):
+        assert {line.count("\t" if format == "tsv" else ",") for line in told.out.splitlines()} == {15}
+
+
+def test_a_log_of_both_streams_has_the_verdict_once(cwd):
+    (cwd / "loop.py").write_text(SPOILT)
+    line = [sys.executable, "-m", "modelscope_cli", "watch", "loop.py", "30"]
+    with (cwd / "both.log").open("w") as log:
+        subprocess.run(line, stdout=log, stderr=log, cwd=cwd, check=True)
+    assert (cwd / "both.log").read_text().count("error MS701") == 1

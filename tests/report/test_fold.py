@@ -83,3 +83,12 @@ def test_every_row_is_shown_or_told_of_whatever_the_table(seed):
     assert set(folded.lines) == gaps
     hidden = [int(line.split()[0]) for line in folded.lines.values()]
     assert sum(hidden) == len(rows) - len(folded.kept)
+
+
+def test_rows_alike_are_one_line_also_in_a_short_table():
+    keys = [None, 1, 1, 1, 1, 2, 2, None]
+    sheet = sheet_of((Row(f"l{n}") for n in range(8)), alike=lambda row: keys[int(row.name[1:])])
+    assert shown(sheet) == (["l0", "l1", "l4", "l5", "l6", "l7"], ["2 rows like these"])
+    assert (
+        fold(sheet_of((Row(f"l{n}") for n in range(3)), alike=lambda row: 1)) is None
+    )  # as long as the line

@@ -92,3 +92,18 @@ def test_codes_over_steps_never_lie_on_each_other(steps):
 
 def test_the_smoothed_loss_goes_on_after_a_loss_that_is_not_finite():
     assert smoothed([1.0, None, math.nan, math.inf, 1.0]) == [close(1.0), None, None, None, close(1.0)]
+
+
+@pytest.mark.parametrize(("values", "bands"), [
+    ((1.0,) * 30 + (None,) * 30, [(29.5, 59.5)]),
+    ((1.0,) * 10 + (math.nan,) + (1.0,) * 48 + (math.inf,), [(9.5, 10.5), (58.5, 59.5)]),
+    ((None,) * 60, [(-0.5, 59.5)]),
+    ((1.0,) * 60, []),
+])  # fmt: skip
+def test_steps_whose_loss_is_not_finite_are_a_band_and_never_an_axis_of_nothing(values, bands):
+    record = training(layers=(uneven(),))
+    record = replace(record, loss=(replace(record.loss[0], value=values),))
+    loss = panels_of(figure_of(record, "activations"))[-1]
+    assert [(band.get_x(), band.get_x() + band.get_width()) for band in loss.patches] == bands
+    assert bool(len(loss.get_yticks())) == any(value == 1.0 for value in values)
+    assert not bands or "loss not finite" in words(loss.figure)

@@ -402,3 +402,25 @@ def test_what_predictions_share_with_targets_is_their_covariance(recorded, name)
         sum(numpy.cov(p[:, k], t[:, k])[0, 1] for k in range(CLASSES)) / t.var(0, ddof=1).sum() for p in given
     ]
     assert record.facts.criteria[0].series.shared == close(both)
+
+
+@pytest.mark.parametrize("spoilt", [math.nan, math.inf])
+@pytest.mark.parametrize("kind", ["classes", "logits"])
+def test_scores_that_are_not_finite_have_no_accuracy(recorded, kind, spoilt):
+    labels, target = torch.arange(N) % CLASSES, torch.rand(N, CLASSES).round()
+
+    def loss(x):
+        x = x + torch.zeros(N, CLASSES).index_fill(0, torch.tensor([N - 1]), spoilt)
+        return (
+            F.cross_entropy(x, labels) if kind == "classes" else F.binary_cross_entropy_with_logits(x, target)
+        )
+
+    seen, _ = figures(recorded, loss)
+    assert (seen.series.accuracy, seen.series.commonest_prediction) == ((None,), (None,))
+
+
+def test_a_class_that_is_masked_is_not_predicted(recorded):
+    labels = torch.arange(N) % CLASSES
+    mask = torch.zeros(CLASSES).index_fill(0, torch.tensor([CLASSES - 1]), -math.inf)
+    seen, logits = figures(recorded, lambda x: F.cross_entropy(x + mask, labels))
+    assert seen.series.accuracy[0] == close((logits + mask).argmax(1).eq(labels).float().mean().item())

@@ -1,5 +1,7 @@
 """What is shown of a run while it goes: the page of `--html`."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -80,3 +82,24 @@ def test_seconds_between_two_and_a_twentieth_of_the_time(monkeypatch):
     assert redraw.due == pytest.approx(105.1 + 5)
     redraw(lambda: 2.0, print)
     assert redraw.due == pytest.approx(107.1 + 38)
+
+
+@pytest.mark.parametrize("what", ["the loss", "a layer"])
+def test_the_live_line_says_of_nan_what_the_verdict_says(monkeypatch, what):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    lines = []
+    with ms.watch(model, optimizer, every=1) as watched:
+        watched._watcher._show = lines.append
+        for step in range(6):
+            factor = math.nan if step >= 3 else 1.0
+            scores = model(torch.randn(16, 4) * (factor if what == "a layer" else 1.0))
+            loss = nn.functional.cross_entropy(scores, torch.randint(2, (16,)))
+            optimizer.zero_grad()
+            (loss * factor).backward()
+            optimizer.step()
+    (birth, *_), finding = watched.record().births, watched.findings[0]
+    assert birth.step == finding.since_step == 3
+    assert "since" not in lines[2]
+    assert all(line.endswith(f"since step 3: {birth.words}") for line in lines[3:])

@@ -1,9 +1,17 @@
 """Which rows and columns a person sees."""
 
+import csv
+import math
+from dataclasses import replace
+
+import pytest
 import torch
 from torch import nn
 
+import modelscope_cli as ms
 from modelscope_cli import watch
+from modelscope_cli.report.fold import fold
+from modelscope_cli.report.formats import FORMATS
 from modelscope_cli.report.watch.table import watch_sheet
 
 
@@ -45,3 +53,60 @@ def test_dead_channels_and_saturation_have_columns_where_there_are_any():
         model[0].bias[:] = 10
     assert not shown(record_of(model, 0.1))[1] & {"dead_last", "saturated_last"}
     assert "saturated_last" in shown(record_of(nn.Sequential(nn.Linear(6, 6), nn.Tanh()), 100.0))[1]
+
+
+def spoilt_at(step, n=8, spoil=math.nan):
+    """Return the record of a training whose first weights become NaN before a step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model, optimizer, every=1) as watched:
+        for at in range(n):
+            if at == step:
+                with torch.no_grad():
+                    model[0].weight.fill_(spoil)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(torch.randn(8, 6)), torch.arange(8) % 3).backward()
+            optimizer.step()
+    return watched.record()
+
+
+@pytest.mark.parametrize("step", [0, 1, 5, 7])
+def test_values_at_the_end_of_a_layer_that_is_not_finite_are_nan_and_not_the_last_finite_ones(step, tmp_path):
+    record = spoilt_at(step)
+    assert {row.series.non_finite_since for row in record.layers} == {step}
+    record.save(tmp_path / "r.json")
+    for one in (record, ms.read(tmp_path / "r.json")):
+        columns = {column.key: column for column in watch_sheet(one).columns}
+        ends = [
+            columns[key].cells(one.layers) for key in ("mean_last", "std_last", "zero_last", "near_zero_last")
+        ]
+        assert {cell for cells in ends for cell in cells} == {"nan"}
+        assert columns["nan"].value(one.layers[0]) == 8 * 6  # in one step, not over all of them
+        assert columns["non_finite_since"].cells(one.layers) == [f"since step {step}"] * 5
+        assert columns["std_first"].value(one.layers[0]) == (
+            None if step == 0 else one.layers[0].series.std[0]
+        )
+    assert fold(watch_sheet(record)) is not None
+
+
+def test_a_layer_that_is_finite_again_is_told_by_its_counts():
+    record = spoilt_at(99)
+    assert {row.series.non_finite_since for row in record.layers} == {None}
+    row = record.layers[0]
+    series = replace(row.series, nan_count=(0, 5, 0, 0, 0, 0, 0, 0))
+    keys = shown(replace(record, layers=(replace(row, series=series),)))[1]
+    assert "nan" in keys
+    assert not any("nan" in shown(one)[1] for one in (record, spoilt_at(3)))
+
+
+@pytest.mark.parametrize("format", ["tsv", "csv"])
+def test_machines_read_nan_and_since_when(format, tmp_path):
+    rows = list(
+        csv.DictReader(
+            (FORMATS[format].render(watch_sheet(spoilt_at(2)))).splitlines(),
+            delimiter="\t" if format == "tsv" else ",",
+        )
+    )
+    assert all(math.isnan(float(row["std_last"])) for row in rows)
+    assert {row["non_finite_since"] for row in rows} == {"2"}

@@ -1,5 +1,6 @@
 """Shared sections of `watch` and `train`: the verdict, the rows of layers and parameters."""
 
+import math
 from collections.abc import Sequence
 
 from modelscope_cli.records.watch import (
@@ -16,7 +17,7 @@ from modelscope_cli.report.page.common import KINDS, WARNING, finding
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Column, Sheet, figure
-from modelscope_cli.report.training_panels import NUMBERS, Row, Trained, first_of, last_of
+from modelscope_cli.report.training_panels import NUMBERS, Row, Trained, last_of
 
 _VERDICTS = {
     FAULT: "Something is wrong",
@@ -102,10 +103,9 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
 def _summary(training: Trained, steps: str) -> Html:
     lines = [("steps", steps)]
     for series in training.loss:
-        first, last = first_of(series.value), last_of(series.value)
-        if first is not None:
-            words = f"{numbers.number(first)} in the first step, {numbers.number(last)} in the last"
-            lines.append(("loss", words))
+        ends = [numbers.loss(value) for value in (*series.value[:1], *series.value[-1:])]
+        if ends:
+            lines.append(("loss", f"{ends[0]} in the first step, {ends[1]} in the last"))
     lines += [(event.kind, event.message) for event in training.events]
     lines += [("not finite", f"step {birth.step}: {birth.words}") for birth in training.births]
     return facts(lines)
@@ -136,7 +136,11 @@ def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
     bad_names = {one.layer for one in training.findings}
 
     def at_the_end(key: str) -> Column:
-        return figure(key, NUMBERS[key], lambda row: last_of(getattr(row.series, key)))
+        def read(row: WatchedParameter) -> float | None:
+            is_lost = row.series.weight_norm[-1:] == (None,)  # the document has no NaN
+            return math.nan if is_lost else last_of(getattr(row.series, key))
+
+        return figure(key, NUMBERS[key], read)
 
     columns = (
         Column("name", "parameter", anchors.label, is_number=False),

@@ -108,7 +108,7 @@ def answer(record: TrainRecord) -> str:
     """Return the verdict on a training, or the best variant of a study and those that fail."""
     first = record.trainings[0]
     if not record.is_study:
-        ends = [numbers.number(loss) or "not finite" for loss in (first.losses[:1] + first.losses[-1:])]
+        ends = [numbers.loss(loss) for loss in (first.losses[:1] + first.losses[-1:])]
         course = [f"loss {' to '.join(ends)}"] if ends else []
         course += [f"validation accuracy {numbers.percent(one.accuracy)}" for one in first.held_out[-1:]]
         return training_answer(first.findings, first.verdict, first.reason, ", ".join(course))
@@ -135,11 +135,11 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     if not record.is_study:
         facts.append(("trained", settings_of(first)))
         if first.losses:
-            end = numbers.number(first.losses[-1]) or "not finite"
-            facts.append(("loss", f"{numbers.number(first.losses[0])} at first, {end} at the end"))
+            start, end = map(numbers.loss, (first.losses[0], first.losses[-1]))
+            facts.append(("loss", f"{start} at first, {end} at the end"))
         if first.held_out:
             last = first.held_out[-1]
-            accuracy, loss = numbers.percent(last.accuracy), numbers.number(last.loss) or "not finite"
+            accuracy, loss = numbers.percent(last.accuracy), numbers.loss(last.loss)
             facts.append(
                 ("validation", f"accuracy {accuracy}, loss {loss}, {record.data.held_out_pictures} images")
             )

@@ -21,7 +21,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.numbers import number, percent, shape
+from modelscope_cli.report.numbers import loss, number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
 from modelscope_cli.report.training_facts import story, training_answer
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
@@ -41,6 +41,9 @@ def watch_sheet(record: WatchRecord) -> Sheet:
         facts=(*_folded(len(record.layers) - len(rows)), *_facts(record)),
         is_bad=lambda row: bool(findings.get(label(row))),
         is_by_layer=True,
+        alike=lambda row: (
+            row.series.non_finite_since if _is_lost(row) and not findings.get(label(row)) else None
+        ),
     )
 
 
@@ -60,20 +63,26 @@ def _columns(
     findings: dict[str, list[TrainingFinding]],
     layers: Sequence[WatchedLayer],
 ) -> tuple[Column, ...]:
-    has_non_finite = any(sum(row.series.nan_count) + sum(row.series.inf_count) for row in layers)
+    is_partial = any(any(row.series.nan_count + row.series.inf_count) and not _is_lost(row) for row in layers)
 
     def codes(row: WatchedLayer) -> str:
         return " ".join(f"{f.code}@{f.since_step}" for f in findings.get(label(row), ()))
 
     def value(make: Any, key: str, title: str, field: str, pick: Any, rank: int = 1) -> Column:
-        """Return a column of one value of a series; fractions of 1 are marked."""
+        """Return a column of one value of a series; fractions of 1 are marked.
+
+        The last value is NaN where nothing in the last record was finite, not the last that was.
+        """
 
         def read(row: WatchedLayer) -> float | None:
-            chosen: float | None = pick(getattr(row.series, field) or ())
-            return chosen
+            values = getattr(row.series, field) or ()
+            chosen: float | None = pick(values)
+            has_any = chosen is not None or (values and field != "grad_norm")
+            return math.nan if pick is last_of and has_any and _is_lost(row) else chosen
 
         is_rare = field in ("dead_fraction", "saturated_fraction")  # and hidden where it is 0 everywhere
-        traits: dict[str, Any] = {"is_shown": any(map(read, layers))} if is_rare else {}
+        shown = any(value and math.isfinite(value) for value in map(read, layers))
+        traits: dict[str, Any] = {"is_shown": shown} if is_rare else {}
         if make is percentage and not is_rare:
             traits["is_bad"] = lambda row: read(row) == 1
         column: Column = make(key, title, read, rank=rank, **traits)
@@ -92,10 +101,25 @@ def _columns(
         value(percentage, "dead_last", "dead", "dead_fraction", last_of),
         value(percentage, "saturated_last", "saturated", "saturated_fraction", last_of),
         value(figure, "grad_norm_last", "gradient", "grad_norm", last_of, rank=3),
-        counter("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
-        counter("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
+        counter("nan", "NaN", lambda row: max(row.series.nan_count, default=0), is_shown=is_partial),
+        counter("inf", "inf", lambda row: max(row.series.inf_count, default=0), is_shown=is_partial),
+        Column(
+            "non_finite_since",
+            "not finite",
+            lambda row: row.series.non_finite_since,
+            lambda row: f"since step {since}" if (since := row.series.non_finite_since) is not None else "",
+            is_number=False,
+            rank=0,
+            is_bad=lambda row: row.series.non_finite_since is not None,
+            is_shown=any(row.series.non_finite_since is not None for row in layers),
+        ),
         Column("findings", "findings", codes, is_number=False, rank=0, is_bad=lambda row: bool(codes(row))),
     )
+
+
+def _is_lost(row: WatchedLayer) -> bool:
+    """Tell whether no value of the last record is finite."""
+    return row.series.non_finite_since is not None and row.series.mean[-1] is None
 
 
 def _without_repeats(
@@ -175,12 +199,17 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
     if record.steps:
         sparse = next((event for event in record.events if event.kind == SPARSE), None)
-        few = f"; since step {sparse.step} {sparse.message}" if sparse else ""
+        few = f"; fewer since step {sparse.step}: {sparse.message}" if sparse else ""
         n = "all" if record.recorded == record.steps else record.recorded
         facts.append(("steps", f"{record.steps}, {n} of them recorded in full{few}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", time_words(record.facts.time)))
-    return (*facts, *story(record.findings, record.verdict, record.reason), *trial_facts(record))
+    return (*facts, *verdict_facts(record))
+
+
+def verdict_facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
+    """Return the verdict, causes and consequences, and what trials showed."""
+    return (*story(record.findings, record.verdict, record.reason), *trial_facts(record))
 
 
 PARTS = {
@@ -255,14 +284,10 @@ def _who(record: WatchRecord, optimizer: str) -> str:
 
 
 def _course(series: ScalarSeries) -> str:
-    at_ends = f"{_figure_of(series.value[0])} at first, {_figure_of(series.value[-1])} at the end"
+    at_ends = f"{loss(series.value[0])} at first, {loss(series.value[-1])} at the end"
     pairs = zip(series.value, series.step, strict=True)
     finite = [(value, step) for value, step in pairs if value is not None and math.isfinite(value)]
     if not finite:
         return at_ends
     low, step = min(finite)
     return f"{at_ends}; lowest {number(low)}, at step {step}"
-
-
-def _figure_of(value: float | None) -> str:
-    return number(value) or str(value)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.trials import PROVED, TrialRow
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.report.numbers import number
+from modelscope_cli.report.numbers import loss
 from modelscope_cli.report.sheet import Sheet, field_columns
 
 
@@ -26,7 +26,7 @@ def trial_facts(record: WatchRecord) -> Iterator[tuple[str, str]]:
     if record.fix is None:
         yield "trials", record.tried
     for row in record.trials:
-        words = [f"loss {number(row.loss_last) or 'not finite'}"] if row.steps else []
+        words = [f"loss {loss(row.loss_last)}"] if row.steps else []
         if row.metric is not None:
             words.append(f"accuracy {row.metric:.2f}")
         words += [f"after {row.steps} steps"] if row.steps else []

@@ -81,7 +81,7 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         silent.sort(key=lambda one: one[:2])
         step, _, layer = silent[0]
         last = layer.series.zero_fraction[-1] or 0.0
-        words = f"{percent(last, 1)} of its output is zero; above {percent(threshold)} since step {step}"
+        words = f"{percent(last, 1)} of its output is zero (limit {percent(threshold)}, exceeded from step {step})"
         severity = ERROR if last > _ENTIRELY else None
         hint = _DEAD_AT_FIRST if not step else None
         yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity, hint=hint)

@@ -83,7 +83,7 @@ def _origin(case: Case, step: int) -> str:
     if birth is None:
         return ""
     if birth.what == LOSS:
-        return "; the output of every layer is finite, so the loss itself is the cause"
+        return "; it arises in the loss computation: the output of every layer was finite in that step"
     since = f" at step {birth.step}" if birth.step != step and birth.what != PARAMETER else ""
     return f"; the first cause: {birth.words}{since}"
 

@@ -170,8 +170,10 @@ class Case:
 
     def followed(self, rows: Sequence[tuple[int, Any, Row]]) -> str:
         """Return the names after the first of `(step, _, layer or parameter)`, sorted by step."""
-        word = "then" if rows[-1][0] > rows[0][0] else "also"
-        return self.beside([row for _, _, row in rows[1:]], word)
+        others = [row for _, _, row in rows[1:]]
+        if not others or rows[-1][0] == rows[0][0]:
+            return self.beside(others)
+        return f"; {self.names(others)} {'follow' if others[1:] else 'follows'}"
 
 
 @dataclass(frozen=True, slots=True)

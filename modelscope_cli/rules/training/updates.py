@@ -175,8 +175,8 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
         words = (
-            f"single steps change it by {percent(-change)} of its norm; above {percent(threshold)} since step "
-            f"{step}"
+            f"one step changes it by {percent(-change)} of its norm (median; limit {percent(threshold)}, exceeded "
+            f"from step {step})"
         )
         if not case.fails:
             words = (
