@@ -48,6 +48,7 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
                 "nan_count": [0] * steps,
                 "inf_count": [0] * steps,
                 "grad_norm": [None, *walk(1e-3)[1:]],
+                "non_finite_since": None,
                 "histogram": {"edges": [2.0 ** (k / 2 - 20) for k in range(65)], "counts": counts},
                 "dead_fraction": [0.25] * steps if n % 3 == 1 else None,
                 "channels": 64,

@@ -128,7 +128,7 @@ def test_place_and_step_are_named(name):
         assert (found["MS703"].layer, found["MS703"].since_step) == (where, step)
     elif what == LOSS:
         assert "MS702" not in found
-        assert "the loss itself is the cause" in found["MS701"].message
+        assert "it arises in the loss computation" in found["MS701"].message
 
 
 def test_what_a_module_computes_between_its_layers(tmp_path):
