@@ -15,8 +15,8 @@ class ModelscopeError(Exception):
 
     A hint works when pasted (`tests/hints/` runs each). It is one of these, or several joined by ` or `:
 
-    - a command: `modelscope rules`, `ls photos`. The shell replaces `...` after `modelscope` or its command with
-    the typed arguments: `modelscope stats ...` is the same line for `stats`, without the options it lacks;
+    - a command: `modelscope help model`, `ls photos`. The shell fills in `...` after `modelscope` or its command
+    with the typed arguments: `modelscope stats ...` is the same line for `stats`, without the options it lacks;
     - options, added to the line that failed: `--batch 1 --size 32`. Each replaces the same option, or the
     positional argument it stands for: `--model` the model, `--input` and `--input-shape` the images;
     - `leave out --mean 0.5`, an option or arguments of that line;

@@ -70,7 +70,7 @@ def check_classifier(loaded: LoadedModel) -> None:
     if loaded.family not in TRAINED:
         kind = loaded.family.replace("_", " ")
         message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
-        raise CannotRunError(message, "modelscope models resnet")
+        raise CannotRunError(message, "modelscope summary --list resnet")
 
 
 def check_onnx(command: str, name: str) -> None:

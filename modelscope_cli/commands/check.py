@@ -105,9 +105,15 @@ def check(
         typer.Option(
             metavar="CODE=THRESHOLD",
             rich_help_panel="Rules",
-            help="Set the threshold of a rule (repeatable); `modelscope rules` lists them.",
+            help="Set the threshold of a rule (repeatable); --list shows them.",
         ),
     ] = None,
+    list_: Annotated[
+        bool,
+        typer.Option(
+            "--list", rich_help_panel="Rules", help="List all rules, or those of --select, and check nothing."
+        ),
+    ] = False,
     fail_on: Annotated[
         Literal["warning", "error"] | None,
         typer.Option(
@@ -176,10 +182,14 @@ def check(
       modelscope check resnet18 --weights none --select MS1,MS4 --format github
 
       modelscope check demo/shapes --against demo --fail-on warning
+
+      modelscope check --list --select MS2
     """
     from modelscope_cli.report.check.table import COLUMNS, check_sheet, render_junit, review
     from modelscope_cli.rules.settings import read_settings
 
+    if list_:
+        return _list(select, format, show)
     junit = Format(render_junit, ".xml", "record")
     where = show.begin(format, {**CI_FORMATS, "junit": junit}, is_shared=True)
     where.layout.check(COLUMNS)
@@ -229,6 +239,15 @@ def check(
     if refused is not None:
         raise refused
     return 0 if record.passed else FOUND
+
+
+def _list(select: list[str] | None, format: str, show: OutputOptions) -> int:
+    from modelscope_cli.report.listings import rules_sheet
+
+    where = show.begin(format)
+    listed = ms.list_rules(*(word for words in select or () for word in words.split(",")))
+    emit(where, rules_sheet(listed), listed)
+    return 0
 
 
 def _subject(

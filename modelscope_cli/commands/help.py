@@ -4,6 +4,9 @@ from typing import Annotated
 
 import typer
 
+import modelscope_cli as ms
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.documents import DOCUMENTS
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.output_options import QuietOptions
@@ -15,35 +18,58 @@ def help(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="TOPIC|COMMAND",
-            help="model, input, output, layers or hooks; a command; or agents, what coding agents need.",
+            metavar="TOPIC|COMMAND|RULE",
+            help="model, input, output, layers or hooks; a command; a rule, such as MS709; schema; or agents, what "
+            "coding agents need.",
             autocompletion=completion.topics,
+        ),
+    ] = None,
+    document: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DOCUMENT",
+            help=f"After schema: what the document is of, {', '.join(DOCUMENTS)}.",
+            autocompletion=completion.documents,
         ),
     ] = None,
     *,
     show: QuietOptions,
 ) -> None:
-    """Explain what commands have in common: models, images, layer patterns, hooks, output.
+    """Explain what commands have in common, a rule, or the JSON Schema of a result.
+
+    A rule is explained in full: what it finds, why that matters, the source of its threshold, how to fix and how to
+    silence it. A schema is of what a command prints with --json, the `report.json` in its folder; draft 2020-12.
 
     Examples:
 
       modelscope help model
 
-      modelscope help layers
-
       modelscope help stats
+
+      modelscope help MS709
+
+      modelscope help schema stats
     """
-    from modelscope_cli.shell.overview import COMMANDS, overview
+    from modelscope_cli.report.formats import render_json, to_text
+    from modelscope_cli.report.listings import rules_sheet
+    from modelscope_cli.shell.overview import COMMANDS, overview, width
     from modelscope_cli.shell.topics import AGENTS, TOPICS, explain_command, explain_topic, skill
 
     show.begin_quietly()
+    if document is not None and what != "schema":
+        raise UsageError(f"'{document}' is one word too many", f"modelscope help {what}")
     if what is None:
-        console.write(overview() + "\n")
+        text = overview() + "\n"
+    elif document is not None:
+        text = render_json(ms.schema(document))
     elif what in COMMANDS:
-        console.write(explain_command(what))
+        text = explain_command(what)
     elif what == AGENTS:
-        console.write(skill())
+        text = skill()
     elif what in TOPICS:
-        console.write(explain_topic(what))
+        text = explain_topic(what)
+    elif what.upper().startswith("MS") or what in {rule.name for rule in ms.list_rules().rules}:
+        text = to_text(rules_sheet(ms.list_rules(what)), width())
     else:
-        raise unknown("a topic or a command", what, (*TOPICS, AGENTS, *COMMANDS))
+        raise unknown("a topic, a command or a rule", what, (*TOPICS, AGENTS, "schema", *COMMANDS))
+    console.write(text)

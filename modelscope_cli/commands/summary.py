@@ -48,6 +48,13 @@ def summary(
         Path | None,
         typer.Option(metavar="FILE", help="Also save the graph of the model (.svg, .png, .pdf)."),
     ] = None,
+    list_: Annotated[
+        bool,
+        typer.Option(
+            "--list",
+            help="List the models whose name contains MODEL, or matches it as a glob; all without it.",
+        ),
+    ] = False,
     train: Annotated[
         bool,
         typer.Option(
@@ -111,10 +118,17 @@ def summary(
       modelscope summary resnet18 --graph resnet18.svg
 
       modelscope summary resnet50 --train --optimizer momentum --fit 24GB
+
+      modelscope summary --list 'vit_*'
     """
+    from modelscope_cli.report.listings import models_sheet
     from modelscope_cli.report.summary.table import measured_for, summary_sheet
 
     where = show.begin()
+    if list_:
+        catalogue = ms.list_models(on.model or first)
+        emit(where, models_sheet(catalogue), catalogue)
+        return
     # The first word is the model, unless --model names one.
     model, files = on.choose(first, images, is_model=names_model if on.model else lambda _: True)
     if graph is not None:

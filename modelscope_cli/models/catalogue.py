@@ -24,7 +24,7 @@ def match_names(pattern: str | None) -> tuple[str, ...]:
     bare = ((name, name.removeprefix(_TIMM)) for name in names)
     matches = tuple(name for name, stem in bare if (fnmatchcase(stem, word) if is_glob else word in stem))
     if not matches:
-        hint = "modelscope models timm:" if word and pattern.startswith(_TIMM) else "modelscope models"
+        hint = "modelscope summary --list" + (" timm:" if word and pattern.startswith(_TIMM) else "")
         raise UsageError(with_nearest(f"no model matches '{pattern}'", pattern, names), hint)
     return matches
 

@@ -84,5 +84,5 @@ def _unknown_model(model: str) -> UsageError:
         return UsageError(message, look_for(path))
     suggestion = nearest(model, model_names())
     family = re.match("did you mean ([a-z]+)", suggestion)
-    hint = f"modelscope models {family[1]}" if family else "modelscope models"
+    hint = "modelscope summary --list" + (f" {family[1]}" if family else "")
     return UsageError(f"unknown model '{model}'{': ' + suggestion if suggestion else ''}", hint)

@@ -100,7 +100,7 @@ def load_state(
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
-        raise CannotRunError(message, "modelscope models   lists the names for --model")
+        raise CannotRunError(message, "modelscope summary --list   lists the names for --model")
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
         hint = f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"

@@ -117,7 +117,7 @@ def check_hub(model: str) -> None:
     if prefix == "timm" and not is_in_timm(name):
         names = (f"timm:{timm_name}" for timm_name in timm_names())
         message = with_nearest(f"unknown model '{model}'", model.partition(".")[0], names)
-        raise UsageError(message, "modelscope models timm:")
+        raise UsageError(message, "modelscope summary --list timm:")
     if prefix == "hf":
         _check_folder(model, name)
 

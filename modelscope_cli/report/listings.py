@@ -86,7 +86,7 @@ def rules_sheet(rules: RuleList) -> Sheet:
         is_catalogue=True,
         facts=(
             ("threshold", "check --set CODE=threshold changes one; budgets have no default"),
-            ("one rule", "modelscope rules MS202 explains it"),
+            ("one rule", "modelscope help MS202 explains it"),
         ),
     )
 

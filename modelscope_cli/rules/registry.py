@@ -65,7 +65,7 @@ def _codes(word: str, rules: Sequence[AnyRule], where: str) -> list[str]:
 def _unknown(word: str, rules: Sequence[ListedRule], where: str) -> UsageError:
     names = [name for rule in rules for name in (rule.code, rule.name)]
     return UsageError(
-        with_nearest(f"unknown rule '{word}' {where}".rstrip(), word, names), "modelscope rules"
+        with_nearest(f"unknown rule '{word}' {where}".rstrip(), word, names), "modelscope check --list"
     )
 
 

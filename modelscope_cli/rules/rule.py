@@ -130,7 +130,7 @@ def _how_to_silence(code: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRule(RuleText):
-    """The listing of a rule in `modelscope rules`; `why`: the consequences of a violation."""
+    """The listing of a rule in `modelscope check --list`; `why`: the consequences of a violation."""
 
     why: str
 

@@ -54,7 +54,7 @@ THEIR_COMMANDS = {
         "compare": "diff",
         "infer": "predict",
         "fit": "train",
-        "list": "models",
+        "list": "summary --list",
         "lint": "check",
         "version": "--version",
     },
@@ -151,7 +151,7 @@ def unknown_command(argv: Sequence[str]) -> UsageError:
     near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.6)
     nearest = THEIR_COMMANDS.get(word.lower()) or next(iter(near), None)
     if nearest is not None:
-        hint = _line([nearest, *argv[1:]])
+        hint = _line([*nearest.split(), *argv[1:]])
     elif os.path.exists(word):
         hint = _line(["watch" if word.endswith(".py") else "featuremaps", *argv])
     else:

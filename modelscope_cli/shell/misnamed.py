@@ -30,7 +30,7 @@ def refuse_mistyped(word: str) -> None:
     near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
     if near and not Path(word).suffix and not os.path.exists(word):
         message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"
-        raise UsageError(message, "modelscope models " + re.match("[a-z]+", near[0])[0])  # type: ignore[index]
+        raise UsageError(message, "modelscope summary --list " + re.match("[a-z]+", near[0])[0])  # type: ignore[index]
 
 
 def refuse_weights(words: Sequence[str]) -> None:

@@ -46,9 +46,6 @@ _TABLE = {
         "modelscope_cli.commands.check": (
             "Check a model or a data set against rules, and exit with 1 if one is broken."
         ),
-        "modelscope_cli.commands.rules": (
-            "List the rules of check, watch and train, with their thresholds and sources."
-        ),
         "modelscope_cli.commands.diff": (
             "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ."
         ),
@@ -60,24 +57,31 @@ _TABLE = {
         "modelscope_cli.commands.weights": (
             "List the contents of a checkpoint and name its architecture, without loading it."
         ),
-        "modelscope_cli.commands.models": (
-            "List the models of torchvision, or of timm, with parameters, multiply-adds and input size."
-        ),
-        "modelscope_cli.commands.schema": "Print the JSON Schema of what a command prints with --json.",
         "modelscope_cli.commands.demo": (
             "Put the samples into a folder: images, a tiny network with its weights, and a training script."
         ),
         "modelscope_cli.commands.help": (
-            "Explain what commands have in common: models, images, layer patterns, hooks, output."
+            "Explain what commands have in common, a rule, or the JSON Schema of a result."
         ),
     },
 }
+# Names of before 0.3 for `check --list` and `help RULE`, `summary --list` and `help schema`: not in the overview.
+_FORMER = {
+    "modelscope_cli.commands.rules": (
+        "List the rules of check, watch and train, with their thresholds and sources."
+    ),
+    "modelscope_cli.commands.models": (
+        "List the models of torchvision, or of timm, with parameters, multiply-adds and input size."
+    ),
+    "modelscope_cli.commands.schema": "Print the JSON Schema of what a command prints with --json.",
+}
+_EVERY = [*_TABLE.values(), _FORMER]
 GROUPS = {
     title: {module.rpartition(".")[2]: about for module, about in commands.items()}
     for title, commands in _TABLE.items()
 }
-COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
-MODULES = {module.rpartition(".")[2]: module for commands in _TABLE.values() for module in commands}
+COMMANDS = {module.rpartition(".")[2]: about for group in _EVERY for module, about in group.items()}
+MODULES = {module.rpartition(".")[2]: module for group in _EVERY for module in group}
 _OPTIONS = {
     "-V, --version": "Show the version.",
     "--install-completion": "Install completion for the current shell.",

@@ -8,7 +8,7 @@ from modelscope_cli.shell.parameters import function_of
 from modelscope_cli.shell.typer_app import doc_of
 
 _MODEL = {
-    "resnet34": "a model of torchvision; `modelscope models` lists them",
+    "resnet34": "a model of torchvision; `modelscope summary --list` lists them",
     "timm:NAME": "a model of timm, once it is installed: pip install timm",
     "hf:FOLDER": "a folder that transformers saved: pip install transformers",
     "best.pth": "a checkpoint whose architecture is recognised by its tensors",

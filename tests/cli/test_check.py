@@ -187,8 +187,8 @@ def test_the_project_names_model_checkpoint_and_images(run, project, monkeypatch
 
 
 BAD = [
-    ("--select MS999", 2, "unknown rule 'MS999' in --select", "modelscope rules"),
-    ("--select dead-chanels", 2, "'dead-chanels' in --select: did you mean dead-channels", "modelscope rules"),
+    ("--select MS999", 2, "unknown rule 'MS999' in --select", "modelscope check --list"),
+    ("--select dead-chanels", 2, "in --select: did you mean dead-channels", "modelscope check --list"),
     ("--ignore MS", 2, "'--ignore MS' leaves no rule", "leave out --ignore"),
     ("--set MS202=nan", 2, "'--set MS202=nan' is not a number", "--set MS202=0.5"),
     ("--set MS202=1e9", 2, "'--set MS202=1e9' is above 1", "--set MS202=0.5"),
@@ -222,7 +222,7 @@ BAD = [
 PROJECTS = [
     ("[tool.modelscope\n", "cannot be read", "python -c"),
     ("[tool.modelscope]\nselct = []\n", "unknown key 'selct' in [tool.modelscope]", "write one of model"),
-    ('[tool.modelscope]\nselect = ["MS9"]\n', "unknown rule 'MS9'", "modelscope rules"),
+    ('[tool.modelscope]\nselect = ["MS9"]\n', "unknown rule 'MS9'", "modelscope check --list"),
     ('[tool.modelscope]\nfail-on = "eror"\n', "'fail-on = eror' is not a severity", "fail-on = error"),
     ('[tool.modelscope]\ncheckpoint = ""\n', "'checkpoint = '", 'write checkpoint = "last.pth"'),
     ('[tool.modelscope]\nmax-params = "lots"\n', "'max-params = lots' is not a count", "max-params = 25M"),

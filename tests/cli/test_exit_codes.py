@@ -21,7 +21,7 @@ PICTURE, LEARN = "featuremaps", "train"
 # `summary`, the option --model elsewhere.
 TABLE = [
     # names that mean nothing
-    (ALL, "<resnet3>", 2, "'resnet3': did you mean resnet34", "modelscope models resnet"),
+    (ALL, "<resnet3>", 2, "'resnet3': did you mean resnet34", "modelscope summary --list resnet"),
     (LOOK, "<resnet18> -w IMAGENET1K_V9", 2, "'IMAGENET1K_V9', only IMAGENET1K_V1", "did you mean IMAGENET1K_V1"),
     (LOOK, "<tiny> -w none -d cudda", 2, "'cudda' is not a device: did you mean cuda", "--device auto"),
     (LOOK, "<tiny> -w none -d cuda:99", 4, "'cuda:99'", "--device cpu"),
@@ -57,7 +57,7 @@ TABLE = [
     ("diff", "{a} {b} -l nothing", 2, "layer pattern 'nothing' matches no tensor", "--layer"),
     ("diff", "{a} {b} {dot} <tiny> --b-checkpoint {a}", 2, "two checkpoints for B", "leave out --b-c"),
     ("diff", "{bad}/empty.pt {a}", 4, "'{bad}/empty.pt' is empty", "get the file again"),
-    ("diff", "{a} {shapes} {dot} <tiny>", 4, "'{shapes}' is for another architecture", "modelscope models"),
+    ("diff", "{a} {shapes} {dot} <tiny>", 4, "'{shapes}' is for another architecture", "modelscope summary --list"),
     ("diff", "{a} {b} {dot} <tiny> -l conv@2", 2, "'conv@2' names calls", "try conv"),
     ("diff", "{a} {b} <tiny> --input-shape 1,5,9,9", 4, "A: forward raised in conv (Conv2d)", "summary"),
     # pictures
@@ -75,8 +75,8 @@ TABLE = [
     (ALL, "<tiny> -c {bad}/empty.pt", 4, "'{bad}/empty.pt' is empty", "get the file again"),
     (ALL, "<tiny> -c {bad}/evil.pt", 4, "'{bad}/evil.pt' is not loaded: it would run", "hint: modelscope weights "),
     (ALL, "<tiny> -c {bad}/cut.safetensors", 4, "'{bad}/cut.safetensors'", "get the file again"),
-    (ALL, "<tiny> -c {shapes}", 4, "'{shapes}' is for another architecture", "modelscope models"),
-    (LOOK, "<squeezenet1_1> -c {bad}/nan.safetensors", 4, "is for another architecture", "modelscope models"),
+    (ALL, "<tiny> -c {shapes}", 4, "'{shapes}' is for another architecture", "modelscope summary --list"),
+    (LOOK, "<squeezenet1_1> -c {bad}/nan.safetensors", 4, "for another architecture", "modelscope summary --list"),
     # checkpoints, looked into
     ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
     ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "get the file again"),
@@ -345,7 +345,7 @@ def test_debug_shows_where_an_error_came_from(capfd):
     assert run_argv(["summary", "resnet3", "--debug"]) == 2
     err = capfd.readouterr().err
     assert err.startswith("Traceback")
-    assert err.endswith("\n\nhint: modelscope models resnet\n")
+    assert err.endswith("\n\nhint: modelscope summary --list resnet\n")
 
 
 def test_without_arguments_there_is_help(capfd):

@@ -1,11 +1,13 @@
 """`--help`: a page of 60 lines a command; everything in `--help-all`; what commands share in `modelscope help`."""
 
+import json
 import re
 import shlex
 
 import pytest
 from typer.main import get_command
 
+import modelscope_cli as ms
 from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.typer_app import make_app
 
@@ -52,3 +54,17 @@ def test_an_example_that_is_broken_over_lines_can_be_pasted(run, name):
         shlex.split(line) for line in pasted.splitlines() if line.startswith(("  modelscope ", "  torchrun "))
     ]
     assert [shlex.split(example) for example in examples] == found
+
+
+@pytest.mark.parametrize("rule", ["MS709", "ms709", "large-updates"])
+def test_a_rule_is_explained(run, rule):
+    out = run(f"help {rule}").out
+    assert out.startswith("MS709 large-updates\n")
+    assert "to fix it" in out
+
+
+def test_a_schema_is_that_of_the_document(run):
+    assert json.loads(run("help schema stats").out) == ms.schema("stats")
+    assert "DOCUMENT" in run("help schema").out
+    assert "'nonsense'" in run("help schema nonsense", expect=2).err
+    assert "one word too many" in run("help stats twice", expect=2).err

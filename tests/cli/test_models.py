@@ -6,12 +6,14 @@ from torchvision import models
 
 def test_every_name_is_listed_once(run):
     assert run("models").column("name") == sorted(models.list_models())
+    assert run("summary --list").column("name") == sorted(models.list_models())
 
 
 @pytest.mark.parametrize("pattern", ["resnet", "RESNET", "vit_", "_v3_"])
 def test_a_word_is_a_part_of_the_name(run, pattern):
     expected = [name for name in sorted(models.list_models()) if pattern.lower() in name]
     assert run(f"models {pattern}").column("name") == expected
+    assert run(f"summary --list {pattern}").column("name") == expected
 
 
 @pytest.mark.parametrize("pattern", ["vit_*", "*_v2", "resnet?8", "efficientnet_b[01]"])

@@ -46,7 +46,7 @@ def test_a_model_is_not_an_image(refused, command):
 def test_a_mistyped_model_is_recognised(refused, command):
     message, hint = refused(f"{command} resnt34", 2)
     assert message.startswith("error: 'resnt34' is neither a file nor a model: did you mean resnet34")
-    assert hint == "hint: modelscope models resnet"
+    assert hint == "hint: modelscope summary --list resnet"
 
 
 def test_what_names_a_model(cwd):

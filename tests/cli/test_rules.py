@@ -1,4 +1,4 @@
-"""`modelscope rules`: what there is, and that every rule says where it comes from."""
+"""`check --list` and `help RULE`: what there is, and that every rule says where it comes from."""
 
 import re
 
@@ -42,6 +42,7 @@ def test_every_rule_says_why_and_how_to_silence_it():
 def test_some_of_them(run, typed, codes):
     assert [rule["code"] for rule in run(f"rules {typed} --json").json["rules"]] == codes
     assert run(f"rules {typed} --format tsv").column("code") == codes
+    assert run(f"check --list --select {typed.replace(' ', ',')} --format tsv").column("code") == codes
     assert [rule.code for rule in list_rules(*typed.split()).rules] == codes
 
 
@@ -53,5 +54,5 @@ def test_some_of_them(run, typed, codes):
 def test_what_is_not_a_rule(run, typed, said):
     outcome = run(f"rules {typed}", expect=2)
     assert f"error: {said}" in outcome.err
-    assert "hint: modelscope rules" in outcome.err
+    assert "hint: modelscope check --list" in outcome.err
     assert outcome.out == ""

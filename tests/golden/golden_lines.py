@@ -151,7 +151,7 @@ LINES = {
     "check_r18": "check resnet18 -w none --input-shape 2,3,64,64 #jt",
     "check_vit": f"check {VIT} {STAR} #jt",
     "rules": "rules #jt",
-    "rules_some": "rules MS2 MS3 --columns code,name,threshold,source --format markdown #a",
+    "rules_some": "check --list --select MS2,MS3 --columns code,name,threshold,source --format markdown #a",
     "rules_one": "rules MS205 #jt",
     "rules_training": "rules MS75 #jt",
     # diff
@@ -174,7 +174,7 @@ LINES = {
     "weights_pickle": "weights pickled.pt --key model #jt",
     "weights_dangerous": "weights dangerous.pt --fail-on dangerous",
     "models": "models resnet #jt",
-    "models_columns": "models 'vit_*' --columns name,params,gmacs #jt",
+    "models_columns": "summary --list 'vit_*' --columns name,params,gmacs #jt",
     "demo": "demo there #a",
     "schema_option": "schema stats -q #a",
     # how a model is loaded and its images are prepared, in every command

@@ -17,10 +17,10 @@ def rejected(request: ModelRequest) -> UsageError:
 
 
 @pytest.mark.parametrize(("typed", "near", "hint"), [
-    ("resnt34", "resnet34", "modelscope models resnet"),
-    ("efficentnet-b0", "efficientnet_b0", "modelscope models efficientnet"),
-    ("zzzzzz", "", "modelscope models"),
-    ("", "", "modelscope models"),
+    ("resnt34", "resnet34", "modelscope summary --list resnet"),
+    ("efficentnet-b0", "efficientnet_b0", "modelscope summary --list efficientnet"),
+    ("zzzzzz", "", "modelscope summary --list"),
+    ("", "", "modelscope summary --list"),
 ])  # fmt: skip
 def test_unknown_model_names_the_nearest(typed: str, near: str, hint: str) -> None:
     error = rejected(ModelRequest(typed))

@@ -16,6 +16,7 @@ class Step:
         kind: `shown`, a command and what it prints; `line`, a command alone; `file`, to write; `python`, to run.
         what: the command, the name of the file, or the code.
         text: what is printed, or what the file holds.
+        says: what the command must print, `# verdict: learning`.
         needs: why it cannot be run everywhere, `# needs timm`; empty where it can.
         code: the exit code, `# exit code 1`; a command that is shown with its output may also find something.
     """
@@ -23,6 +24,7 @@ class Step:
     kind: str
     what: str
     text: str = ""
+    says: str = ""
     needs: str = ""
     code: int = 0
 
@@ -50,7 +52,14 @@ def _line(text: str) -> Step:
     command, _, remark = text.partition("  # ")
     code = re.search(r"exit code (\d+)", remark)
     needs = re.search(r"needs (.*)", remark)
-    return Step("line", _plain(command), "", needs[1] if needs else "", int(code[1]) if code else 0)
+    says = re.search(r"verdict: .*", remark)
+    return Step(
+        "line",
+        _plain(command),
+        says=says[0] if says else "",
+        needs=needs[1] if needs else "",
+        code=int(code[1]) if code else 0,
+    )
 
 
 def _plain(command: str) -> str:

@@ -382,6 +382,6 @@ def _images(args: Arguments) -> Iterator[Tensor]:
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
             "explain needs a model of single images, (N, C, H, W)",
-            "modelscope models   lists classifiers",
+            "modelscope summary --list   lists classifiers",
         )
     return iter(each)

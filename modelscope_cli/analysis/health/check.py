@@ -65,8 +65,8 @@ def check(
             which fewer rules can be judged.
         select: judge only these rules: MS202, its name, or a prefix such as MS2 (repeatable).
         ignore: leave out these rules.
-        set: set the threshold of a rule (repeatable); `modelscope rules` lists them. In Python, `{"MS202": 0.5}` or
-            `["MS202=0.5"]`.
+        set: set the threshold of a rule (repeatable); `modelscope check --list` lists them. In Python,
+            `{"MS202": 0.5}` or `["MS202=0.5"]`.
         fail_on: the lowest severity that makes the exit code 1: error or warning.
         baseline: ignore the findings listed in this file, unless they got worse.
         update_baseline: write the current findings to that file, and ignore them.
