@@ -66,9 +66,10 @@ class Subject:
         *,
         hook: str | Sequence[str] = (),
         has_backward: bool = False,
+        needs_weights: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Check the arguments, then load the model."""
+        """Check the arguments, then load the model; `needs_weights`: as in `ModelRequest`."""
         keywords = keywords or {}
         self.command = command
         self.progress = progress or SILENT
@@ -76,13 +77,15 @@ class Subject:
         self.given = to_inputs(inputs, keywords)  # the requested inputs
         is_theirs = isinstance(model, (LoadedModel, nn.Module))
         # The request for the model; None for a module passed in
-        self.request = None if is_theirs else as_request(model, keywords)
+        self.request = (
+            None if is_theirs else replace(as_request(model, keywords), needs_weights=needs_weights)
+        )
         self.seed = seed_of(model, keywords)
         strict = model.strict if isinstance(model, ModelRequest) else keywords.get("strict")
         self._is_strict = strict is True
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         # The model; a module passed in is neither moved nor changed
-        self.loaded = load(model, keywords, self.progress)
+        self.loaded = load(self.request or model, keywords, self.progress)
         kind = str(keywords.get("output_kind", "auto"))
         check_word("output_kind", kind, OUTPUT_KINDS)
         if kind != "auto":

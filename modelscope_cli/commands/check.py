@@ -14,7 +14,7 @@ from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
 from modelscope_cli.records.check import CheckRecord
 from modelscope_cli.records.refusals import flags
-from modelscope_cli.report.ci import CI_FORMATS
+from modelscope_cli.report.ci import CI_FORMATS, failure_of, render_junit
 from modelscope_cli.report.formats import Format
 from modelscope_cli.rules.settings import CheckSettings
 from modelscope_cli.shell import completion
@@ -185,12 +185,12 @@ def check(
 
       modelscope check --list --select MS2
     """
-    from modelscope_cli.report.check.table import COLUMNS, check_sheet, render_junit, review
+    from modelscope_cli.report.check.table import COLUMNS, check_sheet, review
     from modelscope_cli.rules.settings import read_settings
 
     if list_:
         return _list(select, format, show)
-    junit = Format(render_junit, ".xml", "record")
+    junit = Format(render_junit, ".xml", "review")
     where = show.begin(format, {**CI_FORMATS, "junit": junit}, is_shared=True)
     where.layout.check(COLUMNS)
     settings = read_settings(
@@ -235,7 +235,7 @@ def check(
         record, refused = error.record, error
     if out is not None:
         record = save_report(record, out, has_content=bool(interrupts.resumable))
-    emit(where, check_sheet(record), record, lambda: review(record))
+    emit(where, check_sheet(record), record, lambda: review(record, failure_of(refused) if refused else ""))
     if refused is not None:
         raise refused
     return 0 if record.passed else FOUND

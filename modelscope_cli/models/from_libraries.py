@@ -49,7 +49,7 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
         except Exception as error:  # of the network, the hub or the disk: the first line names the cause
             reason = f"download failed, {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     raise WeightsUnavailableError(
-        f"weights '{repository}' are not available: {reason}", f"hf download {name} or --weights none"
+        f"weights '{repository}' are not available: {reason}", f"--weights none   or hf download {name}"
     )
 
 

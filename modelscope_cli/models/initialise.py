@@ -90,8 +90,8 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
 def fill_without(
     architecture: Architecture, request: ModelRequest, error: WeightsUnavailableError, kind: str = ""
 ) -> Filled:
-    """Build with random values if `auto` weights are unavailable; raise `error` if they were requested."""
-    if request.weights.lower() != "auto":
+    """Build with random values if `auto` weights are unavailable; raise `error` if they are needed."""
+    if request.weights.lower() != "auto" or request.needs_weights:
         raise error
     filled = fill_randomly(architecture, request)
     message = f"'{architecture.name}' has random weights{kind}, so its numbers mean little: {error.message}"

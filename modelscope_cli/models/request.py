@@ -53,6 +53,8 @@ class ModelRequest:
     device: str = "auto"
     dtype: str = "float32"
     seed: int = 0  # of every random initialisation
+    # Whether weights that `auto` cannot get are an error, for commands that give a verdict
+    needs_weights: bool = False
     progress: bool = True  # show the progress of a download on stderr
     # Those of the checkpoint, if already read: see `recognise`
     headers: Headers | None = field(default=None, compare=False, repr=False)

@@ -32,7 +32,8 @@ class ModelKeywords(LoadingKeywords, total=False):
 
     Attributes:
         weights: which weights: auto (pretrained: from torch's cache, else downloaded unless MSCOPE_OFFLINE=1, else
-            random with a warning), none (random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.
+            random with a warning, or an error where a verdict is given), none (random, seeded), DEFAULT, or a name
+            such as IMAGENET1K_V1.
         checkpoint: load this state dict (.safetensors, .pt, .pth, .bin, .ckpt) into the model.
         key: load this entry of a checkpoint instead of its state dict: state_dict_ema, model.generator.
         strict: a checkpoint that does not match exactly is an error unless --no-strict; an unreadable image among

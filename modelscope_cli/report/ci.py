@@ -1,6 +1,8 @@
-"""Findings as CI hosts read them: GitHub annotations, SARIF and GitLab Code Quality."""
+"""Findings as CI hosts read them: GitHub annotations, SARIF, GitLab Code Quality and JUnit."""
 
 import hashlib
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from modelscope_cli import __version__
-from modelscope_cli.plain_text import plain
-from modelscope_cli.records.check import ERROR, RuleText
+from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.plain_text import plain, plain_lines
+from modelscope_cli.records.check import ERROR, RuleText, is_failed
 from modelscope_cli.records.run import Notice
 from modelscope_cli.report.formats import Format, render_json
 
@@ -43,6 +46,19 @@ class Review:
     not_judged: tuple[str, ...] = ()  # one line a reason; `not_judged_title` counts them
     not_judged_title: str = "not judged"
     warnings: tuple[Notice, ...] = ()
+    fail_on: str | None = ERROR  # the lowest severity that fails
+    failure: str = ""  # the error that ended the command before it could judge, with its hint
+
+
+def failed(command_line: tuple[str, ...], error: ModelscopeError) -> Review:
+    """Return the review of a command that ended before it could judge."""
+    subject = shlex.join(("modelscope", *command_line))
+    return Review(command_line[0], subject, (), (), "not judged", failure=failure_of(error))
+
+
+def failure_of(error: ModelscopeError) -> str:
+    """Return an error and its hint in one line."""
+    return error.message + f" (hint: {error.hint})" * bool(error.hint)
 
 
 def last_line(review: Review) -> str:
@@ -51,13 +67,16 @@ def last_line(review: Review) -> str:
 
 
 def _github(review: Review) -> str:
-    """Return `::error file=...,line=...,title=...::message` for every new problem, a `::notice` of what was not
-    judged, and the verdict.
+    """Return `::error file=...,line=...,title=...::message` for every new problem, the warnings
+    and the error of the command, a `::notice` of what was not judged, and the verdict.
 
     A problem without a file in the repository has only a title and is on the page of the run. Escapes as in
     actions/toolkit, packages/core/src/command.ts.
     """
     lines = [_annotation(problem) for problem in review.problems if not problem.is_known]
+    more = [("warning", notice.message) for notice in review.warnings]
+    more += [("error", review.failure)] * bool(review.failure)
+    lines += [f"::{level} title=modelscope {review.command}::{_data(plain(text))}" for level, text in more]
     if review.not_judged:
         text = _data(plain("; ".join(review.not_judged)))
         lines.append(f"::notice title={_property(review.not_judged_title)}::{text}")
@@ -91,6 +110,7 @@ def _sarif(review: Review) -> str:
     places = {rule.code: index for index, rule in enumerate(review.rules)}
     notes = [("note", f"not judged: {text}") for text in review.not_judged]
     notes += [("warning", notice.message) for notice in review.warnings]
+    notes += [("error", review.failure)] * bool(review.failure)
     run = {
         "tool": {
             "driver": {
@@ -102,7 +122,7 @@ def _sarif(review: Review) -> str:
         "automationDetails": {"id": f"modelscope {review.command}/"},
         "invocations": [
             {
-                "executionSuccessful": True,
+                "executionSuccessful": not review.failure,
                 "toolExecutionNotifications": [
                     {"level": level, "message": {"text": plain(text)}} for level, text in notes
                 ],
@@ -171,7 +191,68 @@ def _gitlab(review: Review) -> str:
         for problem, identity in _identified(review)
         if not problem.is_known
     ]
+    if review.failure:
+        identity = hashlib.sha256(f"{review.command}\0{review.subject}".encode()).hexdigest()
+        entries.append(
+            {
+                "description": plain(review.failure),
+                "check_name": f"modelscope {review.command}",
+                "fingerprint": identity,
+                "severity": "blocker",
+                "location": {"path": review.subject, "lines": {"begin": 1}},
+            }
+        )
     return render_json(entries)
+
+
+# Characters that XML 1.0 (section 2.2) forbids and `plain` leaves.
+_FORBIDDEN = re.compile("[\ufffe\uffff]")
+
+
+def render_junit(review: Review) -> str:
+    """Return JUnit XML: a rule fails on a new problem at or above `--fail-on`, passes with other problems in its
+    output, and is skipped if it was not judged; an error of the command is an error."""
+    from xml.etree import ElementTree as ET
+
+    suite = ET.Element("testsuite", name=f"modelscope {review.command}")
+    n_failures = n_skipped = 0
+    for rule in review.rules:
+        case = ET.SubElement(
+            suite, "testcase", classname=_clean(review.subject), name=f"{rule.code} {rule.name}"
+        )
+        problems = [problem for problem in review.problems if problem.code == rule.code]
+        failing = [one for one in problems if not one.is_known and is_failed([one], review.fail_on)]
+        if not getattr(rule, "judged", True):
+            ET.SubElement(case, "skipped", message=_clean(getattr(rule, "reason", "")))
+            n_skipped += 1
+        elif failing:
+            n = len(failing)
+            message = _line(failing[0]) if n == 1 else f"{n} findings: {rule.sentence}"
+            failure = ET.SubElement(case, "failure", type=rule.severity, message=_clean(message))
+            failure.text = _lines(failing, rule)
+            n_failures += 1
+        elif problems:
+            ET.SubElement(case, "system-out").text = _lines(problems, rule)
+    if review.failure:
+        case = ET.SubElement(suite, "testcase", classname=_clean(review.subject), name="verdict")
+        ET.SubElement(case, "error", message=_clean(review.failure))
+    suite.attrib |= {"tests": str(len(suite)), "failures": str(n_failures)}
+    suite.attrib |= {"errors": str(int(bool(review.failure))), "skipped": str(n_skipped)}
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _line(problem: Problem) -> str:
+    where = f"{problem.where}: " * bool(problem.where)
+    return plain(f"{where}{problem.message}") + " (known)" * problem.is_known
+
+
+def _lines(problems: list[Problem], rule: RuleText) -> str:
+    return _clean("\n".join([*map(_line, problems), f"hint: {rule.hint}"]))
+
+
+def _clean(text: str) -> str:
+    return _FORBIDDEN.sub("\ufffd", plain_lines(text))
 
 
 def _identified(review: Review) -> Iterator[tuple[Problem, str]]:

@@ -167,4 +167,5 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         outcome=outcome + (f"; {n_unread} not judged" if unread else ""),
         not_judged=tuple(unread),
         not_judged_title=f"not judged: {n_unread} of {n}",
+        failure="" if n_failed else "; ".join(f"could not be read: {one}" for one in unread),
     )

@@ -43,6 +43,7 @@ class _Settings:
     is_debug = False
     is_silent = False  # another process prints everything except errors of this one
     has_output = False  # something was written to stdout
+    on_failure: Callable[[ModelscopeError], None] | None = None  # writes an error as a result, for CI hosts
     pace: live.Pace | None = None  # the progress of the outermost loop that runs; None without one
     # The stream of results while sys.stdout is what models print to; None outside `begin_work` to `end`.
     out: IO[str] | None = None
@@ -72,7 +73,7 @@ def begin(argv: tuple[str, ...]) -> None:
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
     settings.is_quiet = settings.is_verbose = settings.is_debug = settings.is_silent = False
-    settings.has_output, settings.pace = False, None
+    settings.has_output, settings.pace, settings.on_failure = False, None, None
     interrupts.resumable = ""
     take_every_character(sys.stdout)
 
@@ -147,6 +148,9 @@ def fail(error: ModelscopeError) -> None:
     """Write an error, a blank line and a hint to stderr; only in the first process that fails."""
     if not is_first_to_fail():
         return
+    tell, settings.on_failure = settings.on_failure, None
+    if tell is not None:
+        tell(error)
     _styled("error: ", "bold red", _wrapped(error.message, "error: "))
     if error.hint:
         hint(error.hint)

@@ -110,7 +110,8 @@ Weights = Annotated[
         "-w",
         metavar="WEIGHTS",
         help="Which weights: auto (pretrained: from torch's cache, else downloaded unless MSCOPE_OFFLINE=1, else "
-        "random with a warning), none (random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.",
+        "random with a warning, or an error where a verdict is given), none (random, seeded), "
+        "DEFAULT, or a name such as IMAGENET1K_V1.",
         autocompletion=completion.one_of("auto", "none", "DEFAULT", "IMAGENET1K_V1"),
     ),
 ]

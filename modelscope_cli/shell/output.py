@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.paths import with_file
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import invocation
@@ -133,6 +133,7 @@ def emit(
     """
     if _console.settings.is_silent:
         return
+    _console.settings.on_failure = None
     if review is not None:
         _append_summary(sheet)
     sheet = where.layout.arrange(sheet)
@@ -182,6 +183,18 @@ def _is_one_stream() -> bool:
         return os.path.sameopenfile(_console.stdout().fileno(), sys.stderr.fileno())
     except (OSError, ValueError, AttributeError):  # closed, or not a real stream
         return False
+
+
+def emit_failure(where: Destination, error: ModelscopeError) -> None:
+    """Write the error that ended the command, in a format for CI hosts, so that the host shows it."""
+    format = where.formats.get(where.format)
+    if format is None or format.of != "review":
+        return
+    from modelscope_cli.output_files import write_text
+    from modelscope_cli.report.ci import failed
+
+    text = format.render(failed(_console.settings.argv, error))
+    _console.write(text) if where.file is None else write_text(where.file, text)
 
 
 def _verdict(review: "Review") -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -14,7 +15,7 @@ from modelscope_cli.records.run import invocation, invoked_as
 from modelscope_cli.report.formats import FORMATS, Format
 from modelscope_cli.report.sheet import Layout
 from modelscope_cli.shell import completion, console
-from modelscope_cli.shell.output import Destination, destination
+from modelscope_cli.shell.output import Destination, destination, emit_failure
 
 
 def format_option(*more: str) -> Any:
@@ -139,6 +140,7 @@ class OutputOptions(QuietOptions):
         layout = Layout(self.columns, self.sort, self.top, self.all)
         page = None if console.settings.is_silent else self.html
         where = destination(format or self.format, self.json, self.output, layout, more, page=page)
+        console.settings.on_failure = partial(emit_failure, where)
         console.begin_work()
         return where
 

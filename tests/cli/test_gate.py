@@ -243,3 +243,66 @@ def test_from_python_the_error_has_the_record(place):
     assert caught.value.record.unjudged[0].code == "MS501"
     with pytest.raises(AssertionError, match="not judged: neither passed nor failed"):
         caught.value.record.assert_passed()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "check resnet18",
+        "check resnet18 --select MS1",
+        "diff resnet18 resnet18 --b-dtype bfloat16",
+        "diff net.py:Net resnet18",
+        "predict resnet18 {samples}/shapes --truth folders",
+        "explain resnet18 {star} --require passed --no-save",
+    ],
+)
+def test_no_verdict_is_given_on_random_weights_in_place_of_those_that_could_not_be_had(refused, place, line):
+    message, hint = refused(line, 4)
+    assert message == "error: weights 'IMAGENET1K_V1' are not available: offline and not in the cache"
+    assert hint.startswith("hint: --weights none   or put resnet18-")
+
+
+def test_random_weights_that_were_asked_for_are_judged(run):
+    assert run("check resnet18 --weights none --select MS1").out
+    assert run("diff resnet18 resnet18 --weights none --columns name").code == 0
+
+
+FAILURES = {
+    "github": lambda text: [line[8:] for line in text.splitlines() if line.startswith("::error ")],
+    "sarif": lambda text: [
+        one["message"]["text"]
+        for run in json.loads(text)["runs"]
+        for invocation in run["invocations"]
+        if not invocation["executionSuccessful"]
+        for one in invocation["toolExecutionNotifications"]
+        if one["level"] == "error"
+    ],
+    "gitlab": lambda text: [one["description"] for one in json.loads(text) if one["severity"] == "blocker"],
+    "junit": lambda text: [one.get("message") for one in ET.fromstring(text.encode()).iter("error")],
+}
+
+
+@pytest.mark.parametrize("format", FAILURES)
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("check resnet18 {how}", 4, "weights 'IMAGENET1K_V1' are not available"),
+        ("check net.py:Net missing.png {how}", 4, "missing.png"),
+        ("check net.py:Nope {how}", 2, "Nope"),
+        ("check net.py:Net --select MS501 {how}", 4, "MS501 was not judged: no budget is set"),
+        ("check net.py:Net --set MS999=1 {how}", 2, "MS999"),
+        ("weights --scan missing {how}", 4, "missing"),
+        ("weights --scan broken.pt {how}", 4, "broken.pt"),
+        ("watch {how} missing.py", 2, "missing.py"),
+    ],
+)
+def test_the_error_that_ends_a_command_is_in_the_formats_for_ci(run, place, format, line, code, said):
+    if format == "junit" and not line.startswith("check"):
+        format = "gitlab"
+    (place / "broken.pt").write_bytes(b"\x80\x02cos\n")
+    (one,) = FAILURES[format](run(line, expect=None, how=f"--format {format}").out)
+    assert said in one
+    file = place / "of.ci"
+    outcome = run(line, expect=code, how=f"--format {format} --output {file}")
+    assert FAILURES[format](file.read_text()) == [one]
+    assert outcome.out == ""

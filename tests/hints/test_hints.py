@@ -1,4 +1,4 @@
-"""Fifty lines that fail: the hint is pasted below each, and what comes of it runs."""
+"""Lines that fail: the hint is pasted below each, and what comes of it runs."""
 
 import shlex
 from pathlib import Path
@@ -57,6 +57,8 @@ stats {TINY} --batch 0
 stats {TINY} --layer convv
 stats {TINY} --hook --layer conv --json
 check {TINY} --junit new.xml
+check resnet18 --select MS1
+diff resnet18 resnet18 --b-dtype bfloat16 --layer conv1
 check sets
 diff {TINY} dot.png --dtype-b bfloat16
 grads {TINY} --target cat --no-save

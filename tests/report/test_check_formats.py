@@ -11,8 +11,8 @@ from sarif_pydantic import Sarif
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.report.check.table import render_junit, review
-from modelscope_cli.report.ci import CI_FORMATS
+from modelscope_cli.report.check.table import review
+from modelscope_cli.report.ci import CI_FORMATS, render_junit
 from modelscope_cli.rules.registry import RULES
 
 RULE = RULES[0]
@@ -44,7 +44,7 @@ def test_a_github_command_is_one_line_and_reads_back(layer, message):
 
 @given(TEXT, TEXT)
 def test_junit_is_xml_whatever_a_layer_is_called(layer, message):
-    suite = ET.fromstring(render_junit(record(layer, message)).encode())
+    suite = ET.fromstring(render_junit(review(record(layer, message))).encode())
     assert [suite.get(key) for key in ("tests", "failures", "skipped")] == ["1", "1", "0"]
 
 
@@ -82,7 +82,7 @@ def test_known_findings_are_neither_commands_nor_failures():
     known = record("relu", "dead")
     known = replace(known, findings=(replace(known.findings[0], known=True),), passed=True)
     assert rendered(known, "github") == "modelscope check: passed: no new findings (1 known)\n"
-    assert ET.fromstring(render_junit(known).encode()).get("failures") == "0"
+    assert ET.fromstring(render_junit(review(known)).encode()).get("failures") == "0"
     (result,) = json.loads(rendered(known, "sarif"))["runs"][0]["results"]
     assert [one["kind"] for one in result["suppressions"]] == ["external"]
     assert json.loads(rendered(known, "gitlab")) == []

@@ -221,7 +221,9 @@ def _loaded(side: Source) -> LoadedModel:
         return load_program(Path(side.model))
     if isinstance(side, LoadedModel):
         return side
-    return load_skeleton(side) if is_onnx(side.model) else load_model(side)  # the runtime reads the values
+    if is_onnx(side.model):
+        return load_skeleton(side)  # the runtime reads the values
+    return load_model(replace(side, needs_weights=True))
 
 
 def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:

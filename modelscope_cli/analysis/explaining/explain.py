@@ -196,7 +196,10 @@ def explain(
     check_requirement(require, kind)
     given = to_inputs(inputs, keywords)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    subject = Subject("explain", model, given, keywords, hook=hook, progress=progress)
+    needs_weights = require is not None
+    subject = Subject(
+        *("explain", model, given, keywords), hook=hook, needs_weights=needs_weights, progress=progress
+    )
     subject.open(batch=1)  # an image is asked many times over before the next
     totals = Totals()
     aim, calls, most = parse_aim(str(target)), _calls(subject, layer), given.request.batch or BATCH

@@ -77,7 +77,7 @@ def examine(
     progress: Progress | None,
 ) -> Examined:
     """Run the model and gather the evidence that the rules need."""
-    subject = Subject("check", model, inputs, keywords, progress=progress)
+    subject = Subject("check", model, inputs, keywords, needs_weights=True, progress=progress)
     refuse_layouts(subject.loaded.module, is_sparse_known=False)
     subject.open(is_training=True)
     is_training = mode == "train"

@@ -87,7 +87,15 @@ def predict(
     names, of_labels = named_labels(labels)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     given_truth = read_truth(truth) if truth is not None else None
-    subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
+    subject = Subject(
+        "predict",
+        model,
+        inputs,
+        keywords,
+        hook=hook,
+        needs_weights=given_truth is not None,
+        progress=progress,
+    )
     activation = choose_activation(scores, threshold, subject.loaded.module)
     _compare_with(names, subject)
     subject.open()

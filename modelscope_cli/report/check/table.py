@@ -1,19 +1,14 @@
-"""The table of `check`, its JUnit document, and its findings for CI hosts."""
+"""The table of `check`, and its findings for CI hosts."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from xml.etree import ElementTree as ET
 
 from modelscope_cli.paths import in_repository
-from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.records.check import (
     NOT_JUDGED,
     CheckRecord,
     DatasetReport,
     Finding,
-    RuleInfo,
-    is_as_severe,
 )
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
@@ -199,9 +194,9 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def review(record: CheckRecord) -> Review:
+def review(record: CheckRecord, failure: str = "") -> Review:
     """Return the findings for a CI host: each at the line that makes the layer, else the image or the
-    checkpoint it is about."""
+    checkpoint it is about; `failure`: as in `Review`."""
     model = record.run.model
     about = in_repository(model.weights.requested) or in_repository(model.name.rpartition(":")[0])
 
@@ -221,54 +216,6 @@ def review(record: CheckRecord) -> Review:
         not_judged=tuple(unjudged_reasons(record)),
         not_judged_title=f"not judged: {len(record.unjudged)} of {len(record.rules)} rules",
         warnings=record.run.warnings,
+        fail_on=record.fail_on,
+        failure=failure,
     )
-
-
-# Characters that XML 1.0 (section 2.2) forbids and `plain` leaves.
-_FORBIDDEN = re.compile("[\ufffe\uffff]")
-
-
-def render_junit(record: CheckRecord) -> str:
-    """Return JUnit XML: a rule fails on a new finding at or above `--fail-on`, passes with other findings in its
-    output, and is skipped if it was not judged; a check that judged nothing is an error."""
-    suite = ET.Element("testsuite", name="modelscope check", time=f"{record.run.elapsed_ms / 1000:.3f}")
-    n_failures = n_skipped = 0
-    for rule in record.rules:
-        case = ET.SubElement(
-            suite, "testcase", classname=_clean(record.run.model.name), name=f"{rule.code} {rule.name}"
-        )
-        findings = [finding for finding in record.findings if finding.code == rule.code]
-        new = [finding for finding in findings if not finding.known]
-        failing = [finding for finding in new if is_as_severe(finding.severity, record.fail_on)]
-        if not rule.judged:
-            ET.SubElement(case, "skipped", message=_clean(rule.reason or ""))
-            n_skipped += 1
-        elif failing:
-            n = len(failing)
-            message = _line(failing[0]) if n == 1 else f"{n} findings: {rule.sentence}"
-            failure = ET.SubElement(case, "failure", type=rule.severity, message=_clean(message))
-            failure.text = _lines(failing, rule)
-            n_failures += 1
-        elif findings:
-            ET.SubElement(case, "system-out").text = _lines(findings, rule)
-    is_unjudged = record.verdict == NOT_JUDGED
-    if is_unjudged:
-        case = ET.SubElement(suite, "testcase", classname=_clean(record.run.model.name), name="verdict")
-        ET.SubElement(case, "error", message=_clean(sentence(record)))
-    suite.attrib |= {"tests": str(len(suite)), "failures": str(n_failures), "errors": str(int(is_unjudged))}
-    suite.set("skipped", str(n_skipped))
-    ET.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
-
-
-def _line(finding: Finding) -> str:
-    whole = "the images" if finding.code.startswith("MS8") else "the model"
-    return plain(f"{finding.layer or whole}: {finding.message}") + (" (known)" if finding.known else "")
-
-
-def _lines(findings: list[Finding], rule: RuleInfo) -> str:
-    return _clean("\n".join([*map(_line, findings), f"hint: {rule.hint}"]))
-
-
-def _clean(text: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", plain_lines(text))
