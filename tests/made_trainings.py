@@ -121,6 +121,7 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
         "trials": [],
         "fix": None,
         "tried": None,
+        "crash": None,
     }
 
 

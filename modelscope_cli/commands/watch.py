@@ -164,9 +164,16 @@ def watch(
     argv, words = console.settings.argv, arguments or []
     refuse_launcher(argv, script or "", words)
     ranks = find_ranks()
-    name = script or "" if module else Path(script or "").name.removesuffix(".py")
+    name = script or "" if module else Path(script or "").name
     folder = out or report
-    with nullcontext(folder) if folder else agreed_folder(ranks, lambda: free_folder("watch", name)) as place:
+    correction = misplaced(argv, words) if ranks.is_first else None
+    if correction is not None:
+        console.note(f"passed to {name}: {correction[0]} (options of modelscope come before the script)")
+    with (
+        nullcontext(folder)
+        if folder
+        else agreed_folder(ranks, lambda: free_folder("watch", name.removesuffix(".py"))) as place
+    ):
         record = ms.watch(
             script,
             arguments=words,
@@ -192,8 +199,7 @@ def watch(
     judged_code = exit_code or int(is_unknown or is_failed(record.findings, fail_on))
     if not is_first:
         return judged_code
-    if exit_code == _MISUSED and (correction := misplaced(argv, words)):
-        console.warn(f"'{correction[0]}' was passed to the script: options for modelscope go before it")
+    if exit_code == _MISUSED and correction is not None:
         console.hint(correction[1])
     if not record.came_to_nothing or where.is_asked_for:
         with afterwards(console.warn, "the report was not shown") if not report else nullcontext():

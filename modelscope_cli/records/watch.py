@@ -9,6 +9,7 @@ from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
     Birth,
+    Crash,
     OptimizerFacts,
     RankFacts,
     ScheduleFacts,
@@ -419,6 +420,8 @@ class TrainingFinding(Row):
 FAULT, SOUND, LEARNING, UNKNOWN = "fault", "nothing wrong", "learning", "cannot tell"
 """The four answers: something is wrong; nothing wrong was found; the same, of a loss that falls but has nothing to
 be compared with; and there is too little to tell."""
+CRASHED = "crashed"
+"""The answer for a script that an exception ended, in place of these four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,8 +435,9 @@ class WatchRecord(Record):
         exit_code: the exit code of the script; None if it was killed.
         ranks: processes that took part.
         findings: each cause, then what follows from it.
-        verdict: one of `FAULT`, `SOUND`, `LEARNING` and `UNKNOWN`; `reason`: why it cannot be told, or
-            what it is not about.
+        verdict: one of `FAULT`, `SOUND`, `LEARNING` and `UNKNOWN`, or `CRASHED`; `reason`: why it cannot be told,
+            what it is not about, or what crashed.
+        crash: the exception that ended the script; None without one.
         births: where values that are not finite began, in the order of the steps.
         trials: with `try_fixes`, the runs of the script with one thing changed; `fix`: the change that makes it
             learn, None where none does; `tried`: what follows from the trials, or why there are none.
@@ -458,6 +462,7 @@ class WatchRecord(Record):
     trials: tuple[TrialRow, ...] = ()
     fix: Fix | None = None
     tried: str | None = None
+    crash: Crash | None = None
 
     @property
     def came_to_nothing(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import LEARNING, SOUND, TrainingFinding
+from modelscope_cli.records.watch import CRASHED, LEARNING, SOUND, TrainingFinding
 
 NO_METRIC = "no fault found; how good it is cannot be said without a metric"
 
@@ -17,13 +17,13 @@ def story(
         reason: why there is no verdict, or what it does not cover.
         at: prefix of each cause: the name of the training, if there are several.
     """
-    if not findings:
+    lines = [("verdict", f"{at}{reason}")] if verdict == CRASHED else []
+    if not findings and not lines:
         if verdict == SOUND:
             return [("verdict", f"{at}nothing wrong found" + (f"; {reason}" if reason else ""))]
         if verdict == LEARNING:
             return [("verdict", f"{at}learning: {reason}; {NO_METRIC}")]
         return [("verdict", f"{at}cannot tell yet: {reason}")]
-    lines = []
     for cause in (one for one in findings if one.follows is None):
         where = f"{cause.layer}: " if cause.layer else ""
         place = f" ({cause.place})" if cause.place else ""
@@ -42,6 +42,9 @@ def training_answer(
     Args:
         course: how loss and accuracy went.
     """
+    if verdict == CRASHED and reason is not None:
+        more = f"; {counted(len(findings), 'finding')}" if findings else ""
+        return f"{reason[:1].upper()}{reason[1:]}{more}"
     if not findings:
         if verdict == LEARNING:
             return f"Learning: {reason}; {NO_METRIC}"

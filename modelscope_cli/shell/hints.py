@@ -267,11 +267,15 @@ def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) 
 
 
 def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first option of `watch` after the script, and the line with all of them before it.
+    """Return the options of `watch` after the script, with their values, and the line with all of them before it.
+
+    None without any, or with a `--`, which says that the rest is the script's.
 
     Args:
         argv: the command line; it ends with `arguments`, those of the script.
     """
+    if "--" in argv or not arguments:
+        return None
     script, options = argv[len(argv) - len(arguments) - 1], options_of("watch")
     text = Path(script).read_text(encoding="utf-8", errors="replace") if Path(script).is_file() else ""
     moved: list[str] = []
@@ -283,5 +287,5 @@ def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] 
         (moved if is_ours else rest).append(word)
         if is_ours and options[name].takes_value and not equals:
             moved += filter(None, [next(words, "")])
-    before = [word for word in argv[: len(argv) - len(arguments) - 1] if word != "--"]
-    return (moved[0], _line([*before, *moved, script, *rest])) if moved else None
+    before = argv[: len(argv) - len(arguments) - 1]
+    return (shlex.join(moved), _line([*before, *moved, script, *rest])) if moved else None

@@ -14,6 +14,7 @@ from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.watching.conclude import conclude
+from modelscope_cli.watching.crash import crash_of
 from modelscope_cli.watching.error_isolation import alone
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.model_registry import peel
@@ -77,7 +78,8 @@ class WatchedLoop:
         """Report on the run; suppress only the exception by which `steps` and `abort_on` stop it."""
         stop = error if isinstance(error, StopScript) else None
         code = stop.exit_code if stop else int(error is not None)
-        self._log.write("end", **self._watcher.end(code, self._invocation.elapsed_ms))
+        crash = None if error is None or stop else crash_of(error)
+        self._log.write("end", **self._watcher.end(code, self._invocation.elapsed_ms, crash))
         self._open.close()
         if stop is not None:
             self._request.progress.note(stop.reason)

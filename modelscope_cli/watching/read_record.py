@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import JUDGED, NEVER_TRAINED, RUNNING, SPARSE, WatchRecord
+from modelscope_cli.records.watch import CRASHED, JUDGED, NEVER_TRAINED, RUNNING, SPARSE, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.rank_log import RankLog
@@ -61,7 +61,11 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
         tried=trials.outcome,
     )
     judged = judge_training(record, series.facts, trials)
-    return replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
+    record = replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
+    crash = next((found for rank in series.ranks if (found := rank.crash) is not None), None)
+    if crash is None:
+        return record
+    return replace(record, crash=crash, verdict=CRASHED, reason=crash.words(series.steps))
 
 
 def _model(begin: Entry, models: str) -> ModelInfo:
@@ -94,9 +98,8 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
     elif not first.steps and end.get("backward"):
         yield Notice("no-optimizer", f"{script} {_without_steps(end)}")
     elif not first.steps and first.exit_code:
-        yield Notice(
-            NEVER_TRAINED, f"{script} ended with exit code {first.exit_code} before it trained anything"
-        )
+        how = f"{first.crash.words(0)}," if first.crash else f"ended with exit code {first.exit_code}"
+        yield Notice(NEVER_TRAINED, f"{script} {how} before it trained anything")
     elif not first.steps:
         others = "; processes started by the script are not watched, those of torchrun are"
         message = f"{script} never trained: no optimizer stepped and nothing ran backward"

@@ -108,7 +108,7 @@ def _watched(
         if os.getpid() != process:  # a fork of the script that has returned here
             raise SystemExit(code)
         hold_off()
-        last = watcher.end(code, invoked.elapsed_ms)
+        last = watcher.end(code, invoked.elapsed_ms, script.crash)
         log.write("end", **last)
         log.close()
         if log.failure is not None:

@@ -18,6 +18,7 @@ from typing import Any
 from modelscope_cli import interrupts
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.paths import look_for
+from modelscope_cli.records.training_facts import Crash
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -62,6 +63,7 @@ class Script:
         self.argv = [self.file if is_module else target, *arguments]
         self.typed = shlex.join([*["-m"] * is_module, target, *arguments])
         self._code = _compile(self.file, target)
+        self.crash: Crash | None = None  # the exception that ended it
 
     def run(self, report: Callable[[str], object]) -> int:
         """Run it and return its exit code; a traceback goes to `report`, without frames of this package.
@@ -76,6 +78,9 @@ class Script:
                     raise
                 return _code_of(left, report)
             except BaseException as error:
+                from modelscope_cli.watching.crash import crash_of  # it imports torch, as the recorder has
+
+                self.crash = crash_of(error)
                 _show(error, report)
                 return interrupts.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
         return 0

@@ -6,6 +6,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from traceback import walk_tb
 from types import CellType, FrameType, ModuleType
 from typing import Any
 
@@ -34,6 +35,13 @@ def place_of_caller() -> str | None:
     """Return the innermost line outside libraries; None without one."""
     frame = frame_of_caller()
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else None
+
+
+def place_of_error(error: BaseException) -> str | None:
+    """Return the innermost line outside libraries that an exception passed; None without one."""
+    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [f"{os.path.basename(file)}:{line}" for file, line in places if _is_own(file)]
+    return own[-1] if own else None
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.records.naming import dtype_name, percent, some
-from modelscope_cli.records.training_facts import Birth
+from modelscope_cli.records.training_facts import Birth, Crash
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
@@ -136,7 +136,7 @@ class Watcher:
         self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
         self._birth: Birth | None = None  # the last
 
-    def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
+    def end(self, code: int | None, elapsed_ms: float, crash: Crash | None = None) -> dict[str, Any]:
         """Return the last entry of the log; without an exit code, the one that it would be now."""
         if code is not None:
             with contextlib.suppress(StopScript):  # it is over
@@ -144,6 +144,7 @@ class Watcher:
         self.recorder.guard(self._write_last)
         return {
             "code": code,
+            "crash": None if crash is None else asdict(crash),
             "steps": self.recorder.n_steps,
             "backward": self.recorder.losses.n_backward,
             "models": [model.label for model in self.recorder.registry.models],

@@ -47,6 +47,9 @@ class WorkerWatch:
             is_ours: returns whether this process is not a fork.
             is_validating: returns whether the script validates.
         """
+        if not hasattr(os, "fork"):  # Windows: workers are spawned
+            yield
+            return
         self._pipe = read, write = os.pipe()
         for end in (read, write):
             os.set_blocking(end, False)

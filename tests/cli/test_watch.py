@@ -304,3 +304,17 @@ def test_a_log_of_both_streams_has_the_verdict_once(cwd):
     with (cwd / "both.log").open("w") as log:
         subprocess.run(line, stdout=log, stderr=log, cwd=cwd, check=True)
     assert (cwd / "both.log").read_text().count("error MS701") == 1
+
+
+def test_options_behind_the_script_are_named_before_it_runs(run, cwd):
+    (cwd / "loop.py").write_text(LOOP)
+    note = "passed to loop.py: --columns name --top=3 (options of modelscope come before the script)\n"
+    assert run("watch loop.py 3 --columns name --top=3 --own").err.startswith(note)
+    for line in (
+        "watch -- loop.py 3 --columns name",
+        "watch loop.py 3 -- --columns name",
+        "watch loop.py 3 --own",
+    ):
+        assert "passed to" not in run(line).err
+    (cwd / "loop.py").write_text(LOOP + "# parser.add_argument('--columns')")
+    assert "passed to" not in run("watch loop.py 3 --columns name").err

@@ -9,7 +9,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.check import NOT_JUDGED, Finding
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
-from modelscope_cli.records.watch import FAULT, LEARNING, UNKNOWN, TrainingFinding
+from modelscope_cli.records.watch import CRASHED, FAULT, LEARNING, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import to_png
@@ -20,7 +20,13 @@ from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Sheet
 
 ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
-KINDS = {FAULT: ERROR, UNKNOWN: WARNING, LEARNING: SOUND, HEALTHY: SOUND}  # of a training, the worst first
+KINDS = {
+    CRASHED: ERROR,
+    FAULT: ERROR,
+    UNKNOWN: WARNING,
+    LEARNING: SOUND,
+    HEALTHY: SOUND,
+}  # of a training, the worst first
 
 
 def kind_of(record: Any, sheet: Sheet) -> str:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from modelscope_cli.records.watch import (
+    CRASHED,
     FAULT,
     LEARNING,
     SOUND,
@@ -24,6 +25,7 @@ _VERDICTS = {
     SOUND: "Nothing wrong was found",
     LEARNING: "Learning; no fault was found",
     UNKNOWN: "Cannot tell yet",
+    CRASHED: "The script crashed",
 }
 
 

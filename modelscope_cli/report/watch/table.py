@@ -10,6 +10,7 @@ from modelscope_cli.records.check import RuleText
 from modelscope_cli.records.naming import counted, duration
 from modelscope_cli.records.training_facts import RankFacts, TimeFacts
 from modelscope_cli.records.watch import (
+    CRASHED,
     SPARSE,
     UNKNOWN,
     ScalarSeries,
@@ -171,7 +172,8 @@ def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -
         line_of_file = int(line) if file and line.isdecimal() else 1
         return Problem(row.code, row.rule, row.severity, row.layer, message, row.hint, file, line_of_file)
 
-    outcome = "; ".join(filter(None, [record.verdict, record.reason]))
+    is_told = record.verdict == CRASHED  # by the reason
+    outcome = "; ".join(filter(None, [record.verdict * (not is_told), record.reason]))
     n = len(record.findings)
     return Review(
         command="watch",

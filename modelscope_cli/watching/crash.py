@@ -1,0 +1,73 @@
+"""What ended a script: the layer whose forward raised, what it was given and needs, and the line of the script."""
+
+from contextlib import suppress
+from traceback import walk_tb
+from typing import Any
+
+from torch import nn
+
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.training_facts import Crash
+from modelscope_cli.watching.model_registry import peel
+from modelscope_cli.watching.source_location import place_of_error
+
+_LONGEST = 200  # characters of an error
+# Attribute of torch's layers: the dimension of the input that has this size, and what it counts
+_SIZES = {
+    "in_features": (-1, "features"),
+    "num_features": (1, "channels"),
+    "num_channels": (1, "channels"),
+    "input_size": (-1, "features"),
+    "embed_dim": (-1, "features"),
+}
+
+
+def crash_of(error: BaseException) -> Crash | None:
+    """Describe an exception that ended a script; None for Ctrl-C, or if it cannot be described."""
+    if not isinstance(error, Exception):
+        return None
+    with suppress(Exception):  # the user's own `__str__` may raise
+        calls = [
+            (frame.f_locals["self"], [frame.f_locals.get("args"), frame.f_locals.get("kwargs")])
+            for frame, _ in walk_tb(error.__traceback__)
+            if frame.f_code.co_name == "_call_impl" and isinstance(frame.f_locals.get("self"), nn.Module)
+        ]
+        module, inputs = calls[-1] if calls else (None, ())
+        names = {id(one): name for name, one in peel(calls[0][0]).named_modules()} if calls else {}
+        shapes = [tuple(tensor.shape) for _, tensor in tensors_in(inputs)]
+        return Crash(
+            layer=names.get(id(module)),
+            type=None if module is None else type(module).__name__,
+            message=_unmet(module, shapes) or _told(error, shapes),
+            place=place_of_error(error),
+        )
+    return None
+
+
+def _unmet(module: Any, shapes: list[tuple[int, ...]]) -> str | None:
+    """Return `got 8x9120, needs 7200 features` for one of torch's layers whose input has another size."""
+    if not shapes or not type(module).__module__.startswith("torch.nn"):
+        return None
+    sizes: dict[str, tuple[int, str]] = dict(_SIZES)
+    if hasattr(module, "kernel_size") and hasattr(module, "in_channels"):
+        sizes["in_channels"] = -1 - len(module.kernel_size), "channels"
+    for name, (at, what) in sizes.items():
+        needed = getattr(module, name, None)
+        is_there = -len(shapes[0]) <= at < len(shapes[0])
+        if isinstance(needed, int) and needed and is_there and shapes[0][at] != needed:
+            return f"got {_text(shapes[0])}, needs {needed} {what}"
+    return None
+
+
+def _told(error: Exception, shapes: list[tuple[int, ...]]) -> str:
+    """Return the error in one line; of one in a worker of a data loader, which holds a traceback, the last."""
+    text = str(error).strip()
+    if "Traceback (most recent call last)" in text:
+        return in_one_line(text.splitlines()[-1], _LONGEST)
+    given = f", given {' and '.join(map(_text, shapes))}" if shapes else ""
+    return f"{type(error).__name__}: {in_one_line(text, _LONGEST)}".rstrip(": ") + given
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

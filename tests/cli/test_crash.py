@@ -1,0 +1,119 @@
+"""A script that an exception ends: that is the verdict of `watch`, with the layer, its input and the line."""
+
+import html
+import json
+import shlex
+
+import pytest
+import torch
+from cli.test_watch import LOOP, SPOILT
+
+import modelscope_cli as ms
+from modelscope_cli.shell.app import run as run_argv
+from modelscope_cli.watching.crash import crash_of
+
+
+@pytest.fixture
+def crashed(capsys):
+    """Run a command line whose script may print a traceback."""
+
+    def run(line, expect):
+        assert run_argv(shlex.split(line)) == expect
+        return capsys.readouterr()
+
+    return run
+
+
+CRASH = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.head = nn.Linear(4 * 36, 5)
+    def forward(self, x):
+        return self.head(self.features(x).flatten(1))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for i in range(20):
+    x, y = torch.randn(8, 3, 8, 8), torch.arange(8) % 5
+    if i == int(sys.argv[1]):
+        exec(sys.argv[2])
+    loss = nn.CrossEntropyLoss()(model(x), y)
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+FORWARD = "crash.py:11"  # its line
+
+
+@pytest.mark.parametrize("step", [0, 3, 12])
+@pytest.mark.parametrize(("spoil", "said"), [
+    ("x = x[..., 1:]", f" in layer head (Linear): got 8x120, needs 144 features ({FORWARD})"),
+    ("x = x[:, :1]", f" in layer features.0 (Conv2d): got 8x1x8x8, needs 3 channels ({FORWARD})"),
+    (
+        "model.features[0] = nn.Conv2d(3, 6, 3)",
+        f" in layer features.1 (BatchNorm2d): got 8x6x6x6, needs 4 channels ({FORWARD})",
+    ),
+    ("x = x.double()", " in layer features.0 (Conv2d): RuntimeError: "),
+    ("y = y[:4]", " in CrossEntropyLoss: ValueError: Expected input batch_size (8) to match target batch_size (4)"),
+    ("y = {}['labels']", ": KeyError: 'labels' (crash.py:17)"),
+])  # fmt: skip
+def test_a_crash_is_the_verdict(crashed, cwd, step, spoil, said):
+    (cwd / "crash.py").write_text(CRASH)
+    told = crashed(f'watch --fail-on error --html page.html crash.py {step} "{spoil}"', 1)
+    sentence = f"crashed at step {step}{said}"
+    if not step:
+        assert f"warning: crash.py {sentence}" in told.err
+        assert "before it trained anything" in told.err
+    record = ms.read(cwd / "page.html")
+    assert (record.verdict, record.exit_code) == ("crashed", 1)
+    assert record.reason.startswith(sentence)
+    assert f"verdict: {sentence}" in told.out
+    assert sentence[1:] in html.unescape((cwd / "page.html").read_text())
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("sys.exit(3)", 3), ("raise KeyboardInterrupt", 130), ("exit('no')", 1)]
+)
+def test_what_ends_a_script_on_purpose_is_not_a_crash(crashed, cwd, end, code):
+    (cwd / "loop.py").write_text(LOOP + end)
+    assert json.loads(crashed("watch --json loop.py 25", code).out)["verdict"] != "crashed"
+
+
+def test_a_crash_after_nan_keeps_the_finding(crashed, cwd):
+    (cwd / "loop.py").write_text(SPOILT + "\nassert False, 'the loss is nan'")
+    told = crashed("watch loop.py 30", 1)
+    assert "verdict: crashed at step 30: AssertionError: the loss is nan (loop.py:13)" in told.out
+    assert "error MS701" in told.out
+
+
+class Broken(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        raise ValueError(f"sample {index} is empty")
+
+
+def test_an_error_of_a_worker_is_the_error_and_not_its_traceback():
+    with pytest.raises(ValueError, match="sample 0") as raised:
+        next(iter(torch.utils.data.DataLoader(Broken(), num_workers=1)))
+    assert crash_of(raised.value).message == "ValueError: sample 0 is empty"
+
+
+def test_a_loop_of_ones_own():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = ms.watch(model, optimizer)
+
+    def train():
+        with watched:
+            for width in (4, 4, 5):
+                model(torch.randn(3, width)).sum().backward()
+                optimizer.step()
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        train()
+    place = f"test_crash.py:{train.__code__.co_firstlineno + 3}"
+    assert watched.record().reason == f"crashed at step 2 in Linear: got 3x5, needs 4 features ({place})"
