@@ -121,7 +121,6 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
         "trials": [],
         "fix": None,
         "tried": None,
-        "crash": None,
     }
 
 

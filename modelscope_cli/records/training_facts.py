@@ -44,31 +44,6 @@ class Birth:
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
-    """The exception that ended a script.
-
-    Attributes:
-        layer: the innermost one whose forward raised; empty for a model itself, None outside of any.
-        type: its class.
-        message: what the layer got and what it needs; else the error in one line.
-        place: the last line of the user's own code, `train.py:31`.
-    """
-
-    layer: str | None
-    type: str | None
-    message: str
-    place: str | None
-
-    def words(self, step: int) -> str:
-        """Return `crashed at step 10 in layer 3 (Linear): got 8x9120, needs 7200 features (train.py:41)`."""
-        where = (
-            f" in layer {self.layer} ({self.type})" if self.layer else f" in {self.type}" if self.type else ""
-        )
-        place = f" ({self.place})" if self.place else ""
-        return f"crashed at step {step}{where}: {self.message}{place}"
-
-
-@dataclass(frozen=True, slots=True)
 class OptimizerFacts:
     """Facts about one optimizer.
 

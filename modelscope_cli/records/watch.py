@@ -9,7 +9,6 @@ from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
     Birth,
-    Crash,
     OptimizerFacts,
     RankFacts,
     ScheduleFacts,
@@ -368,18 +367,20 @@ SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", 
 LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "active", "negated"
 UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed", "return-falls"
 UNLOADED, LAYOUT, CLIPPED = "unloaded", "layout", "clipped"
+CUT = "cut"
 POLICY = "policy-gradient"
 JUDGED = frozenset(
     {
         *(SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED, UNRELATED),
-        *(UNHELD, COLLAPSED, RETURN_FALLS, POLICY, UNLOADED, LAYOUT, CLIPPED),
+        *(UNHELD, COLLAPSED, RETURN_FALLS, POLICY, UNLOADED, LAYOUT, CLIPPED, CUT),
     }
 )
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
 depend on other samples or on the target, dropout that leaves next to nothing, workers that draw the same random
 numbers, predictions that could be of other samples, models with a loss of their own and no optimizer, a latent that
 is not used, a policy gradient, with a kind of its own where the rewards fall under it, a state dict of which
-nothing fits, images whose values are in another order, and gradients that are clipped to next to nothing."""
+nothing fits, images whose values are in another order, gradients that are clipped to next to nothing, and a run
+that was stopped after as many steps as asked for."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
 
@@ -437,7 +438,6 @@ class WatchRecord(Record):
         findings: each cause, then what follows from it.
         verdict: one of `FAULT`, `SOUND`, `LEARNING` and `UNKNOWN`, or `CRASHED`; `reason`: why it cannot be told,
             what it is not about, or what crashed.
-        crash: the exception that ended the script; None without one.
         births: where values that are not finite began, in the order of the steps.
         trials: with `try_fixes`, the runs of the script with one thing changed; `fix`: the change that makes it
             learn, None where none does; `tried`: what follows from the trials, or why there are none.
@@ -462,7 +462,6 @@ class WatchRecord(Record):
     trials: tuple[TrialRow, ...] = ()
     fix: Fix | None = None
     tried: str | None = None
-    crash: Crash | None = None
 
     @property
     def came_to_nothing(self) -> bool:

@@ -8,7 +8,6 @@ from torch import nn
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.training_facts import Crash
 from modelscope_cli.watching.model_registry import peel
 from modelscope_cli.watching.source_location import place_of_error
 
@@ -23,8 +22,8 @@ _SIZES = {
 }
 
 
-def crash_of(error: BaseException) -> Crash | None:
-    """Describe an exception that ended a script; None for Ctrl-C, or if it cannot be described."""
+def crash_of(error: BaseException) -> str | None:
+    """Return ` in layer 3 (Linear): got 8x9120, needs 7200 features (train.py:41)`; None for Ctrl-C."""
     if not isinstance(error, Exception):
         return None
     with suppress(Exception):  # the user's own `__str__` may raise
@@ -36,12 +35,16 @@ def crash_of(error: BaseException) -> Crash | None:
         module, inputs = calls[-1] if calls else (None, ())
         names = {id(one): name for name, one in peel(calls[0][0]).named_modules()} if calls else {}
         shapes = [tuple(tensor.shape) for _, tensor in tensors_in(inputs)]
-        return Crash(
-            layer=names.get(id(module)),
-            type=None if module is None else type(module).__name__,
-            message=_unmet(module, shapes) or _told(error, shapes),
-            place=place_of_error(error),
+        name = names.get(id(module))
+        where = (
+            f" in layer {name} ({type(module).__name__})"
+            if name
+            else f" in {type(module).__name__}"
+            if calls
+            else ""
         )
+        place = place_of_error(error)
+        return f"{where}: {_unmet(module, shapes) or _told(error, shapes)}" + (f" ({place})" if place else "")
     return None
 
 

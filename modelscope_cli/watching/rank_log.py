@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
-from modelscope_cli.records.training_facts import Birth, Crash, OptimizerFacts, ScheduleFacts, TimeFacts
+from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.trials import Fix, TrialRow, Trials
 from modelscope_cli.records.watch import (
     CriterionSeries,
@@ -203,12 +203,6 @@ class RankLog:
     def exit_code(self) -> int | None:
         """The exit code of the script; None if it was killed or still runs."""
         return None if self.end is None else self.end["code"]
-
-    @property
-    def crash(self) -> Crash | None:
-        """The exception that ended the script."""
-        found = (self.end or {}).get("crash")
-        return Crash(**found) if found else None
 
     @property
     def n_steps(self) -> int:

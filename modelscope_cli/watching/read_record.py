@@ -61,11 +61,11 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
         tried=trials.outcome,
     )
     judged = judge_training(record, series.facts, trials)
-    record = replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
-    crash = next((found for rank in series.ranks if (found := rank.crash) is not None), None)
-    if crash is None:
-        return record
-    return replace(record, crash=crash, verdict=CRASHED, reason=crash.words(series.steps))
+    crash = next((found for rank in series.ranks if (found := (rank.end or {}).get("crash"))), None)
+    verdict, reason = (
+        (CRASHED, f"crashed at step {series.steps}{crash}") if crash else (judged.verdict, judged.reason)
+    )
+    return replace(record, findings=judged.findings, verdict=verdict, reason=reason)
 
 
 def _model(begin: Entry, models: str) -> ModelInfo:
@@ -98,7 +98,8 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
     elif not first.steps and end.get("backward"):
         yield Notice("no-optimizer", f"{script} {_without_steps(end)}")
     elif not first.steps and first.exit_code:
-        how = f"{first.crash.words(0)}," if first.crash else f"ended with exit code {first.exit_code}"
+        crash = end.get("crash")
+        how = f"crashed{crash}," if crash else f"ended with exit code {first.exit_code}"
         yield Notice(NEVER_TRAINED, f"{script} {how} before it trained anything")
     elif not first.steps:
         others = "; processes started by the script are not watched, those of torchrun are"

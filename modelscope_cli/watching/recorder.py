@@ -89,7 +89,7 @@ class Recorder:
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
         clock = clock or time.process_time
-        self._budget = Budget(clock)
+        self.budget = Budget(clock)
         self.stretches = Stretches(clock, is_barred=every is not None or has_ranks)
         self._spent = 0.0  # by the guard, up to the last step
         self.guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message), clock)
@@ -222,7 +222,7 @@ class Recorder:
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded."""
-        clock.decide(self._every, self._budget)
+        clock.decide(self._every, self.budget)
         if clock.is_owed:
             self.guard.tell_once(SPARSE, Budget.NOTE)
         return clock.is_due or clock.decided[1]
@@ -306,7 +306,7 @@ class Recorder:
         reports, n_before = list[StepReport](), self._n_counted
         self.guard(lambda: reports.extend(self._end_step(optimizer, watch, has_closure)))
         self._hand_on(reports)
-        is_plain = self._budget.was_plain, not self.guard.is_timed
+        is_plain = self.budget.was_plain, not self.guard.is_timed
         if self._n_counted > n_before and self.stretches.begins(id(optimizer), self._n_counted, *is_plain):
             self.guard(self._rest)
 
@@ -340,9 +340,9 @@ class Recorder:
         self.stretches.end()
         self._passes.hook()
         self.step_time.resume()
-        self._budget.resume()
+        self.budget.resume()
         self._n_counted += self._n_missed
-        self._budget.n += self._n_missed
+        self.budget.n += self._n_missed
         for clock in self.clocks.all():
             if clock.decided[0] < clock.step and (optimizer := clock.optimizer()) is not None:
                 for model in self._models_of(optimizer):
@@ -352,7 +352,7 @@ class Recorder:
 
     def _begin_next(self, clock: Clock, model: WatchedModel) -> None:
         is_next = self._is_due(clock)
-        model.begin_step(clock.step, is_next, self._budget.allows(clock.step))
+        model.begin_step(clock.step, is_next, self.budget.allows(clock.step))
 
     def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:
@@ -441,7 +441,7 @@ class Recorder:
         return clock is None or self._is_due(clock)
 
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> list[StepReport]:
-        clock, begun = self.clocks.of(optimizer), self._budget.clock()
+        clock, begun = self.clocks.of(optimizer), self.budget.clock()
         rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
         clock.rates = rates or clock.rates  # a compiled optimizer may be deleted by now
         is_recorded = watch is not None
@@ -472,15 +472,15 @@ class Recorder:
         must_wait = is_recorded or is_followed or self.is_prompt or len(self._ended) >= _MOST_ENDED
         reports = self._read_ended() if must_wait or not self._ended[-1].is_computed_later else []
         clock.step += 1
-        self._budget.n += 1
+        self.budget.n += 1
         for model in models:
             model.count_step()
             self._begin_next(clock, model)
         if is_recorded and not models:
             self.guard.tell_once("unseen", clock.unseen)
         is_plain = watch is None and not is_followed
-        spent = self.guard.spent + (0.0 if is_plain else self._budget.clock() - begun)
-        self._budget.take(spent - self._spent, is_plain)
+        spent = self.guard.spent + (0.0 if is_plain else self.budget.clock() - begun)
+        self.budget.take(spent - self._spent, is_plain)
         self._spent = spent
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1

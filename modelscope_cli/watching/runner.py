@@ -18,7 +18,6 @@ from typing import Any
 from modelscope_cli import interrupts
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.paths import look_for
-from modelscope_cli.records.training_facts import Crash
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -63,7 +62,7 @@ class Script:
         self.argv = [self.file if is_module else target, *arguments]
         self.typed = shlex.join([*["-m"] * is_module, target, *arguments])
         self._code = _compile(self.file, target)
-        self.crash: Crash | None = None  # the exception that ended it
+        self.crash: str | None = None  # the exception that ended it, in words
 
     def run(self, report: Callable[[str], object]) -> int:
         """Run it and return its exit code; a traceback goes to `report`, without frames of this package.

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar
 
+from modelscope_cli.rules.training.rule_types import LASTING
+
 _OPENING, _OPENING_S = 20, 1.0  # steps of all optimizers that are followed at any cost, up to these seconds
 _EARLY, _EARLY_S = 64, 0.2  # the same that are recorded as planned; seconds after the opening
 _FIRST = 4  # the same of each optimizer
@@ -70,6 +72,7 @@ class Budget:
     # Returns CPU seconds of this process, which depend little on the load of the machine
     clock: Callable[[], float] = time.process_time
     n: int = 0  # steps of all optimizers so far
+    ends_at: float = math.inf  # the step before which the run is stopped
     was_plain: bool = False  # whether the last step was neither recorded nor followed
     _is_opening: bool = True
     _begun: float = 0.0
@@ -95,13 +98,17 @@ class Budget:
         """Leave out the time since the last step that was seen."""
         self._ended = self.clock()
 
+    def is_last(self, step: int) -> bool:
+        """Tell whether a step is one of the last, which show what lasts until the end."""
+        return step >= self.ends_at - LASTING
+
     def allows(self, step: int, after: int | None = None) -> bool:
         """Tell whether a step, counted from 0 by its optimizer, may be recorded.
 
         Args:
             after: the last step of that optimizer that was recorded; None asks whether `step` may be followed.
         """
-        if (self._is_opening and self.n < _OPENING) or step < _FIRST:
+        if (self._is_opening and self.n < _OPENING) or step < _FIRST or self.is_last(step):
             return True
         is_early = self.n < _EARLY and self._spent <= _EARLY_S
         if after is not None and (is_early or step >= _AT_LATEST * after):

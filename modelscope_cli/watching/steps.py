@@ -147,6 +147,7 @@ class Clock:
         if self.decided[0] == self.step:
             return
         self.is_planned = is_recorded(self.step, every, self.decided[0])
+        self.is_planned |= every is None and budget.is_last(self.step)
         self.is_owed |= self.is_planned
         is_now = self.is_owed and (every is not None or budget.allows(self.step, self.last_recorded))
         if is_now:

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.records.naming import dtype_name, percent, some
-from modelscope_cli.records.training_facts import Birth, Crash
-from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.records.training_facts import Birth
+from modelscope_cli.records.watch import CUT, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.log import Log
@@ -119,6 +119,7 @@ class Watcher:
             self, request.every, request.patterns, models, optimizers, has_ranks=n_ranks > 1
         )
         self.recorder.is_prompt = request.steps is not None or request.abort_on is not None
+        self.recorder.budget.ends_at = request.steps or math.inf
         self.recorder.stretches.is_barred |= self.recorder.is_prompt
         self._log, self._memory = log, memory
         self._folder = request.folder
@@ -136,7 +137,7 @@ class Watcher:
         self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
         self._birth: Birth | None = None  # the last
 
-    def end(self, code: int | None, elapsed_ms: float, crash: Crash | None = None) -> dict[str, Any]:
+    def end(self, code: int | None, elapsed_ms: float, crash: str | None = None) -> dict[str, Any]:
         """Return the last entry of the log; without an exit code, the one that it would be now."""
         if code is not None:
             with contextlib.suppress(StopScript):  # it is over
@@ -144,7 +145,7 @@ class Watcher:
         self.recorder.guard(self._write_last)
         return {
             "code": code,
-            "crash": None if crash is None else asdict(crash),
+            "crash": crash,
             "steps": self.recorder.n_steps,
             "backward": self.recorder.losses.n_backward,
             "models": [model.label for model in self.recorder.registry.models],
@@ -200,7 +201,9 @@ class Watcher:
         if self._judge is not None and report.is_recorded and (finding := self._judge.ask()):
             raise StopScript(1, f"stopped at step {report.step}: {finding}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
-            raise StopScript(0, f"stopped after {self._steps} steps, as requested")
+            stopped = f"stopped after {self._steps} steps, as requested"
+            self.on_event(report.step, CUT, stopped)
+            raise StopScript(0, stopped)
 
     def _so_far(self) -> WatchRecord:
         series = merge_ranks([self._memory]) if self._folder is None else read_series(self._folder)

@@ -318,3 +318,29 @@ def test_options_behind_the_script_are_named_before_it_runs(run, cwd):
         assert "passed to" not in run(line).err
     (cwd / "loop.py").write_text(LOOP + "# parser.add_argument('--columns')")
     assert "passed to" not in run("watch loop.py 3 --columns name").err
+
+
+DYING = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1, bias=False), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 36, 4)
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(200):
+    if i == int(sys.argv[1]):
+        with torch.no_grad():
+            model[int(sys.argv[2])].weight.zero_()
+            model[0].bias.fill_(-1.0)
+    loss = nn.functional.cross_entropy(model(torch.randn(8, 3, 8, 8)), torch.randint(4, (8,)))
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("line", "code"), [("22 0", 1), ("27 0", 1), ("28 0", 0), ("22 2", 0), ("99 0", 0)])
+def test_layers_that_are_all_zero_count_in_a_short_run(run, cwd, line, code):
+    """From the third step before its end on, and neither later nor where weights of 0 have a gradient."""
+    (cwd / "dying.py").write_text(DYING)
+    told = run(f"watch --steps 30 --fail-on error dying.py {line}", expect=code)
+    assert ("error MS705" in told.err) == bool(code)

@@ -28,13 +28,20 @@ from trainings import (
 )
 
 from modelscope_cli.records.training_facts import ScheduleFacts
-from modelscope_cli.records.watch import NEGATED
+from modelscope_cli.records.watch import CUT, NEGATED
 
 TWO = loss(), loss(FLAT, "Adam")
 GOING_ON = tuple(1.0 - 0.5 * i / N for i in range(N))
 GONE_OUT = (*(1.0 - 0.05 * i for i in range(10)), *(0.5,) * (N - 10))
 ALL_ALIKE = {"commonest_label": 1.0, "commonest_labels": (1.0,) * N, "label_entropy": 0.0}
 EQUAL = numbers(target_variance=(0.0,) * N)
+# Frozen as torch's default draws it, with a standard deviation of 1 / sqrt(3 fan-in)
+AS_DRAWN = {
+    "requires_grad": False,
+    "has_gradient": False,
+    "has_changed": False,
+    "start_rms": 1 / math.sqrt(3 * 16),
+}
 STILL = tuple(parameter(name, update_ratio=(1e-7,) * N) for name in ("fc.weight", "head.weight"))
 RARE = {"commonest_label": 0.95, "commonest_labels": (0.95,) * N, "label_entropy": 0.2, "rows": (999,) * N}
 
@@ -254,6 +261,25 @@ QUIET = {
         "not at every step": scheduled(used=N // 2),
         "another schedule": scheduled("OneCycleLR"),
         "learns nevertheless": scheduled(failing=False),
+        "of the whole run, which was stopped": training(
+            schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),),
+            events=(event(CUT, "stopped after 60 steps, as requested"),),
+        ),
+    },
+    "MS768": {
+        "too short to have learnt": training(
+            steps=8,
+            loss=(loss(FALLING[:8]),),
+            parameters=(
+                parameter("fc.weight", optimizer="", facts=certain(**AS_DRAWN)),
+                parameter("head.weight", (10, 16)),
+            ),
+        ),
+    },
+    "MS732": {
+        "images one by one, too short": training(
+            steps=8, loss=(loss(FALLING[:8]),), models=(model(norm_values=(576, 1)),)
+        ),
     },
 }
 

@@ -464,3 +464,32 @@ def test_gradients_of_a_head_that_was_replaced_are_an_error_with_the_line_of_the
     (found,) = judged(replaced).findings
     assert (found.code, found.severity, found.place) == ("MS712", ERROR, "a.py:5")
     assert "replaced after the optimizer was made" in found.message
+
+
+ZERO_SINCE = from_step(0.0, 1.0)
+
+
+def with_rows(*rows, n=30):
+    """Return a training too short to judge, with these layers."""
+    return training(steps=n, loss=(loss((2.3,) * n),), layers=rows)
+
+
+@pytest.mark.parametrize(("rows", "named"), [
+    ((layer("conv", "Conv2d", 1, zero_fraction=ZERO_SINCE),), ("conv", SINCE, "error")),
+    (
+        (
+            layer("conv", "Conv2d", 1, zero_fraction=ZERO_SINCE),
+            layer("relu", "ReLU", 2, zero_fraction=from_step(0.5, 1.0, SINCE + 5)),
+        ),
+        ("relu", SINCE + 5, "error"),
+    ),
+    ((layer("conv", "Conv2d", 1, zero_fraction=from_step(0.0, 0.99999)),), None),
+    ((layer("zero", "Conv2d", 1, zero_fraction=(1.0,) * N),), None),  # as the last layer of a branch begins
+    ((layer("add", "add", 1, zero_fraction=ZERO_SINCE),), None),
+    ((layer("conv", "Conv2d", 1, zero_fraction=from_step(0.0, 1.0, N - 2)),), None),
+])  # fmt: skip
+def test_an_output_that_is_all_zero_is_certain_however_short_the_run(rows, named):
+    found = judge_training(with_rows(*rows)).findings
+    assert [(one.layer, one.since_step, one.severity) for one in found if one.code == "MS705"] == (
+        [named] if named else []
+    )

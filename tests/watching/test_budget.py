@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.modules import module as hooks
 
+import modelscope_cli as ms
 from modelscope_cli.records.training_facts import PARAMETER, UNSEEN
 from modelscope_cli.records.watch import SPARSE
 from modelscope_cli.watching.recorder import Recorder
@@ -252,3 +253,18 @@ def test_what_a_step_took_longer_is_charged_up_to_twice_what_was_measured(took, 
         budget.n += 1
         budget.take(seconds, is_plain)
     assert budget._spent == pytest.approx(charged)
+
+
+@pytest.mark.parametrize("every", [None, 7])
+def test_the_last_steps_before_an_end_that_was_asked_for_are_recorded(monkeypatch, every):
+    """A finding takes several records in a row, which a short run has not on the schedule."""
+    monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", -math.inf)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ms.watch(model, optimizer, steps=90, every=every) as watched:
+        while True:
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+    last = [step for step in watched.record().layers[0].series.step if step >= 84]
+    assert last == ([87, 88, 89] if every is None else [84])

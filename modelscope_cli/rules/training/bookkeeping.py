@@ -304,7 +304,7 @@ def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]
     Hint: load the pretrained weights before freezing, or train these layers too
     Why: the trained layers only see random features of the input
     """
-    if case.progress.learns is True or case.course.steps < FEW_STEPS:
+    if not case.may_fail():
         return
     weights = [(one, facts) for one, facts in case.stated() if facts.has_run and len(one.shape) > 1]
     frozen = [(one, facts) for one, facts in weights if not facts.requires_grad and not facts.has_changed]

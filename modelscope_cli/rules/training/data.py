@@ -164,7 +164,7 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         values, batch = one.norm_values
         # Images may be normalised one by one, unless those in validation use the statistics of all.
-        is_meant = values > _MANY_VALUES and case.progress.learns is True and not one.validated
+        is_meant = values > _MANY_VALUES and not case.may_fail() and not one.validated
         if values <= threshold or (batch <= threshold and not is_meant):
             given = f"batches of {batch}, {values:,} values per channel"
             words = f"batch norm receives {given}: its statistics are noise"

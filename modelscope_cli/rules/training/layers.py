@@ -1,7 +1,7 @@
 """Rules about outputs of layers, and initial weights."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, is_rectifier, percent
@@ -62,29 +62,42 @@ _DEAD_AT_FIRST = (
 
 @training_rule("MS705", "dying-units", WARNING, 0.9, Link.LAYERS)
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A ReLU outputs almost only zeros, until the end.
+    """A ReLU outputs almost only zeros, or a layer with weights only zeros, until the end.
 
-    Measure: share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %
-    Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths
+    Measure: share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %; all of a
+        layer with weights, if they were not at first, in however short a run
+    Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths. Certain: a weight whose
+        input is zero at every position of every sample has no gradient
     Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
     Why: a ReLU that outputs only zeros gets no gradient, so it rarely recovers
     """
     yield from _fed_nothing(case)
-    silent = []
     limit = threshold if case.fails else _ENTIRELY
-    for layer in case.course.layers:
-        if is_rectifier(layer.type):
-            start = lasting(layer.series.zero_fraction, lambda share: share > limit)
-            if start is not None and len(layer.series.step) >= FEW_STEPS:
-                silent.append((layer.series.step[start], layer.order, layer))
-    if silent:
-        silent.sort(key=lambda one: one[:2])
+    if silent := _lasting_zeros(case, is_rectifier, limit.__lt__):
         step, _, layer = silent[0]
         last = layer.series.zero_fraction[-1] or 0.0
         words = f"{percent(last, 1)} of its output is zero (limit {percent(threshold)}, exceeded from step {step})"
         severity = ERROR if last > _ENTIRELY else None
         hint = _DEAD_AT_FIRST if not step else None
         yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity, hint=hint)
+        return
+    silent = [one for one in _lasting_zeros(case, _LAYERS_WITH_FAN.__contains__, (1.0).__eq__) if one[0]]
+    if silent:
+        step, _, layer = silent[0]
+        words = f"all of its output is zero, for every sample, since step {step}{case.followed(silent)}"
+        yield TrainingSighting(layer, step, 1.0, words, severity=ERROR)
+
+
+def _lasting_zeros(
+    case: Case, is_meant: Callable[[str], bool], is_wrong: Callable[[float], bool]
+) -> list[tuple[int, int, WatchedLayer]]:
+    """Return `(step since when, order, layer)` of layers whose share of zeros is wrong until the end."""
+    silent = []
+    for layer in case.course.layers:
+        start = lasting(layer.series.zero_fraction, is_wrong) if is_meant(layer.type) else None
+        if start is not None and len(layer.series.step) >= FEW_STEPS:
+            silent.append((layer.series.step[start], layer.order, layer))
+    return sorted(silent, key=lambda one: one[:2])
 
 
 def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:

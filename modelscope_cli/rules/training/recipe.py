@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.naming import counted, percent, some
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import CLIPPED, WatchedParameter
+from modelscope_cli.records.watch import CLIPPED, CUT, WatchedParameter
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -120,6 +120,8 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             )
             hint = "call scheduler.step() once an epoch, or make T_max the number of steps"
             yield TrainingSighting(None, 0, one.used / one.total, words, one.made, hint=hint)
+        if any(event.kind == CUT for event in case.course.events):
+            continue
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
             told = f"{counted(one.used, 'time')} in {counted(one.steps, 'step')} of {one.optimizer}"
