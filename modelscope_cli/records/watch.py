@@ -369,18 +369,8 @@ UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed",
 UNLOADED, LAYOUT, CLIPPED = "unloaded", "layout", "clipped"
 CUT = "cut"
 POLICY = "policy-gradient"
-JUDGED = frozenset(
-    {
-        *(SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED, UNRELATED),
-        *(UNHELD, COLLAPSED, RETURN_FALLS, POLICY, UNLOADED, LAYOUT, CLIPPED, CUT),
-    }
-)
-"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
-depend on other samples or on the target, dropout that leaves next to nothing, workers that draw the same random
-numbers, predictions that could be of other samples, models with a loss of their own and no optimizer, a latent that
-is not used, a policy gradient, with a kind of its own where the rewards fall under it, a state dict of which
-nothing fits, images whose values are in another order, gradients that are clipped to next to nothing, and a run
-that was stopped after as many steps as asked for."""
+TOLD = frozenset({"broken", "compiled", "many-calls", "rank", "tensors", "unmeasured", "unseen", "unwatched"})
+"""Kinds of events that become warnings; those with names are for the rules."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
 

@@ -89,9 +89,11 @@ def memory(value: int) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """Format a fraction as `12.3 %`; a tiny one that is not zero as `<0.1 %`."""
+    """Format a fraction as `12.3 %`; a tiny one that is not zero as `<0.1 %`, and nearly all as `>99.9 %`."""
     if fraction is None or math.isnan(fraction):
         return "" if fraction is None else "nan"
+    if 0.9995 <= fraction < 1:
+        return ">99.9 %"
     return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 

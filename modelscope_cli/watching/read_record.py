@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.records.naming import NEAR_ZERO, counted, some
+from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import CRASHED, JUDGED, NEVER_TRAINED, RUNNING, SPARSE, WatchRecord
+from modelscope_cli.records.watch import CRASHED, NEVER_TRAINED, RUNNING, TOLD, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.rank_log import RankLog
@@ -76,14 +76,6 @@ def _model(begin: Entry, models: str) -> ModelInfo:
     return ModelInfo("script", name, models, WeightsInfo("script", "in training", "the script's own"))
 
 
-def _without_steps(end: Entry) -> str:
-    ran = f"ran backward {counted(int(end['backward']), 'time')}"
-    if models := [str(model) for model in end.get("models", ())]:
-        return f"{ran}, but no step was seen: no parameter of {some(models)} was seen to change"
-    why = "no model was seen to run (it is compiled, or is not an nn.Module)"
-    return f"{ran}, but no step of an optimizer of torch.optim was seen, and {why}"
-
-
 def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[Notice]:
     end, script = first.end, str(first.begin.get("script", ""))
     kinds = Counter(event.kind for event in series.events)
@@ -95,13 +87,13 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
         yield Notice("killed", f"the log ends at step {first.n_steps} unfinished: the run was killed")
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
-    elif not first.steps and end.get("backward"):
-        yield Notice("no-optimizer", f"{script} {_without_steps(end)}")
-    elif not first.steps and first.exit_code:
+    elif first.steps or end.get("backward"):
+        pass  # what is missing is the reason of the verdict
+    elif first.exit_code:
         crash = end.get("crash")
         how = f"crashed{crash}," if crash else f"ended with exit code {first.exit_code}"
         yield Notice(NEVER_TRAINED, f"{script} {how} before it trained anything")
-    elif not first.steps:
+    else:
         others = "; processes started by the script are not watched, those of torchrun are"
         message = f"{script} never trained: no optimizer stepped and nothing ran backward"
         yield Notice(NEVER_TRAINED, message + ("" if first.begin.get("source") == "object" else others))
@@ -109,5 +101,5 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")
     for event in series.events:
-        if event.kind not in JUDGED | {"skipped", "loss", SPARSE}:  # reported elsewhere
+        if event.kind in TOLD:
             yield Notice(event.kind, event.message)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError, afterwards
-from modelscope_cli.records.naming import dtype_name, percent, some
+from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import CUT, WatchRecord
 from modelscope_cli.rules.training import judge_training
@@ -26,7 +26,6 @@ from modelscope_cli.watching.read_series import merge_ranks, read_series
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.schedule import is_noted
-from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
 
 _AT_LEAST_EVERY = 256  # parts of a run: the longest delay of a finding, as a share of the time before it
@@ -98,7 +97,7 @@ class Watcher:
         models, optimizers: see `Recorder`.
         script: as typed after `watch`; None for a loop, which each process watches itself.
         n_ranks: number of watched processes of the script.
-        show: called with `(step, loss, worst layer)` in words for the live line.
+        show: called with the live line: step, loss, and where values that are not finite began.
         redraw: shows the record so far; None for nothing.
     """
 
@@ -133,7 +132,7 @@ class Watcher:
         self._count = itertools.count()
         self._seen: dict[str, int] = {}  # the last step by optimizer
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
-        self._worst = ""
+        self._is_spoilt = False  # whether the last step that was looked at had values that are not finite
         self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
         self._birth: Birth | None = None  # the last
 
@@ -148,7 +147,6 @@ class Watcher:
             "crash": crash,
             "steps": self.recorder.n_steps,
             "backward": self.recorder.losses.n_backward,
-            "models": [model.label for model in self.recorder.registry.models],
             "elapsed_ms": elapsed_ms,
             "states": {} if self.recorder.replicas is None else self.recorder.replicas.last_states(),
         }
@@ -185,11 +183,16 @@ class Watcher:
             self._write(report)
         self._write_evaluation(report.step, report.evaluated)
         self._write_due_facts(report)
-        if report.is_recorded:
-            self._worst = worst_of(report, self._birth)
+        if report.is_recorded or not is_finite:
+            self._is_spoilt = not (is_finite and all_finite(report))
         if self._show is not None:
             loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
-            self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
+            origin = (
+                f"  since step {self._birth.step}: {self._birth.words}"
+                if self._birth and self._is_spoilt
+                else ""
+            )
+            self._show(f"step {report.step + 1}{loss}{origin}")
         if self.redraw is not None and self.redraw.is_due():
             begun = time.process_time()
             self.redraw(self._so_far, self._warn)
@@ -339,27 +342,6 @@ def all_finite(report: StepReport) -> bool:
     outputs = (sums.moments.n_nan + sums.moments.n_inf for *_, sums in report.layers)
     norms = (norm for *_, figures in report.parameters for norm in figures[:2] if norm is not None)
     return not any(outputs) and all(map(math.isfinite, norms))
-
-
-def worst_of(report: StepReport, birth: Birth | None) -> str:
-    """Return what the live line shows beside the loss: where values that are not finite began, as the verdict has
-    it, else the layer with the most zeros.
-
-    Args:
-        birth: the last first value that was not finite.
-    """
-    rows = [(name or kind, sums) for _, name, _, kind, sums in report.layers]
-    spoilt = next((name for name, sums in rows if sums.moments.n_nan + sums.moments.n_inf), None)
-    if birth is not None and (spoilt is not None or not math.isfinite(report.loss or 0.0)):
-        return f"since step {birth.step}: {birth.words}"
-    if spoilt is not None:
-        return f"{spoilt} is not finite"
-    share, name = max(((_zeros(sums), name) for name, sums in rows), default=(0.0, ""))
-    return f"{name} {percent(share)} zero" if share > 0 else ""
-
-
-def _zeros(sums: Sums) -> float:
-    return (sums.moments.n_zero or 0) / max(sums.moments.n, 1)
 
 
 def unwatched_ranks(script: str, n_watched: int) -> str | None:

@@ -26,9 +26,18 @@ def test_memory_is_in_binary_units(value, text):
 
 
 @pytest.mark.parametrize(
-    ("fraction", "text"), [(None, ""), (0.0, "0.0 %"), (0.0004, "<0.1 %"), (0.5, "50.0 %"), (1.0, "100.0 %")]
+    ("fraction", "text"),
+    [
+        (None, ""),
+        (0.0, "0.0 %"),
+        (0.0004, "<0.1 %"),
+        (0.5, "50.0 %"),
+        (0.9994, "99.9 %"),
+        (0.9997, ">99.9 %"),
+        (1.0, "100.0 %"),
+    ],
 )
-def test_a_share_that_is_not_zero_never_reads_as_zero(fraction, text):
+def test_a_share_that_is_not_zero_never_reads_as_zero_and_one_that_is_not_all_never_as_all(fraction, text):
     assert numbers.percent(fraction) == text
 
 
@@ -39,8 +48,9 @@ def test_a_number_keeps_four_digits_and_stays_short(value):
     assert math.isclose(float(text), value, rel_tol=6e-4, abs_tol=6e-5) or abs(value) < 1e-300
 
 
-def test_what_is_not_there_is_blank():
-    assert numbers.number(None) == numbers.number(math.nan) == ""
+def test_what_is_not_there_is_blank_and_what_is_not_a_number_is_not():
+    assert numbers.number(None) == numbers.percent(None) == ""
+    assert numbers.number(math.nan) == numbers.percent(math.nan) == "nan"
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=64), st.integers(1, 20))

@@ -194,9 +194,10 @@ def test_a_record_says_how_often_backward_ran_and_that_nothing_changed(recorded)
 
     seen = recorded(script)
     assert (seen.steps, seen.facts.backwards) == (0, 3)
-    (notice,) = seen.run.warnings
-    assert notice.message == (
-        "loop.py ran backward 3 times, but no step was seen: no parameter of Net was seen to change"
+    assert seen.run.warnings == ()
+    assert (
+        seen.reason
+        == "no step was seen: 3 backward passes ran, but no parameter or leaf that they reach changed"
     )
     trained = recorded(lambda: train(through_data))
     assert (trained.steps, trained.facts.backwards, trained.run.warnings) == (4, 4, ())

@@ -29,6 +29,9 @@ _VERDICTS = {
 }
 
 
+Facts = Sequence[tuple[str, str]]
+
+
 class Anchors:
     """The anchors of layers and parameters by label, and of the cards of findings."""
 
@@ -53,29 +56,29 @@ class Anchors:
 
 
 def training_sections(
-    training: Trained, sheet: Sheet, steps: str, figures: Sequence[Section]
+    training: Trained, sheet: Sheet, lines: Facts, figures: Sequence[Section]
 ) -> list[Section]:
     """Return the verdict, the figures, the layers and the parameters.
 
     Args:
-        sheet: the table of the layers; `steps`: the number of steps as text.
+        sheet: the table of the layers; `lines`: about the run as a whole.
     """
     anchors = Anchors(training)
     return [
-        Section("verdict", "Verdict", verdict(training, anchors, steps)),
+        Section("verdict", "Verdict", verdict(training, anchors, lines)),
         *figures,
         Section("layers", "Layers", _layer_rows(training, sheet, anchors)),
         Section("parameters", "Parameters", _parameter_rows(training, anchors)),
     ]
 
 
-def verdict(training: Trained, anchors: Anchors, steps: str) -> Html:
+def verdict(training: Trained, anchors: Anchors, lines: Facts) -> Html:
     """Return the findings, each cause with its consequences, and the course of the training.
 
     A variant has its verdict here; that of a single training is the heading of the page.
 
     Args:
-        steps: the number of steps as text.
+        lines: about the run as a whole.
     """
     words = _VERDICTS.get(training.verdict, training.verdict)
     badge = element("span", words, class_=f"verdict {KINDS.get(training.verdict, WARNING)}")
@@ -87,7 +90,9 @@ def verdict(training: Trained, anchors: Anchors, steps: str) -> Html:
             followed.setdefault(one.follows, []).append(one)
     causes = [one for one in training.findings if one.follows is None]
     cards = [_card(one, followed.pop(one.code, []), anchors) for one in causes]
-    summary = _summary(training, steps)
+    happened = [(event.kind, event.message) for event in training.events]
+    began = [("not finite", f"step {birth.step}: {birth.words}") for birth in training.births]
+    summary = facts([*lines, *happened, *began])
     return joined([lead, element("ul", *cards, class_="findings") if cards else NOTHING, summary])
 
 
@@ -100,17 +105,6 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
     where = [since, one.place or ""]
     anchor = anchors.labelled(one.layer)
     return finding(one, name=anchors.card(one), anchor=anchor, where=where, inner=inner)
-
-
-def _summary(training: Trained, steps: str) -> Html:
-    lines = [("steps", steps)]
-    for series in training.loss:
-        ends = [numbers.loss(value) for value in (*series.value[:1], *series.value[-1:])]
-        if ends:
-            lines.append(("loss", f"{ends[0]} in the first step, {ends[1]} in the last"))
-    lines += [(event.kind, event.message) for event in training.events]
-    lines += [("not finite", f"step {birth.step}: {birth.words}") for birth in training.births]
-    return facts(lines)
 
 
 def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:

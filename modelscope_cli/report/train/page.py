@@ -7,7 +7,7 @@ from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.page.training import Anchors, training_sections, verdict
 from modelscope_cli.report.train.figures import draw
-from modelscope_cli.report.train.table import settings_of, study_facts, train_sheet
+from modelscope_cli.report.train.table import course_facts, study_facts, train_sheet
 
 
 def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -17,7 +17,7 @@ def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
         evidence = [*images, *_of_study(record)]
     else:
         (training,) = record.trainings
-        evidence = training_sections(training, train_sheet(record), settings_of(training), images)
+        evidence = training_sections(training, train_sheet(record), course_facts(training), images)
     return [section for section in evidence if section.body]
 
 
@@ -34,4 +34,4 @@ def _of_study(record: TrainRecord) -> list[Section]:
 
 def _variant(training: Training, n: int) -> Html:
     heading = element("h3", element("a", training.name, href=f"#variant-{n}"))
-    return joined([heading, verdict(training, Anchors(training, f"{n}-"), settings_of(training))])
+    return joined([heading, verdict(training, Anchors(training, f"{n}-"), course_facts(training))])

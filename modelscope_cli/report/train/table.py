@@ -121,6 +121,12 @@ def answer(record: TrainRecord) -> str:
     return f"{len(record.trainings)} variants: {'; '.join(words)}"
 
 
+def course_facts(training: Training) -> list[tuple[str, str]]:
+    ends = [numbers.loss(loss) for loss in (*training.losses[:1], *training.losses[-1:])]
+    course = [("loss", f"{ends[0]} at first, {ends[1]} at the end")] if ends else []
+    return [("trained", settings_of(training)), *course]
+
+
 def settings_of(training: Training) -> str:
     """Return the training settings in one line."""
     settings = training.settings
@@ -133,10 +139,7 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     first = record.trainings[0]
     facts = study_facts(first) if record.is_study else []
     if not record.is_study:
-        facts.append(("trained", settings_of(first)))
-        if first.losses:
-            start, end = map(numbers.loss, (first.losses[0], first.losses[-1]))
-            facts.append(("loss", f"{start} at first, {end} at the end"))
+        facts += course_facts(first)
         if first.held_out:
             last = first.held_out[-1]
             accuracy, loss = numbers.percent(last.accuracy), numbers.loss(last.loss)

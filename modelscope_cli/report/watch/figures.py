@@ -12,7 +12,7 @@ from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRec
 from modelscope_cli.report import training_panels
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, save_figure
 from modelscope_cli.report.formats import render_csv
-from modelscope_cli.report.layer_axis import POINTS, groups_of, layer_names
+from modelscope_cli.report.layer_axis import POINTS
 from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.training_figures import WIDE, codes, draw_heat, draw_maps, draw_training
 from modelscope_cli.report.watch.table import watch_sheet
@@ -105,27 +105,13 @@ def chosen(
     label: Callable[[WatchedLayer], str],
     findings: Mapping[str, Sequence[TrainingFinding]],
 ) -> list[WatchedLayer]:
-    """Return the layers to draw, in order: all if there is room for them.
-
-    Otherwise those with findings, the first, the last, the last of each block, then any; an even selection of
-    a group that does not fit.
-    """
-    n = len(rows)
-    if n <= _MOST_STRIPS:
+    """Return the layers to draw, in order: all if there is room, else those with findings and an even selection."""
+    if len(rows) <= _MOST_STRIPS:
         return list(rows)
-    names = layer_names(map(label, rows))
-    kinds = (
-        [i for i, name in enumerate(names) if findings.get(name.text)],
-        [0, n - 1],
-        [group.stop - 1 for group in groups_of(names)],
-        range(n),
-    )
-    places: dict[int, None] = {}
-    for kind in kinds:
-        left = [i for i in kind if i not in places]
-        room = min(_MOST_STRIPS - len(places), len(left))
-        places.update(dict.fromkeys(left[(2 * i + 1) * len(left) // (2 * room)] for i in range(room)))
-    return [rows[i] for i in sorted(places)]
+    found = [at for at, row in enumerate(rows) if findings.get(label(row))][:_MOST_STRIPS]
+    room = _MOST_STRIPS - len(found)
+    even = (at * (len(rows) - 1) // max(room - 1, 1) for at in range(room))
+    return [rows[at] for at in sorted({*found, *even})]
 
 
 def _shades(row: WatchedLayer, steps: list[int]) -> Any:
@@ -172,8 +158,9 @@ def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[flo
         sentences.append("white: no finite value")
     words, n = "; ".join(sentences), len(record.layers)
     if n_shown < n:
-        what = "those with findings, the first, the last, the last of each block, and others evenly chosen"
-        words += f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all"
+        words += (
+            f"\n{n_shown} of {counted(n, 'layer')}: those with findings, others evenly; report.html has all"
+        )
     width, height = figure.get_size_inches()
     figure.text(_LEFT / width, 1 - 0.36 / height, words, fontsize=8, color=INK, va="top")
 

@@ -1,6 +1,6 @@
 """The page of `watch`."""
 
-from modelscope_cli.records.naming import duration, layer_of, some
+from modelscope_cli.records.naming import layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import figure_of
@@ -8,25 +8,21 @@ from modelscope_cli.report.page.html import NOTHING, Html, Section, element, fac
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.page.training import training_sections
-from modelscope_cli.report.training_panels import extent, last_of
 from modelscope_cli.report.watch.figures import draw_activations
-from modelscope_cli.report.watch.table import PARTS, time_words, watch_sheet
+from modelscope_cli.report.watch.table import run_facts, watch_sheet
 from modelscope_cli.report.watch.trials import trials_sheet
 
 
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then its evidence."""
-    steps = f"{record.steps:,}, {record.recorded:,} recorded in full"
     drawn = figure_of(record, embedded, "activations.png", draw_activations) if record.recorded else NOTHING
     curves = Section("steps", "Over the steps", drawn)
-    judged, curves, *rows = training_sections(record, watch_sheet(record), steps, [curves])
+    judged, curves, *rows = training_sections(record, watch_sheet(record), run_facts(record), [curves])
     found = [
         judged,
         Section("trials", "Trials", _trials(record)),
         curves,
-        Section("time", "Where the time went", _time(record)),
         *rows,
-        Section("input", "Input", _input(record)),
         Section("optimizer", "Optimizer", _optimizer(record)),
     ]
     return [section for section in found if section.body]
@@ -38,32 +34,6 @@ def _trials(record: WatchRecord) -> Html:
     caption = "The script run again with one thing changed each time."
     rows = sheet_section(trials_sheet(record), "trial-rows", caption) if record.trials else NOTHING
     return joined([element("p", record.tried), rows])
-
-
-def _input(record: WatchRecord) -> Html:
-    lines = []
-    for one in record.facts.inputs:
-        if one.type:
-            continue
-        words = [
-            f"{numbers.shape(one.shape)} {one.dtype}",
-            f"mean {numbers.number(last_of(one.series.mean))}",
-        ]
-        words += [f"standard deviation {numbers.number(last_of(one.series.std))}", *extent(one.series)]
-        lines.append((f"{one.model} {one.name}", ", ".join(words)))
-    return facts(lines) if lines else NOTHING
-
-
-def _time(record: WatchRecord) -> Html:
-    time = record.facts.time
-    if time is None or not time.total:
-        return NOTHING
-    lines = [
-        (PARTS.get(part, part), f"{numbers.percent(time.share(part))}, {duration(time.seconds[part])}")
-        for part in sorted(time.seconds, key=time.share, reverse=True)
-        if time.share(part) >= 0.001
-    ]
-    return facts([("total", time_words(time)), *lines])
 
 
 def _optimizer(record: WatchRecord) -> Html:

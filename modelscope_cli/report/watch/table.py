@@ -39,7 +39,7 @@ def watch_sheet(record: WatchRecord) -> Sheet:
         title=f"{record.run.model.name} ({title})" if record.layers else record.run.model.name,
         columns=_columns(label, findings, record.layers),
         rows=rows,
-        facts=(*_folded(len(record.layers) - len(rows)), *_facts(record)),
+        facts=(*_folded(len(record.layers) - len(rows)), *run_facts(record), *verdict_facts(record)),
         is_bad=lambda row: bool(findings.get(label(row))),
         is_by_layer=True,
         alike=lambda row: (
@@ -186,7 +186,8 @@ def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -
     )
 
 
-def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
+def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
+    """Return the inputs, losses and learning rates, and how long the run was."""
     facts = [_entering(one, record) for one in record.facts.inputs if not one.type]
     for series in record.loss:
         name = "loss" if len(record.loss) == 1 else f"loss ({_who(record, series.optimizer)})"
@@ -205,8 +206,8 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         n = "all" if record.recorded == record.steps else record.recorded
         facts.append(("steps", f"{record.steps}, {n} of them recorded in full{few}"))
     if record.facts.time is not None and record.facts.time.total:
-        facts.append(("time", time_words(record.facts.time)))
-    return (*facts, *verdict_facts(record))
+        facts.append(("time", _time_words(record.facts.time)))
+    return facts
 
 
 def verdict_facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
@@ -214,7 +215,7 @@ def verdict_facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     return (*story(record.findings, record.verdict, record.reason), *trial_facts(record))
 
 
-PARTS = {
+_PARTS = {
     "data": "waiting for data",
     "device": "waiting for the device",
     "watching": "recording",
@@ -222,10 +223,10 @@ PARTS = {
 }
 
 
-def time_words(time: TimeFacts) -> str:
+def _time_words(time: TimeFacts) -> str:
     """Return the shares of the time: `61 % waiting for data, 20 % forward; 38 ms a step`."""
     parts = sorted((part for part in time.seconds if time.share(part) >= 0.005), key=time.share, reverse=True)
-    shares = ", ".join(f"{100 * time.share(part):.0f} % {PARTS.get(part, part)}" for part in parts)
+    shares = ", ".join(f"{100 * time.share(part):.0f} % {_PARTS.get(part, part)}" for part in parts)
     if not time.steps:
         return f"{shares}; {duration(time.total)} in {counted(time.passes, 'forward')}"
     return f"{shares}; {duration(time.total / time.steps)} a step"
