@@ -38,6 +38,15 @@ def available_devices() -> list[str]:
     return [*(f"{found.type}:{index}" for index in range(n) if found), "cpu"]
 
 
+def devices_in_use() -> list[torch.device]:
+    """Return the machine's accelerators if this process has begun to use them, without beginning to."""
+    kind = torch.accelerator.current_accelerator()
+    module = getattr(torch, kind.type, None) if kind else None
+    if kind is None or module is None or not getattr(module, "is_initialized", module.is_available)():
+        return []
+    return [torch.device(kind.type, index) for index in range(module.device_count())]
+
+
 def _is_other(device: torch.device, kind: str) -> bool:
     """Tell whether a device is here although it is not of the kind that torch takes for the accelerator."""
     if device.type in (kind, "cpu", "meta"):

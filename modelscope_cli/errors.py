@@ -85,12 +85,42 @@ class CannotRunError(ModelscopeError):
 
 OUT_OF_MEMORY = "out of memory"
 LESS_MEMORY = "--batch 1 or --device cpu   or a smaller --size"
+# How torch words what a device cannot do: the backends each have their own sentence.
+_LACKING = re.compile(
+    r"operator '(aten::[\w.]+)' is not currently|"
+    r"Could not run '(\w+::[\w.]+)' with arguments from the '(?!\w*CPU|Meta|Sparse|Quantized|Nested)"
+)
+_NO_FLOAT64 = re.compile(
+    r"(?=.*float64|.*fp64)(?=.*(doesn't|does not|not) support)", re.IGNORECASE | re.DOTALL
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether the host or the accelerator ran out of memory, without importing torch."""
     is_torch = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
     return isinstance(error, MemoryError) or is_torch or "can't allocate memory" in str(error)
+
+
+def failed_device(error: BaseException) -> tuple[str, str] | None:
+    """Return what is wrong with the device that an error is about, and a hint; None for other errors."""
+    text = in_one_line(str(error).partition("\n")[0], 200)
+    if is_out_of_memory(error):
+        return OUT_OF_MEMORY, LESS_MEMORY
+    if any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__) or text.startswith(
+        "CUDA error"
+    ):
+        return f"the device failed: {text}", "--device cpu   a device that failed needs a new process"
+    if not isinstance(error, RuntimeError | TypeError):
+        return None
+    if lacking := _LACKING.search(str(error)):
+        return f"the device has no operator {lacking[1] or lacking[2]}", "--device cpu"
+    return ("the device has no float64", "--device cpu") if _NO_FLOAT64.match(str(error)) else None
+
+
+def refuse_failed_device(error: BaseException) -> None:
+    """Raise a `CannotRunError` for an error that is about the device and not about the tensor at hand."""
+    if (failed := failed_device(error)) is not None:
+        raise CannotRunError(*failed) from error
 
 
 def one_of(typed: str, choices: Iterable[str]) -> str:

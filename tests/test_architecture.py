@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "records": PLAIN,
     "lean": set(),
     "checkpoints": {"records", "errors", "paths", "plain_text"},
-    "hooks": PLAIN,
+    "hooks": {*PLAIN, "devices"},
     "rules": PLAIN,
     "output_files": {"errors", "interrupts", "paths", "records"},
     "tensor_file": {"output_files"},

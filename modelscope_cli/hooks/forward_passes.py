@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.random_states import RandomState
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
-from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.hooks.torch_private import without_checkpointing
 from modelscope_cli.records.run import Arguments
 
@@ -152,7 +152,7 @@ class OutputStream(Observer):
         if not is_innermost and self._blocks is not None and call.name not in self._blocks:
             return
         for path, tensor in tensors_in(output):
-            self._random = RandomState(self._model)
+            self._random = RandomState()
             self._handed.put(StreamedOutput(call, path, tensor))
             if not self._may_go_on.get():
                 raise _AbandonedError
@@ -186,7 +186,7 @@ class OutputStream(Observer):
             else:
                 self._random.restore()
             run()
-            self._random = RandomState(self._model)
+            self._random = RandomState()
         except _AbandonedError:
             pass
         except BaseException as error:  # raised where the outputs are awaited

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.devices import widest_float
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.actions import LeftAloneError, TensorPlace, change, part_of
 from modelscope_cli.hooks.layers import ChannelFinder, map_tensors, tensors_in
@@ -55,7 +56,7 @@ class HookCounts:
         wide = torch.promote_types(before.dtype, torch.float32)
         gap = (after.to(wide) - before.to(wide)).abs().nan_to_num(0.0, posinf=0.0)
         device = before.device
-        largest, n_changed = gap.amax().double(), torch.count_nonzero(is_new)
+        largest, n_changed = gap.amax().to(widest_float(device)), torch.count_nonzero(is_new)
         if device in self._changed:
             largest = torch.maximum(largest, self._largest[device])
             n_changed = n_changed + self._changed[device]
@@ -141,7 +142,7 @@ def describe(tensor: Tensor) -> str:
     dtype = dtype_name(tensor.dtype)
     if tensor.is_complex():
         return f"{shape} {dtype}"
-    values = tensor.detach().double()
+    values = tensor.detach().cpu().double()
     finite = values[values.isfinite()]
     n_nan, n_inf = int(values.isnan().sum()), int(values.isinf().sum())
     non_finite = [f"{n} {word}" for n, word in ((n_nan, "NaN"), (n_inf, "infinite")) if n]

@@ -15,11 +15,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import (
-    LESS_MEMORY,
-    OUT_OF_MEMORY,
     CannotRunError,
     ModelscopeError,
-    is_out_of_memory,
+    failed_device,
 )
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
 from modelscope_cli.hooks.patterns import Layer
@@ -108,8 +106,8 @@ class ForwardError(CannotRunError):
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         inputs_note = f", given {shapes}" if shapes else ""
         hint = "modelscope summary --help   shows how to give another input (--input, --input-shape, --batch)"
-        if is_out_of_memory(error):
-            reason, hint = OUT_OF_MEMORY, LESS_MEMORY
+        if (failed := failed_device(error)) is not None:
+            reason, hint = failed
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = "--mode eval   or two images, or --batch 2 of noise: "
             hint += "batch norm in train mode needs more than one value per channel"

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.errors import refuse_failed_device
+from modelscope_cli.hooks.random_states import RandomState
+
 # Hooks, parameters, buffers and submodules are in dicts, a user's caches in any of these. OrderedDict first, as
 # its order is not that of the underlying dict.
 _CONTAINERS = (OrderedDict, dict, list, set)
@@ -18,7 +21,7 @@ class Snapshot:
 
     Saved: every attribute of every module (with training flags) and the entries of dicts, lists and sets (with
     hooks, parameters, buffers, submodules), the values of buffers, `requires_grad` and `grad` of every parameter,
-    the attention fast-path flag, and the random state of the CPU and of the devices in use. Parameter values are
+    the attention fast-path flag, and the random state. Parameter values are
     not copied, as nothing in the tool writes to them.
     """
 
@@ -40,7 +43,7 @@ class Snapshot:
         ]
         self._parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
         self._has_fastpath = torch.backends.mha.get_fastpath_enabled()
-        self._rng = RandomState(model)
+        self._rng = RandomState()
 
     def restore(self) -> None:
         for module, attributes in self._attributes:
@@ -97,7 +100,8 @@ def _copied(tensor: Tensor) -> Tensor | None:
     """Copy a tensor; None for the few kinds that torch cannot copy, which nothing writes to."""
     try:
         return tensor.detach().clone()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError as error:
+        refuse_failed_device(error)
         return None
 
 
@@ -115,24 +119,3 @@ def _has_values(tensor: Tensor, value: Tensor) -> bool:
     wide = torch.complex128 if tensor.is_complex() else torch.float64  # float8 cannot be compared
     a, b = tensor.to(wide), value.to(wide)
     return bool(((a == b) | (a.isnan() & b.isnan())).all())
-
-
-class RandomState:
-    """The random state of the CPU and of every accelerator that holds a part of `model`."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._cpu = torch.random.get_rng_state()
-        tensors: list[Any] = [*model.parameters(), *model.buffers()]
-        devices = {t.device for t in tensors if t.device.type not in ("cpu", "meta")}
-        self._states = {d: torch.get_device_module(d).get_rng_state(d) for d in devices}
-
-    def has_moved(self) -> bool:
-        """Tell whether random numbers were drawn since it was saved."""
-        now = {device: torch.get_device_module(device).get_rng_state(device) for device in self._states}
-        is_cpu_same = torch.equal(torch.random.get_rng_state(), self._cpu)
-        return not is_cpu_same or any(not torch.equal(now[d], state) for d, state in self._states.items())
-
-    def restore(self) -> None:
-        torch.random.set_rng_state(self._cpu)
-        for device, state in self._states.items():
-            torch.get_device_module(device).set_rng_state(state, device)

@@ -224,6 +224,11 @@ def norms_at_once(tensors: list[Tensor]) -> list[Tensor]:
     return list(torch._foreach_norm(tensors)) if tensors else []
 
 
+def has_foreach(device: str) -> bool:
+    """Tell whether optimizers step all tensors at once on this type of device, unless told otherwise."""
+    return device in torch.utils._foreach_utils._get_foreach_kernels_supported_devices()
+
+
 def version_of(tensor: Tensor) -> int:
     """Return a number that changes when the tensor is written to in place; 0 in inference mode.
 

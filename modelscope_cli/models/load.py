@@ -9,7 +9,7 @@ from torch import nn
 
 from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.devices import resolve_device
-from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory
+from modelscope_cli.errors import CannotRunError, UsageError, failed_device
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside
 from modelscope_cli.models.check_request import check_request
@@ -220,7 +220,8 @@ def _not_placed(name: str, module: nn.Module, device: torch.device, error: Excep
         message = f"'{name}' has tensors on the meta device, which have no values: {listed(empty, 3)}"
         hint = "give them values where it is built: model.to_empty(device='cpu'), then model.load_state_dict(...)"
         return CannotRunError(message, hint)
-    if device.type in ("cpu", "meta") and not is_out_of_memory(error):
+    failed = failed_device(error)
+    if device.type in ("cpu", "meta") and failed is None:
         return user_code_failed(f"moving '{name}' to '{device}'", error)
-    reason = str(error).partition("\n")[0]
+    reason = failed[0] if failed else str(error).partition("\n")[0]
     return CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu")

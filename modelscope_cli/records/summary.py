@@ -243,6 +243,7 @@ class SummaryRecord(Record):
         failed: the label of the layer whose forward raised; the rows end there. None otherwise.
         flow: the dataflow; None if it was not requested.
         training: the memory of one training step; None if it was not requested.
+        timed_by: in words, what measured `time_ms`: events of the device, or a clock; None if it was not requested.
     """
 
     document: ClassVar[str] = "summary"
@@ -252,3 +253,4 @@ class SummaryRecord(Record):
     failed: str | None = None
     flow: Flow | None = None
     training: TrainingMemory | None = None
+    timed_by: str | None = None

@@ -5,8 +5,8 @@ import shlex
 import sys
 from collections.abc import Callable
 
-from modelscope_cli import __version__
-from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
+from modelscope_cli import __version__, interrupts
+from modelscope_cli.errors import CannotRunError, ModelscopeError, failed_device
 from modelscope_cli.interrupts import INTERRUPTED, Terminated, is_cut_short
 from modelscope_cli.lean import lean_imports
 from modelscope_cli.output_files import release_claims
@@ -92,9 +92,9 @@ def _run(argv: list[str]) -> int:
     except OSError as error:
         # Without errno it does not come from the system but from a library that may have been called wrongly.
         return _crashed(error) if error.errno is None else _failed(_unusable(error))
-    except MemoryError:
-        return _failed(ModelscopeError(OUT_OF_MEMORY, LESS_MEMORY))
     except Exception as error:
+        if (failed := failed_device(error)) is not None:
+            return _failed(CannotRunError(*failed))
         # Typer vendors Click's exceptions and does not export them.
         is_click = any(kind.__name__ == "ClickException" for kind in type(error).__mro__)
         return _misused(error) if is_click else _crashed(error)
@@ -107,6 +107,8 @@ def _failed(error: ModelscopeError) -> int:
         from modelscope_cli.shell.hints import filled_in
 
         error.hint = filled_in(error.hint, _console.settings.argv, error.message)
+    if interrupts.resumable:
+        _console.say(f"the finished parts are stored in '{interrupts.resumable}', for --resume")
     _console.fail(error)
     return error.exit_code
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from modelscope_cli.analysis.subject import header, load
 from modelscope_cli.analysis.supported import check_classifier, check_onnx
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.loaded import LoadedModel
@@ -92,6 +92,7 @@ def _copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:
+        refuse_failed_device(error)
         reason = in_one_line(f"{type(error).__name__}: {error}", 300)
         message = f"your model cannot be copied for training: {reason}"
         raise CannotRunError(

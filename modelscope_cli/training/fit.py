@@ -16,8 +16,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-from modelscope_cli.errors import CannotRunError, is_out_of_memory
+from modelscope_cli.errors import CannotRunError, failed_device, refuse_failed_device
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
+from modelscope_cli.hooks.random_states import kept_random_states
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.naming import counted
@@ -106,7 +107,8 @@ class History(Callback, Observer):
         key = (call.name, call.index)
         try:
             self._pending[key] = reduce_tensor(tensor, self._channels.find(module, tensor), self._wanted)
-        except (TypeError, RuntimeError, NotImplementedError):
+        except (TypeError, RuntimeError) as error:
+            refuse_failed_device(error)
             return  # a tensor without statistics has no curves
         self._calls.setdefault(key, call)
         if tensor.requires_grad:
@@ -232,7 +234,7 @@ def train_once(
     ]
     batches = data.batches(request.batch, request.seed)
     criterion = classification_loss(request.label_smoothing, data.n_classes)
-    with forward_of(model, data, request.seed, place.device, [history]) as forward:
+    with forward_of(model, data, request.seed, [history]) as forward:
         runner = Runner(model, optimizer, batches, criterion, parts, forward)
         runner.fit(epochs=sys.maxsize)
     name = type(optimizer).__name__
@@ -296,7 +298,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
         try:
             return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
         except (IndexError, RuntimeError, ValueError) as error:
-            if is_out_of_memory(error):
+            if failed_device(error) is not None:
                 raise
             message = f"the {scores.shape[1]} scores of the model do not fit the targets: {error}"
             raise CannotRunError(
@@ -308,17 +310,16 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
 
 @contextmanager
 def forward_of(
-    model: nn.Module, data: DataSource, seed: int, device: torch.device, observers: Sequence[Observer] = ()
+    model: nn.Module, data: DataSource, seed: int, observers: Sequence[Observer] = ()
 ) -> Iterator[Callable[[Tensor], Any]]:
     """Yield a function that runs the model under `observers`; if its forward raises, the hint is an option.
 
     Inside, every random generator that a training may use is seeded; at the end these and the data are restored.
     """
-    devices = [device] if device.type not in ("cpu", "meta") else []
     with (
         data.as_found(),
         seeded(seed),
-        torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"),
+        kept_random_states(),
         HookSession(model, observers, is_restoring=False, with_gradients=True) as session,
     ):
         torch.manual_seed(seed)

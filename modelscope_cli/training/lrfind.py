@@ -185,12 +185,12 @@ def lrfind(
     check_init(request, model)
     check_data(data, loaders, pictures, size)
 
+    from modelscope_cli.hooks.random_states import kept_random_states
     from modelscope_cli.training.callbacks import On, to_place
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import classification_loss, forward_of, make_optimizer
     from modelscope_cli.training.model import trainable
-    from modelscope_cli.training.random_states import kept_random_states
 
     with kept_random_states():
         source = open_data(data, loaders, pictures, size, request.seed)
@@ -200,7 +200,7 @@ def lrfind(
         net, place = classifier.loaded.module, classifier.place
         with (
             counting(progress, "steps", steps) as advance,
-            forward_of(net, source, request.seed, place.device) as forward,
+            forward_of(net, source, request.seed) as forward,
         ):
             test = find_lr(
                 net,

@@ -115,14 +115,17 @@ def initialise(model: nn.Module, request: TrainRequest, inputs: Tensor) -> None:
         for _, module in layers:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+            weight = torch.empty_like(module.weight, device="cpu")  # a seed gives the same on every device
             if request.init in ("kaiming-normal", "kaiming"):
-                nn.init.kaiming_normal_(module.weight, slope, nonlinearity="leaky_relu")
+                nn.init.kaiming_normal_(weight, slope, nonlinearity="leaky_relu")
             elif request.init == "kaiming-uniform":
-                nn.init.kaiming_uniform_(module.weight, slope, nonlinearity="leaky_relu")
+                nn.init.kaiming_uniform_(weight, slope, nonlinearity="leaky_relu")
             elif request.init == "xavier":
-                nn.init.xavier_uniform_(module.weight)
+                nn.init.xavier_uniform_(weight)
             else:
-                nn.init.orthogonal_(module.weight)
+                nn.init.orthogonal_(weight)
+            with torch.no_grad():
+                module.weight.copy_(weight)
         if request.init == "lsuv":
             init_lsuv(model, dict(layers), inputs)
 

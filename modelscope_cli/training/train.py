@@ -98,12 +98,12 @@ def train(
     if folder is not None:
         folder.check()
 
+    from modelscope_cli.hooks.random_states import kept_random_states
     from modelscope_cli.tensor_file import write_tensors
     from modelscope_cli.training.callbacks import UserCallback
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import check_source, open_data
     from modelscope_cli.training.fit import train_once
-    from modelscope_cli.training.random_states import kept_random_states
     from modelscope_cli.training.runner import INTERRUPTED
 
     trainings: list[Training] = []

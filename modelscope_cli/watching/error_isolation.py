@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch.optim import optimizer as optim
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, failed_device
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
 
@@ -77,10 +77,9 @@ class Guard:
                 look(*args)
         except Exception as error:
             self.is_open = False
-            reason = in_one_line(f"{type(error).__name__}: {error}", 300)
-            self._tell(
-                "broken", f"recording stopped, the training continues; this is a bug in modelscope: {reason}"
-            )
+            bug = in_one_line(f"this is a bug in modelscope: {type(error).__name__}: {error}", 300)
+            why, _ = failed_device(error) or (bug, "")
+            self._tell("broken", f"recording stopped, the training continues; {why}")
         finally:
             self._depth -= 1
             if begun is not None:

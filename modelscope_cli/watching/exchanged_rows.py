@@ -162,8 +162,9 @@ class Tape(threading.local):
         losses, outputs = [loss.detach().reshape(()), again], [one[:2] for one in self.outputs]
         for _, _, tensors in self.outputs:
             for _ in range(_ORDERS):
-                order = torch.randperm(len(tensors[0]), generator=generator).to(tensors[0].device)
-                losses.append(self._computed_again(calls, loss, {id(x): x[order] for x in tensors}))
+                order = torch.randperm(len(tensors[0]), generator=generator)
+                changed = {id(x): x[order.to(x.device)] for x in tensors}
+                losses.append(self._computed_again(calls, loss, changed))
 
         def record(fetched: list[float]) -> None:
             given, plain, *exchanged = fetched

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
+from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred, numbers
 from modelscope_cli.hooks.torch_private import norms_at_once
 
@@ -114,8 +115,8 @@ def norm_of(x: Tensor) -> Tensor:
     if values.is_complex():
         values = torch.view_as_real(values)
     is_wide = values.dtype == torch.float64 or not values.is_floating_point()
-    values = values.double() if is_wide else values
-    return torch.linalg.vector_norm(values, dtype=torch.float64 if is_wide else torch.float32)
+    dtype = widest_float(values.device) if is_wide else torch.float32
+    return torch.linalg.vector_norm(values.to(dtype) if is_wide else values, dtype=dtype)
 
 
 def norms_of(tensors: Iterable[Tensor]) -> list[Tensor]:

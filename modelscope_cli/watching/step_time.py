@@ -197,7 +197,10 @@ class StepTime:
     def _is_waited_for(self, tensor: Tensor, name: str, args: Any, kwargs: Any) -> bool:
         if not is_on_accelerator(tensor) or (self._open and self._open[-1] in (WATCHING, DEVICE)):
             return False
-        return name != "to" or "cpu" in (*map(str, args[:1]), str(kwargs.get("device")))
+        target = kwargs.get("device", kwargs.get("other", args[0] if args else None))
+        return (
+            name != "to" or str(getattr(target, "device", target)) == "cpu"
+        )  # it may be a tensor to be like
 
     # An optimizer may call another one's step, or its parent class's: the outermost counts.
 

@@ -3,8 +3,6 @@
 import contextlib
 import copy
 import io
-import random
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.random_states import kept_random_states
 from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.watch import ACTIVE, LEAKS
 from modelscope_cli.watching.model_registry import WatchedModel
@@ -42,9 +41,10 @@ def see_output(model: WatchedModel, args: Any, output: Any) -> None:
     inputs = [x for x in inputs if outputs and len(x) == len(outputs[0])]
     if not outputs or not inputs:
         return
-    with torch.no_grad():
-        differs = torch.stack([(x != x[:1]).any() for x in inputs]).any()
-        alike = torch.stack([(x == x[:1]).all() for x in outputs]).all() & differs
+    with torch.no_grad():  # a model may have its parts on several devices
+        device = outputs[0].device
+        differs = torch.stack([(x != x[:1]).any().to(device) for x in inputs]).any()
+        alike = torch.stack([(x == x[:1]).all().to(device) for x in outputs]).all() & differs
         flat = outputs[0].float().reshape(len(outputs[0]), -1)
         spread = flat.std(0, correction=0).mean()
         directions = functional.normalize(flat[:, :_MOST_WIDE], dim=1)
@@ -89,7 +89,7 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | 
     if has_hooks or sum(p.numel() for p in parameters) > _MOST or any(map(is_sharded, parameters)):
         return None
     try:
-        with _untouched(next(x.device for x in inputs if isinstance(x, Tensor))):
+        with _untouched():
             leak = _leak_of(copy.deepcopy(root).eval(), inputs, targets)
     except Exception:
         return None
@@ -98,22 +98,15 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | 
 
 
 @contextlib.contextmanager
-def _untouched(device: torch.device) -> Iterator[None]:
+def _untouched() -> Iterator[None]:
     """Restore the random state and suppress output."""
-    numpy = sys.modules.get("numpy.random")
-    state, numpys = random.getstate(), numpy.get_state() if numpy else None
-    try:
-        with (
-            torch.random.fork_rng([device] if device.type == "cuda" else []),
-            torch.no_grad(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            yield
-    finally:
-        random.setstate(state)
-        if numpy:
-            numpy.set_state(numpys)
+    with (
+        kept_random_states(),
+        torch.no_grad(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        yield
 
 
 def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import warm
-from stand_in_runs import Outcome, Python
+from stand_in_runs import Compare, Outcome, Python, differences
 
 HERE = Path(__file__).parent
 IMPORTED = ("devices.stand_in", *warm.EVERYTHING)
@@ -73,3 +73,31 @@ def command(python: Python) -> Python:
         return outcome
 
     return run_it
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    subprocess.run(
+        [sys.executable, "-m", "modelscope_cli", "demo"], cwd=folder, check=True, capture_output=True
+    )
+    return folder / "demo"
+
+
+@pytest.fixture
+def compare(command: Python, demo: Path, tmp_path: Path) -> Compare:
+    """Return a function that runs a command on both devices and compares its documents, which it returns."""
+
+    def compare_it(*words: str, rounding: float) -> tuple[Any, Any]:
+        results = []
+        for device in ("cpu", "stand"):
+            folder = tmp_path / device
+            folder.mkdir()
+            (folder / "demo").symlink_to(demo)
+            results.append(command(*words, device, cwd=folder))
+        here, there = results
+        assert there.code == here.code, there.err
+        assert list(differences(here.json, there.json, rounding)) == []
+        return here.json, there.json
+
+    return compare_it

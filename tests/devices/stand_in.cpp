@@ -280,7 +280,6 @@ Tensor on_stand(const Tensor& x, c10::Device device) {
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool is_not_blocking) {
   launch("aten::_copy_from", (is_ours(from) ? from : to).device().index());
-  check_dtype(from.scalar_type());
   Opened from_open(from), to_open(to);
   if (is_ours(from) && !is_ours(to)) {
     if (is_not_blocking) {
@@ -343,7 +342,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<IValue> given(stack->begin() + first, stack->end());
   std::optional<c10::Device> device;
   std::vector<Opened> open;
-  std::vector<std::pair<Tensor, Tensor>> empty_ones;  // which a kernel may give a size
+  std::vector<std::pair<Tensor, Tensor>> sized;  // tensors that a kernel may give another size, and what it writes
   bool has_cpu = false;
 
   auto look = [&](const Tensor& x) {
@@ -355,11 +354,11 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
     has_cpu |= x.defined() && x.device().is_cpu() && x.dim() > 0;
   };
-  auto taken = [&](const Tensor& x) {
+  auto taken = [&](const Tensor& x, bool is_out) {
     if (!is_ours(x)) return x;
     open.emplace_back(x);
-    auto same = on_cpu(x);
-    if (!x.storage().nbytes()) empty_ones.emplace_back(x, same);
+    auto same = is_out ? at::empty({0}, x.options().device(at::kCPU)) : on_cpu(x);
+    if (is_out || !x.storage().nbytes()) sized.emplace_back(x, same);
     return same;
   };
   const bool may_mix = schema.name().rfind("aten::index", 0) == 0 || schema.name() == "aten::_index_put_impl_";
@@ -376,16 +375,17 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
   for (size_t i = 0; i < n; ++i) {
     auto& value = (*stack)[first + i];
+    const bool is_out = schema.arguments()[i].is_out();
     if (value.isTensor()) {
-      value = taken(value.toTensor());
+      value = taken(value.toTensor(), is_out);
     } else if (value.isTensorList()) {
       c10::List<Tensor> all;
-      for (const Tensor& x : value.toTensorVector()) all.push_back(taken(x));
+      for (const Tensor& x : value.toTensorVector()) all.push_back(taken(x, is_out));
       value = all;
     } else if (value.isOptionalTensorList()) {
       c10::List<std::optional<Tensor>> all;
       for (const std::optional<Tensor>& x : value.toOptionalTensorVector())
-        all.push_back(x ? std::optional<Tensor>(taken(*x)) : x);
+        all.push_back(x ? std::optional<Tensor>(taken(*x, false)) : x);
       value = all;
     } else if (value.isDevice()) {
       value = c10::Device(c10::kCPU);
@@ -396,8 +396,11 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  for (auto& [x, same] : empty_ones)
-    if (same.numel()) copy_from_and_resize(same, x);
+  for (auto& [x, same] : sized) {
+    if (x.sizes() != same.sizes()) resize_(x, c10::fromIntArrayRefSlow(same.sizes()), {});
+    Opened resized(x);
+    on_cpu(x).copy_(same);
+  }
 
   const size_t results = stack->size() - schema.returns().size();
   for (size_t i = 0; i < schema.returns().size(); ++i) {

@@ -1,8 +1,11 @@
 """How often a call waits for the device: an operator takes a tensor there and gives a number or a tensor here."""
 
 import math
+from pathlib import Path
 
 from stand_in_runs import Python
+
+SAMPLES = Path(__file__).parents[2] / "samples"
 
 COUNT = """
 import json
@@ -74,7 +77,10 @@ MOST = {
 }
 
 TRAINING = """
-model.train()
+sys.path.insert(0, sys.argv[1])
+from tiny_resnet import TinyResNet
+
+model = TinyResNet().to("stand")  # small, as many steps are made
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 def step():
@@ -104,7 +110,7 @@ def test_results_leave_the_device_together(python: Python) -> None:
 
 
 def test_a_watched_step_waits_twice_if_it_is_recorded_and_else_never(python: Python) -> None:
-    outcome = python(COUNT + TRAINING)
+    outcome = python(COUNT + TRAINING, SAMPLES)
     assert outcome.code == 0, outcome.err
     found = outcome.json
     waits, recorded = found["watched"], set(found["recorded"])

@@ -27,9 +27,9 @@ from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
+from modelscope_cli.hooks.random_states import RandomState
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
-from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.hooks.torch_private import leaves_of, map_leaves
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.interrupts import deferred
@@ -226,7 +226,7 @@ class _Ablating:
 
     def prepare(self, batch: Batch) -> int:
         """Run the first batch once to find the candidates; return the number of ablations per batch."""
-        self._random = RandomState(self._module)
+        self._random = RandomState()
         self._trial = self._run_whole(batch)
         self._called = frozenset(self.session.first_calls)
         candidates = self._finder.found

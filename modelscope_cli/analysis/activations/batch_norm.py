@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred, fetch, joined
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.records.check_evidence import NormInput
@@ -43,18 +44,18 @@ class BatchNormObserver(Observer):
         if module.running_mean is None or module.running_var is None:
             return
         x: Tensor = args[0] if args else kwargs["input"]
-        key = call.name, call.index
+        key, wide = (call.name, call.index), widest_float(x.device)
         if key not in self._entries:
             first = self._entries.get((call.name, 0))
-            mean = first.running_mean if first else module.running_mean.to(torch.float64, copy=True)
-            variance = first.running_var if first else module.running_var.to(torch.float64, copy=True)
+            mean = first.running_mean if first else module.running_mean.to(wide, copy=True)
+            variance = first.running_var if first else module.running_var.to(wide, copy=True)
             tracked = module.num_batches_tracked
             n_before = tracked.clone() if tracked is not None else torch.tensor(0)
             self._entries[key] = _Entry(call, module, mean, variance, n_before)
         entry = self._entries[key]
         variance, mean = channel_statistics(x)
-        entry.means.append(mean.double())
-        entry.variances.append(variance.double())
+        entry.means.append(mean.to(wide))
+        entry.variances.append(variance.to(wide))
         entry.n_values = x.numel() // x.shape[1]
 
     def rows(self) -> Deferred[tuple[BatchNormDrift, ...]]:

@@ -15,6 +15,7 @@ from modelscope_cli.analysis.blocks.blocks import ForEachBlock
 from modelscope_cli.analysis.statistics.moments import RANGE, Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
+from modelscope_cli.errors import refuse_failed_device
 from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -294,7 +295,8 @@ class ActivationObserver(Observer):
             return
         try:
             self._pending.append((activation, reduce_tensor(tensor, channel_dim, self._wanted)))
-        except (TypeError, RuntimeError, NotImplementedError) as error:
+        except (TypeError, RuntimeError) as error:
+            refuse_failed_device(error)
             # A tensor without statistics is reported in its row and does not end the run.
             activation.problem = in_one_line(error, 200)
 

@@ -109,8 +109,9 @@ def machine(device: torch.device) -> str:
     That is the chip, the version of torch, and on a processor the instruction set and the number of threads, which
     decides the order of sums.
     """
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    if device.type != "cpu":
+        name_of = getattr(torch.get_device_module(device), "get_device_name", lambda device: device.type)
+        return f"{name_of(device)}, torch {torch.__version__}"
     capability, n = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
     threads = "1 thread" if n == 1 else f"{n} threads"
     return f"{_processor()} ({capability}), {threads}, torch {torch.__version__}"

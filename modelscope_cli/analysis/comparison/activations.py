@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.matching import LayerNames, Matching, match
 from modelscope_cli.analysis.comparison.programs import Program
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import Layer
@@ -277,6 +277,7 @@ def _add(
         try:
             row.pending = sum_up(x.tensor, y.tensor)
         except (TypeError, RuntimeError) as error:
+            refuse_failed_device(error)
             # An output that cannot be compared is reported in its row and does not end the run.
             row.fail(in_one_line(error, 200))
 

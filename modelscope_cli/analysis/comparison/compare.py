@@ -31,7 +31,7 @@ from modelscope_cli.analysis.comparison.sides import (
 )
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.analysis.weights.weights import select_names
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
@@ -329,6 +329,7 @@ def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> 
     try:
         distance = to_distance(sum_up(a, b))
     except (TypeError, RuntimeError) as error:
+        refuse_failed_device(error)
         # A tensor that cannot be compared is reported in its row and does not end the run.
         return dataclasses.replace(row, status="changed", problem=in_one_line(error, 200))
     if a.dtype != b.dtype:

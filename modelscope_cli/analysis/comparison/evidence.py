@@ -18,6 +18,7 @@ from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.random_states import kept_random_states
 from modelscope_cli.hooks.session import Call, Intervention, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.diff import LayerDifference
@@ -308,7 +309,7 @@ def _disturbed(
                 noise = units * eps * (2 * torch.rand(one.shape, generator=random).to(one.device) - 1)
                 one.mul_(torch.where(one.view(kind) & last != 0, 1 + noise, 1.0).to(one.dtype))
 
-    with torch.random.fork_rng(devices=[]):
+    with kept_random_states():
         torch.manual_seed(a.seed)
         a.run(args, changes=(kept, *forced), mode=None if seed is None else operators_shown_to(disturb))
     return kept.values

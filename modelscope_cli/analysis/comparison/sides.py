@@ -24,7 +24,7 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file
 from modelscope_cli.checkpoints.tensors import file_sha256, read_checkpoint
 from modelscope_cli.devices import resolve_device
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError, UsageError, refuse_failed_device
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.hooks.torch_private import is_compiled
 from modelscope_cli.inputs.batch import Inputs
@@ -189,6 +189,7 @@ def _copied(loaded: LoadedModel) -> nn.Module:
     try:
         return copy.deepcopy(loaded.module)
     except Exception as error:  # from any attribute of the user's module
+        refuse_failed_device(error)
         reason = in_one_line(error, 200)
         message = f"'{loaded.info.name}' cannot be copied for B: {type(error).__name__}: {reason}"
         raise CannotRunError(message, "give two modules as a and b") from error

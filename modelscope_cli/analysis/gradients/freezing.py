@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from modelscope_cli.errors import (
-    LESS_MEMORY,
-    OUT_OF_MEMORY,
     CannotRunError,
     ModelscopeError,
     UsageError,
-    is_out_of_memory,
+    failed_device,
 )
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
@@ -75,8 +73,8 @@ def backward_pass() -> Iterator[None]:
     except Exception as error:
         reason = in_one_line(error, 300) or "no message"
         hint = "modelscope stats ...   needs no gradients"
-        if is_out_of_memory(error):
-            reason, hint = OUT_OF_MEMORY, LESS_MEMORY
+        if (failed := failed_device(error)) is not None:
+            reason, hint = failed
         raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
 
 

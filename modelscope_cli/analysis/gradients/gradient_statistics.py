@@ -12,6 +12,8 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.statistics.moments import RANGE, RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.devices import widest_float
+from modelscope_cli.errors import refuse_failed_device
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import tensors_in, type_of
 from modelscope_cli.hooks.session import Call, Observer
@@ -97,7 +99,7 @@ class Mean:
             return
         delta = grad - self.value
         self.value = self.value + delta * (weight / self._weights)
-        square = length(delta, torch.float64).square() * (weight * (1 - weight / self._weights))
+        square = length(delta, widest_float(delta.device)).square() * (weight * (1 - weight / self._weights))
         self._squares = square if self._squares is None else self._squares + square
 
     def noise(self) -> Deferred[float | None]:
@@ -184,6 +186,7 @@ class ActivationGradients(Observer):
         try:
             entry.stream.add(grad)
         except (TypeError, RuntimeError) as error:
+            refuse_failed_device(error)
             entry.problem = in_one_line(error, 200)
 
     def settled(self) -> Deferred[list[None]]:

@@ -26,6 +26,7 @@ from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
+from modelscope_cli.devices import widest_float
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import refuse_layouts, without_gradient
@@ -187,7 +188,7 @@ class _Measurement:
 
     def _see_start(self, grad: Tensor | None) -> None:
         if grad is not None:
-            self._output_squares.append(length(grad, torch.float64).square())
+            self._output_squares.append(length(grad, widest_float(grad.device)).square())
 
     def _prior(self, collector: ParameterGradients) -> Tensor | None:
         """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and

@@ -390,7 +390,7 @@ def _main_output(output: Any) -> Tensor | None:
 
 def _main_double(output: Any) -> Tensor | None:
     main = _main_output(output)
-    return None if main is None else main.double().clone()
+    return None if main is None else main.to("cpu", torch.float64, copy=True)
 
 
 def _gap(first: Tensor | None, second: Tensor | None) -> float | None:

@@ -255,7 +255,7 @@ def _masks_of_queries(leaves: Leaves) -> PixelScores | None:
 
 def _values_in(module: nn.Module, rows: Tensor) -> str:
     """Return `unit`, `softmax`, `sigmoid` or `` for rows of numbers, `(N, C)`."""
-    values, slack = rows.double(), 1e-5 + 8 * torch.finfo(rows.dtype).eps
+    values, slack = rows.cpu().double(), 1e-5 + 8 * torch.finfo(rows.dtype).eps
     is_positive, has_sums = values >= 0, (values.sum(1) - 1).abs() < slack
     has_lengths, is_at_most_one = (values.norm(dim=1) - 1).abs() < slack, values <= 1
     checks = has_sums.all() & is_positive.all(), has_lengths.all(), (is_positive & is_at_most_one).all()

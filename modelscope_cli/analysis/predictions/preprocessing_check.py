@@ -168,7 +168,7 @@ def _predict(
     assert batch.prepared is not None
     images = logits = None
     for tally, args in zip(tallies, batch.prepared(one.varied.plan for one in tallies), strict=True):
-        outputs = class_scores(session.run(args), batch.n_images).double().cpu()
+        outputs = class_scores(session.run(args), batch.n_images).cpu().double()
         if images is None or logits is None:
             if not outputs.isfinite().all():
                 message = "the model's logits are NaN or infinite, so there is nothing to compare with"

@@ -22,8 +22,8 @@ from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.layers import cloned
+from modelscope_cli.hooks.random_states import RandomState
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model, ModelRequest
@@ -104,7 +104,7 @@ def measure_pruning(
     after: list[Prediction] = []
     weight_masks = WeightMasks()
     with HookSession(model, interventions=[weight_masks, *interventions]) as session:
-        random = RandomState(model)
+        random = RandomState()
 
         def answer(batch: Batch, masks: Masks, *, is_again: bool) -> ModelOutput:
             for intervention in interventions:

@@ -24,7 +24,12 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.selection import storages_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
-from modelscope_cli.hooks.torch_private import backward_sequence, forward_sequence, operators_shown_to
+from modelscope_cli.hooks.torch_private import (
+    backward_sequence,
+    forward_sequence,
+    has_foreach,
+    operators_shown_to,
+)
 from modelscope_cli.inputs.batch import count_images
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
@@ -419,7 +424,7 @@ def _optimizers(
         made = [_like(optimizer, twins) for optimizer in _several(options.optimizer)]
     for optimizer in made:
         for group in optimizer.param_groups:
-            if device == "cuda" and group.get("foreach", False) is None and not group.get("fused"):
+            if has_foreach(device) and group.get("foreach", False) is None and not group.get("fused"):
                 group["foreach"] = True  # torch's default there
         try:
             optimizer.step()

@@ -51,13 +51,14 @@ def with_measured(
     args: Arguments,
     measure: Sequence[str],
     progress: Progress,
-) -> tuple[LayerShape, ...]:
-    """Return rows with the requested columns."""
+) -> tuple[tuple[LayerShape, ...], str | None]:
+    """Return rows with the requested columns, and what measured times if it did."""
     columns: dict[str, Mapping[_Key, Any]] = {}
+    timed_by = None
     with counting(progress, "measured", len(measure)) as step:
         for one in dict.fromkeys(measure):
             if one == "time":
-                columns["time_ms"] = measure_times(loaded.module, args)
+                columns["time_ms"], timed_by = measure_times(loaded.module, args)
             else:
                 columns["receptive_field"] = _fields(loaded, args)
             step()
@@ -66,7 +67,7 @@ def with_measured(
         values: dict[str, Any] = {field: found.get((row.name, row.call)) for field, found in columns.items()}
         return replace(row, **values)
 
-    return tuple(map(filled, rows))
+    return tuple(map(filled, rows)), timed_by
 
 
 def _fields(loaded: LoadedModel, args: Arguments) -> dict[_Key, tuple[int, int]]:
@@ -171,9 +172,9 @@ def summary(
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
     tell(progress, opened.notes, loaded.warnings)
     seed = python_inputs.request.seed
-    error = structure.error
+    error, timed_by = structure.error, None
     if measure and error is None:
-        rows = with_measured(rows, loaded, first_of(opened, loaded).args, measure, progress)
+        rows, timed_by = with_measured(rows, loaded, first_of(opened, loaded).args, measure, progress)
     record = SummaryRecord(
         run=header("summary", loaded, opened.info, seed, loaded.warnings, invoked),
         layers=rows,
@@ -182,6 +183,7 @@ def summary(
         failed=error.call.label if error and error.call else None,
         flow=structure.flow,
         training=training,
+        timed_by=timed_by,
     )
     if error is not None:
         error.record = record

@@ -146,6 +146,8 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("activations", f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)"),
         ("layers", f"{counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"),
     ]
+    if record.timed_by is not None:
+        facts.append(("times", f"medians of several forwards, by {record.timed_by}"))
     if record.training is not None:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.hooks.random_states import kept_random_states
 from modelscope_cli.records.naming import counted
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.trials.change import Act
@@ -166,7 +167,7 @@ def _inputs_of_modules(
 
     for name, module in copied.named_modules():
         module.register_forward_pre_hook(see(name), with_kwargs=True)
-    with torch.no_grad(), torch.random.fork_rng():
+    with torch.no_grad(), kept_random_states():
         copied(*args, **kwargs)
     return found
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.hooks.random_states import kept_random_states
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.roots import Models
 
@@ -16,7 +17,7 @@ def default_initialisation(act: Act) -> Iterator[None]:
     """Draw the weights of every layer of torch anew before the first pass with gradients."""
 
     def draw(root: nn.Module) -> None:
-        with torch.random.fork_rng(), torch.no_grad():
+        with kept_random_states(), torch.no_grad():
             for module in root.modules():
                 draws = callable(getattr(module, "reset_parameters", None))
                 if draws and type(module).__module__.startswith("torch.nn"):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.explaining.layer import Map, share_of, strongest
 from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.devices import widest_float
 
 _ENOUGH, _FIRST, _MOST = 0.02, 8, 32  # of integrated gradients: relative error; intervals at first, at most
 _SIDES, _REFINED = 7, 0.25  # of occlusion: windows along the short side; the share of them that is refined
@@ -47,8 +48,8 @@ def integrate_briefly(scored: Scored, image: Tensor) -> Map:
 
 def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST, most: int = _MOST) -> Map:
     """Integrate from `blank` to `image` in `first` intervals, or more up to `most` until converged."""
-    start, end = scored.scores(torch.cat([blank, image])).double().tolist()
-    gap, way = end - start, (image - blank)[0].double()
+    start, end = scored.scores(torch.cat([blank, image])).tolist()
+    gap, way = end - start, (image - blank)[0].to(widest_float(image.device))
     total = torch.zeros_like(way)
     intervals, n_good, step = first, 0, 1
     while True:
@@ -71,13 +72,13 @@ def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST,
 
 
 def _summed(scored: Scored, image: Tensor, blank: Tensor, angles: Sequence[float]) -> Tensor:
-    """Return the weighted sum of the gradients at some angles of the path, `(C, H, W)` float64."""
-    total = torch.zeros_like(image[0], dtype=torch.float64)
+    """Return the weighted sum of the gradients at some angles of the path, `(C, H, W)`, in the widest dtype."""
+    total = torch.zeros_like(image[0], dtype=widest_float(image.device))
     for first in range(0, len(angles), scored.batch):
         theta = torch.tensor(angles[first : first + scored.batch], dtype=torch.float64)[:, None, None, None]
         shares = ((1 - theta.cos()) / 2).to(image)
         for _, gradient in scored.gradients(blank + shares * (image - blank)):
-            total += (gradient.double() * theta.sin().to(total)).sum(0)
+            total += (gradient.to(total) * theta.sin().to(total)).sum(0)
     return total
 
 
@@ -96,7 +97,7 @@ def falls(
         copies = image.repeat(len(some), 1, 1, 1)
         for copy, (top, left, bottom, right) in zip(copies, some, strict=True):
             copy[:, top:bottom, left:right] = 0
-        yield from zip(some, (score - scored.scores(copies).double()).tolist(), strict=True)
+        yield from zip(some, (score - scored.scores(copies).cpu().double()).tolist(), strict=True)
 
 
 def occlude(scored: Scored, image: Tensor, hidden: list[Window], score: float) -> Tensor:
