@@ -1,5 +1,6 @@
 """`modelscope weights`."""
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.records.weights import Safety, WeightsRecord
 from modelscope_cli.report.ci import CI_FORMATS, Review
 from modelscope_cli.shell.console import PROGRESS
@@ -21,11 +22,12 @@ FOUND, UNREADABLE = 1, 4
 
 @command
 def weights(
-    file: Annotated[
-        Path,
+    files: Annotated[
+        list[Path],
         typer.Argument(
             metavar="FILE",
-            help="A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), or a *.index.json of shards.",
+            help="A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), or a *.index.json of shards; with --scan "
+            "files, folders and globs.",
         ),
     ],
     layer: Annotated[
@@ -57,7 +59,7 @@ def weights(
         Path | None, typer.Option(metavar="FILE", help="Write these tensors to a .safetensors file.")
     ] = None,
     scan: Annotated[
-        bool, typer.Option("--scan", help="Only look for code, in every file of a folder: one row per file.")
+        bool, typer.Option("--scan", help="Only look for code, in files and folders: one row per file.")
     ] = False,
     fail_on: Annotated[
         Literal["call", "dangerous", "unknown", "never"],
@@ -88,16 +90,23 @@ def weights(
 
       modelscope weights demo/sick.safetensors --columns name,shape --format csv
 
-      modelscope weights demo --scan --fail-on unknown
+      modelscope weights --scan demo 'runs/*.pt' --fail-on unknown
     """
     from modelscope_cli.report.weights.table import check_columns, weights_sheet
     from modelscope_cli.rules.settings import read_settings
 
     where = show.begin(format, CI_FORMATS)
-    refuse_model(str(file))
+    for one in files:
+        refuse_model(str(one))
     allow = read_settings(Path.cwd()).allow
     if scan:
-        return _scan(file, fail_on, allow, where)
+        return _scan(files, fail_on, allow, where)
+    file, *others = files
+    if others:
+        line = shlex.join(["modelscope", "weights", "--scan", *map(str, files)])
+        raise UsageError(
+            f"one checkpoint is listed at a time, not {len(files)}", f"{line}   only looks for code"
+        )
     needs_values = check_columns(where.layout, depth)
     try:
         record = ms.weights(
@@ -144,13 +153,13 @@ def _review(source: str, files: Iterable[Safety | None], fail_on: str) -> Review
     )
 
 
-def _scan(path: Path, fail_on: str, allow: tuple[str, ...], where: Destination) -> int:
+def _scan(paths: list[Path], fail_on: str, allow: tuple[str, ...], where: Destination) -> int:
     """Print one row per file; return the exit code of the worst."""
     from modelscope_cli.report.shared_tables import SCAN_COLUMNS, scan_sheet
 
     where.layout.check(SCAN_COLUMNS)
-    record = ms.scan(path, fail_on=fail_on, allow=allow, progress=PROGRESS)
-    emit(where, scan_sheet(record), record, lambda: _review(str(path), record.files, fail_on))
+    record = ms.scan(paths, fail_on=fail_on, allow=allow, progress=PROGRESS)
+    emit(where, scan_sheet(record), record, lambda: _review(record.source, record.files, fail_on))
     if not record.passed:
         return FOUND
     return UNREADABLE if any(file.errors for file in record.files) else 0

@@ -80,7 +80,7 @@ class Safety:
     """
 
     file: Annotated[str, words(rank=0)]
-    rank: Annotated[str, words(rank=0)]
+    rank: Annotated[str, words("verdict", rank=0)]
     suspects: tuple[Suspect, ...]
     weights_only: WeightsOnly
     foreign: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Tables of several commands: batch norms in train mode, and the safety of checkpoints."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,7 +9,16 @@ from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import RuleText
 from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.stats import BatchNormDrift
-from modelscope_cli.records.weights import CALL, DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
+from modelscope_cli.records.weights import (
+    CALL,
+    DANGEROUS,
+    KNOWN,
+    UNKNOWN,
+    Safety,
+    ScanRecord,
+    Suspect,
+    WeightsOnly,
+)
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
@@ -103,7 +113,14 @@ SCAN_COLUMNS: tuple[Column, ...] = (
         is_number=False,
         rank=3,
     ),
-    Column("weights_only", "weights only", lambda r: r.weights_only.loads, is_number=False, rank=1),
+    Column(
+        "weights_only",
+        "weights only",
+        lambda r: r.weights_only.loads,
+        lambda r: "no pickle" if r.weights_only.loads == "unasked" else r.weights_only.loads,
+        is_number=False,
+        rank=1,
+    ),
     Column("pickles", "pickles", lambda r: len(r.pickles), rank=4),
     Column(
         "problem",
@@ -118,14 +135,15 @@ SCAN_COLUMNS: tuple[Column, ...] = (
 
 def scan_sheet(record: ScanRecord) -> Sheet:
     """Return the files of a scan, in the order of the folder."""
-    n = {rank: sum(file.rank == rank for file in record.files) for rank in ("dangerous", "unknown", "known")}
-    counts = ", ".join(f"{n[rank]} {rank}" for rank in n if n[rank]) or "none"
+    n = Counter(file.rank for file in record.files)
+    counts = [f"{n[rank]} {rank}" for rank in (DANGEROUS, UNKNOWN) if n[rank]]
+    counts += [f"{n[KNOWN]} without unknown code"] if n[KNOWN] else []
     return Sheet(
         title=f"{record.source}",
         columns=SCAN_COLUMNS,
         rows=record.files,
-        facts=(("files", f"{len(record.files)}: {counts}"),),
-        is_dim=lambda file: not file.pickles and not file.errors,
+        facts=(("files", f"{len(record.files)}: {', '.join(counts)}"),) if record.files else (),
+        is_dim=lambda file: file.rank == KNOWN,
         is_bad=lambda file: file.fails(CALL),
     )
 

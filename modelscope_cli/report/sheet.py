@@ -196,12 +196,17 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
 
 
 def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
-    by_key = {column.key: column for column in columns}
-    key = word.strip().lower().replace("-", "_")
-    if key not in by_key:
-        near = nearest(key, by_key)
-        raise UsageError(f"unknown column '{key}' in {typed}" + (f": {near}" if near else ""), hint)
-    return by_key[key]
+    """Return a column by its key or its heading on the screen."""
+    by_name = {_as_typed(name): column for column in columns for name in (column.title, column.key)}
+    by_name |= {_as_typed(column.key): column for column in columns}  # a heading may be the key of another
+    if _as_typed(word) not in by_name:
+        near = nearest(_as_typed(word), by_name)
+        raise UsageError(f"unknown column '{word.strip()}' in {typed}" + (f": {near}" if near else ""), hint)
+    return by_name[_as_typed(word)]
+
+
+def _as_typed(name: str) -> str:
+    return re.sub(r"[\s_-]+", "_", name.strip().lower())
 
 
 _DIRECTIONS = ("asc", "desc")

@@ -204,11 +204,12 @@ def _verdict(review: "Review") -> str:
 
 
 def _append_summary(sheet: "Sheet") -> None:
-    """Append the whole table to the job summary of GitHub Actions, if its file is set."""
+    """Append the findings to the job summary of GitHub Actions, if its file is set."""
     if file := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(file).open("a", encoding="utf-8") as summary:
-                summary.write(f"{render_markdown(sheet)}\n")
+                found = replace(sheet, rows=tuple(row for row in sheet.rows if not sheet.is_dim(row)))
+                summary.write(f"{render_markdown(found)}\n")
         except OSError as error:
             _console.warn(f"no summary of the step: {error}")
 

@@ -62,6 +62,18 @@ Resume = Annotated[
 ]
 
 
+def _list_columns(ctx: typer.Context, value: str | None) -> str | None:
+    """Print the columns of a command and their headings, for `--columns help`."""
+    if value != "help":
+        return value
+    from modelscope_cli.report.registry import view_for
+
+    columns = {column.key: column.title for column in view_for(str(ctx.info_name)).columns()}
+    width = max(map(len, columns))
+    console.write("".join(f"{key:<{width}}  {title}".rstrip() + "\n" for key, title in columns.items()))
+    raise typer.Exit
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietOptions:
     """What every command says besides its result."""
@@ -89,7 +101,11 @@ class OutputOptions(QuietOptions):
     columns: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B,...", help="Only these columns, in this order.", autocompletion=completion.columns
+            metavar="A,B,...",
+            help="Only these columns, in this order; `--columns help` lists them.",
+            autocompletion=completion.columns,
+            is_eager=True,
+            callback=_list_columns,
         ),
     ] = None
     sort: Annotated[

@@ -100,3 +100,19 @@ def test_notes_and_warnings_break_between_words_and_hints_never():
     assert len(lines) == 2 + 2 + 2 + 1 + 1  # 170 characters in 80 columns, an empty line, the hint
     assert lines[-1].startswith("hint: modelscope IMAGENET1K_V1")
     assert len(lines[-1]) > 100
+
+
+def test_a_column_has_the_heading_on_the_screen_too(run):
+    by_heading = run("weights {samples}/sick.safetensors --stats --columns 'Name, abs MAX,size'")
+    assert (
+        by_heading.out == run("weights {samples}/sick.safetensors --stats --columns name,abs_max,bytes").out
+    )
+    assert (
+        ": did you mean abs_max" in run("weights {samples}/sick.safetensors --columns abs_mx", expect=2).err
+    )
+
+
+def test_columns_help_lists_them(run):
+    out = run("stats --columns help").out.splitlines()
+    assert "name       layer" in out
+    assert len(out) == len({line.split()[0] for line in out}) > 10

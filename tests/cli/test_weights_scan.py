@@ -153,3 +153,26 @@ def test_check_has_a_rule_for_it(run, files, samples):
     document = run(f"check {tiny} -c {samples}/tiny_resnet.safetensors --select MS0 --json").json
     assert (document["findings"], document["rules"][0]["judged"]) == ([], True)
     assert not run(f"check {tiny} --select MS001 --json", expect=4).json["rules"][0]["judged"]
+
+
+def test_several_files_folders_and_globs_are_scanned(run, files):
+    (files / "more").mkdir()
+    shutil.copy("odd.pt", "more/odd.pt")
+    outcome = run("weights --scan good.pt 'e*.pt' more good.pt --json", expect=1)
+    assert [one["file"] for one in outcome.json["files"]] == [
+        "good.pt",
+        "evil.pt",
+        os.path.join("more", "odd.pt"),
+    ]
+    assert "nothing to scan at 'no*.pt'" in run("weights --scan 'no*.pt'", expect=4).err
+    refused = run("weights good.pt odd.pt", expect=2)
+    assert "hint: modelscope weights --scan good.pt odd.pt" in refused.err
+
+
+def test_the_summary_of_a_step_lists_only_findings(run, files, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    run("weights --scan good.pt evil.pt", expect=1)
+    told = (files / "summary.md").read_text()
+    assert "evil.pt" in told
+    assert "| good.pt |" not in told
+    assert "1 dangerous, 1 without unknown code" in told

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import glob
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,15 +110,16 @@ def weights(
 
 @spelled_out
 def scan(
-    path: str | PathLike[str],
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     fail_on: str = CALL,
     allow: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> ScanRecord:
-    """Look for code in a file, or in every file below a folder whatever it is called; nothing is run.
+    """Look for code in files, or in every file below a folder whatever it is called; nothing is run.
 
     Args:
+        path: a file, a folder, a glob, or several of these.
         fail_on: what makes `record.passed` false: `call` (dangerous names and calls of unknown ones), `dangerous`,
             `unknown` (objects of unknown classes too) or `never`.
         allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
@@ -126,15 +128,22 @@ def scan(
         UsageError: an unknown value (exit 2 on the command line).
         CannotRunError: there is nothing of this name (exit 4).
     """
-    top = Path(path)
-    if not top.exists():
-        raise CannotRunError(f"nothing to scan at '{top}'", look_for(top))
-    files = list(files_below(top)) if top.is_dir() else [top]
+    paths = [path] if isinstance(path, str | PathLike) else [*path]
+    files = [*dict.fromkeys(file for one in paths for file in _files_at(Path(one)))]
     progress = progress or SILENT
     results = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
     for safety in results:
         tell_allowed(safety, progress)
-    return ScanRecord(versions(), invocation().argv, str(top), results, fail_on)
+    return ScanRecord(versions(), invocation().argv, " ".join(map(str, paths)), results, fail_on)
+
+
+def _files_at(top: Path) -> Iterator[Path]:
+    is_there = top.exists()
+    tops = [top] if is_there else [Path(match) for match in sorted(glob.glob(str(top), recursive=True))]
+    if not tops:
+        raise CannotRunError(f"nothing to scan at '{top}'", look_for(top))
+    for one in tops:
+        yield from files_below(one) if one.is_dir() else [one]
 
 
 @contextlib.contextmanager
