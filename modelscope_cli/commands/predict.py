@@ -9,11 +9,14 @@ import modelscope_cli as ms
 from modelscope_cli import interrupts
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.inputs.truth import AUTO
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.ranks import find_ranks
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import PredictRecord
 from modelscope_cli.records.refusals import refuse_both, refuse_without
-from modelscope_cli.report.sheet import Sheet
+from modelscope_cli.report.numbers import percent
+from modelscope_cli.report.sheet import Layout, Sheet
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     BatchOptions,
@@ -38,8 +41,15 @@ def predict(
         ),
     ] = None,
     top: Annotated[
-        int, typer.Option(metavar="K", min=1, help="How many classes or boxes to print for each image.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=1,
+            help="How many classes or boxes to print for each image: 5, but only the likeliest class of each of "
+            "several images.",
+            show_default=False,
+        ),
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -77,20 +87,20 @@ def predict(
         ),
     ] = False,
     truth: Annotated[
-        str | None,
+        str,
         typer.Option(
-            metavar="folders|FILE",
+            metavar="auto|folders|none|FILE",
             rich_help_panel="Against the truth",
             help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
-            "label or an index. FILE: lines of image,class or JSON {image: class}; with several labels "
-            "image,class,class.",
+            "label or an index; auto: if all folders are labels. FILE: lines of image,class or JSON "
+            "{image: class}; with several labels image,class,class.",
         ),
-    ] = None,
+    ] = "auto",
     table: Annotated[
         Literal["measures", "classes", "confusions", "calibration", "worst"] | None,
         typer.Option(
             rich_help_panel="Against the truth",
-            help="Table of --truth to print; measures by default.",
+            help="Table of --truth to print: by default worst for auto, else measures.",
             show_default=False,
         ),
     ] = None,
@@ -106,9 +116,10 @@ def predict(
     """Print what a model predicts for images: the most likely classes of each.
 
     For a segmentation model these are the classes that cover most of the image, for a detection model its best
-    boxes. Images are predicted in batches; tsv and csv are written row by row. With --truth, the metrics are
-    printed instead: accuracy, classes, confusions, calibration, the worst images. With --doctor, one row for each
-    usual preprocessing mistake, with the number of predictions that it changes.
+    boxes. Images are predicted in batches; tsv and csv are written row by row. Of folders named after classes
+    the accuracy is printed, and the wrong images. With --truth, the metrics are printed: accuracy, classes,
+    confusions, calibration, the worst images. With --doctor, one row for each usual preprocessing mistake, with the
+    number of predictions that it changes.
 
     Examples:
 
@@ -146,17 +157,19 @@ def predict(
         )
         _doctor(model, inputs, labels, where)
         return
-    where.layout.check(truth_columns()[table or "measures"] if truth else predict_columns())
+    is_given = truth not in (AUTO, "none")
+    where.layout.check(truth_columns()[table or "measures"] if is_given or table else predict_columns())
     check_scoring(scores, threshold, temperature, top)
-    if table is not None and truth is None:
-        refuse_without("table", table, "truth", "folders")
-    if truth is not None and top != 5:
+    if table is not None and truth == "none":
+        refuse_both("truth", truth, "table", table, "--table is about the truth")
+    if is_given and top is not None:
         refuse_both("truth", truth, "top", top, "--truth prints measures, not images")
 
     def lay_out(record: PredictRecord) -> Sheet:
-        return predict_sheet(record, table)
+        found = record.truth if truth == AUTO and top is None and where.layout == Layout() else None
+        return predict_sheet(record, table or ("worst" if found is not None and found.worst else None))
 
-    is_by_row = is_streamed(where) and truth is None
+    is_by_row = is_streamed(where) and not is_given and table is None
     record = ms.predict(
         model,
         inputs,
@@ -165,7 +178,7 @@ def predict(
         scores=scores,
         threshold=threshold,
         temperature=temperature,
-        truth=truth,
+        truth=None if truth == "none" else truth,
         hook=hook or (),
         output_kind=output_kind,
         each=row_writer(where, lay_out) if is_by_row else None,
@@ -175,15 +188,21 @@ def predict(
         force=show.force,
         progress=PROGRESS,
     )
+    if table is not None and record.truth is None:
+        refuse_without("table", table, "truth", "folders")
     if out is not None:
         record = save_report(record, out, has_content=bool(interrupts.resumable))
     if not is_by_row:
         emit(where, lay_out(record), record)
+    elif record.truth is not None and record.truth.accuracy is not None:
+        PROGRESS.note(
+            f"accuracy: {percent(record.truth.accuracy.value)} of {counted(record.truth.images, 'image')}"
+        )
 
 
 def _refuse_with_doctor(**options: Any) -> None:
     """Refuse options of predictions, which `--doctor` does not print."""
-    usual = {"top": 5, "scores": "auto", "temperature": 1.0, "resume": False}
+    usual = {"truth": "auto", "scores": "auto", "temperature": 1.0, "resume": False}
     for name, value in options.items():
         if value != usual.get(name):
             refuse_both("doctor", True, name, value)

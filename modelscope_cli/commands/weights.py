@@ -90,7 +90,7 @@ def weights(
 
       modelscope weights demo/sick.safetensors --columns name,shape --format csv
 
-      modelscope weights --scan demo 'runs/*.pt' --fail-on unknown
+      modelscope weights --scan demo/shapes 'demo/*.safetensors' --fail-on unknown
     """
     from modelscope_cli.report.weights.table import check_columns, weights_sheet
     from modelscope_cli.rules.settings import read_settings

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.files import FileList
 from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import some, with_article
 
@@ -56,7 +57,7 @@ def _label(item: Any) -> str:
     return name
 
 
-FOLDERS = "folders"
+AUTO, FOLDERS = "auto", "folders"
 _HINT = "lines of 'image,class', or JSON {image: class}"
 _HEADER = {"image", "file", "filename", "path"}
 Word = str | int
@@ -73,10 +74,21 @@ class GivenTruth:
     # The classes of each image in order. If both are None, the folder of an image is its class.
     in_order: Sequence[Words] | None = None
     root: Path = Path()  # the folder that names in a file are relative to
+    is_auto: bool = False  # whether it applies only if every folder has the label of one class
 
     @property
     def is_folders(self) -> bool:
         return self.by_name is None and self.in_order is None
+
+    def may_hold(self, files: FileList, categories: Sequence[str] | None, activation: str) -> bool:
+        """Tell whether to compare: always, but with `auto` only two folders or more of images of one class each."""
+        if not self.is_auto:
+            return True
+        labels = Counter(label.casefold() for label in categories or ())
+        if activation != "softmax" or not labels or files.has_given:
+            return False
+        folders = {class_folder(file.name).casefold() for file in files}
+        return len(folders) > 1 and all(labels[folder] == 1 for folder in folders)
 
     def of_images(self, names: Sequence[str]) -> list[Words]:
         if self.in_order is not None:
@@ -124,11 +136,13 @@ def read_truth(truth: Any) -> GivenTruth:
     """Read ground truth of any kind.
 
     Args:
-        truth: `folders`, a file, `{image: class}`, or a list of classes in the order of the images. A class is a
-            label or an index, or a list of these for several labels.
+        truth: `folders`, `auto`, a file, `{image: class}`, or a list of classes in the order of the images. A class
+            is a label or an index, or a list of these for several labels.
     """
     if isinstance(truth, str | PathLike):
-        return GivenTruth("the names of the folders") if truth == FOLDERS else _read_file(Path(truth))
+        if truth in (AUTO, FOLDERS):
+            return GivenTruth("the names of the folders", is_auto=truth == AUTO)
+        return _read_file(Path(truth))
     if isinstance(truth, Mapping):
         words = {fspath(name): _words(value) for name, value in truth.items()}
         return GivenTruth("the truth", by_name=words)

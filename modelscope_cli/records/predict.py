@@ -241,8 +241,9 @@ class PredictRecord(Record):
         activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
         classes: how many the model knows; 0 of boxes whose labels are unknown.
         output: what the model gives: `classes`, `pixels`, `boxes` or `depth`, one value per pixel.
-        truth: how far the predictions are right; None where no truth was given. Where one was, no
-            prediction is kept. `out_dir`, `files`: the folder that was written, and what is in it.
+        truth: how far the predictions are right; None without a truth. Where one was given, not found
+            in the names of the folders, no prediction is kept. `out_dir`, `files`: the folder that was written, and
+            what is in it.
     """
 
     document: ClassVar[str] = "predict"

@@ -87,3 +87,33 @@ def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):
         "predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --json --strict", expect=4
     )
     assert outcome.out == ""
+
+
+SICK = "--model {samples}/tiny_resnet.py:TinyResNet -c {samples}/sick.safetensors"
+SHAPES = f"predict {{samples}}/shapes {SICK}"
+
+
+def test_folders_named_after_classes_are_judged_and_the_wrong_images_come_first(run, cwd):
+    outcome = run(f"{SHAPES} -f table --html page.html")
+    assert "accuracy" in outcome.out
+    images = [line.split()[0] for line in outcome.out.splitlines() if ".jpg" in line]
+    document = run(f"{SHAPES} --json").json
+    wrong = [
+        one["image"]
+        for one in document["predictions"]
+        if one["top"][0]["label"] != one["image"].split("/")[-2]
+    ]
+    assert document["truth"]["accuracy"]["value"] == pytest.approx(
+        1 - len(wrong) / len(document["predictions"])
+    )
+    assert {image.split("/")[-2:][0] for image in images} <= {image.split("/")[-2] for image in wrong}
+    assert all(len(one["top"]) == 1 for one in document["predictions"])
+    assert "data:image" in (cwd / "page.html").read_text()
+
+
+def test_no_truth_is_taken_from_folders_that_are_not_classes(run, cwd):
+    for name in ("one", "two"):
+        (cwd / name).mkdir()
+        Image.new("RGB", (20, 20)).save(cwd / name / "a.png")
+    assert run(f"predict one two {SICK} --json").json["truth"] is None
+    assert run(f"{SHAPES} --truth none --json").json["truth"] is None

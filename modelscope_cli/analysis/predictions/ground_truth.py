@@ -56,15 +56,20 @@ class Evaluator:
                 f"{requested.name} is not in a folder that is named after a class", "give image files"
             )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
-        self._truth, self._words = truth, truth.of_images(names)
+        self.truth, self._words = truth, truth.of_images(names)
         self._names = names
         self._categories, self._scoring, self._threshold = categories, scoring, threshold
         self._sums: MetricSums | None = None
         self._n_images = self._n_not_numbers = 0
         self._not_numbers: tuple[str, ...] = ()
 
-    def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch:
-        """Compare the predictions for a batch with the truth. `first`: number of its first image."""
+    def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch | None:
+        """Compare the predictions for a batch with the truth. `first`: number of its first image.
+
+        Return None for other outputs than scores of classes where nobody asked for the truth.
+        """
+        if self.truth.is_auto and answer.main.kind != "classes":
+            return None
         check_output("predict --truth", answer)
         main, here = answer.main, batch.numbers or range(first, first + len(answer))
         sums, logits = self._sums_of(main.n_classes or 0), main.tensor()
@@ -84,9 +89,10 @@ class Evaluator:
         self._n_not_numbers += len(judged.not_numbers)
         self._not_numbers = (*self._not_numbers, *judged.not_numbers)[:_MOST_NAMED]
 
-    def report(self) -> tuple[TruthReport, list[int]]:
+    def report(self) -> tuple[TruthReport | None, list[int]]:
         """Return the metrics, and the numbers of the worst images."""
-        assert self._sums is not None  # there is always one batch
+        if self._sums is None:
+            return None, []
         if not self._n_images:
             message = (
                 f"the model's scores are NaN for {some(map(repr, self._not_numbers))}: nothing can be judged"
@@ -118,7 +124,7 @@ class Evaluator:
             message = "the model outputs one value per image, and '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
-        indices = names.find((word for words in self._words for word in words), self._truth.name)
+        indices = names.find((word for words in self._words for word in words), self.truth.name)
         if self._scoring.activation == "sigmoid":
             return OfLabels(names, indices, self._scoring, self._threshold)
         ambiguous = [
@@ -128,7 +134,7 @@ class Evaluator:
         ]
         if ambiguous:
             images = some(map(repr, ambiguous))
-            message = f"{self._truth.name} does not give one class for {images}, and softmax predicts one"
+            message = f"{self.truth.name} does not give one class for {images}, and softmax predicts one"
             raise CannotRunError(message, "--scores sigmoid   predicts several classes or none")
         return OfClasses(names, indices, self._scoring)
 

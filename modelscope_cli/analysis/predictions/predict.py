@@ -27,7 +27,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
 from modelscope_cli.inputs.noise import IMAGES, texts_of
-from modelscope_cli.inputs.truth import read_labels, read_truth
+from modelscope_cli.inputs.truth import AUTO, read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
@@ -41,12 +41,12 @@ def predict(
     model: "Model" = "resnet34",
     inputs: Any = None,
     *,
-    top: int = 5,
+    top: int | None = None,
     labels: str | PathLike[str] | Sequence[str] | None = None,
     scores: str = "auto",
     threshold: float | None = None,
     temperature: float = 1.0,
-    truth: Any = None,
+    truth: Any = AUTO,
     hook: str | Sequence[str] = (),
     each: Callable[[PredictRecord], object] | None = None,
     out: str | PathLike[str] | None = None,
@@ -60,7 +60,8 @@ def predict(
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's input size.
-        top: how many classes or boxes to print for each image.
+        top: how many classes or boxes to print for each image: 5, but only the likeliest class of each
+            of several images.
         labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
             label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such as CLIP, chooses
             among these texts. In Python also a list of names.
@@ -69,9 +70,10 @@ def predict(
         threshold: with sigmoid, the lowest score of a class that is on; 0.5 by default.
         temperature: divide the logits by this; above 1 makes the model less confident.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
-            index. FILE: lines of image,class or JSON {image: class}; with several labels image,class,class. In
-            Python also such a mapping, or a list of classes in the order of the images: a label, in any case, or an
-            index; for several labels a list of them. The record then has no predictions.
+            index; auto does so if all folders are labels. FILE: lines of image,class or JSON {image: class}; with
+            several labels image,class,class. In Python also such a mapping, or a list of classes in the order of
+            the images: a label, in any case, or an index; for several labels a list of them. The record then has no
+            predictions, except with auto.
         hook: changes to values during the pass, in the syntax of `--hook`.
         each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
             predictions, so that memory does not grow with the number of images.
@@ -86,14 +88,14 @@ def predict(
     check_scoring(scores, threshold, temperature, top)
     names, of_labels = named_labels(labels)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    given_truth = read_truth(truth) if truth is not None else None
+    given_truth = None if truth is None else read_truth(truth)
     subject = Subject(
         "predict",
         model,
         inputs,
         keywords,
         hook=hook,
-        needs_weights=given_truth is not None,
+        needs_weights=given_truth is not None and not given_truth.is_auto,
         progress=progress,
     )
     activation = choose_activation(scores, threshold, subject.loaded.module)
@@ -111,9 +113,11 @@ def predict(
     reader = OutputReader.of(subject.loaded)
     categories = names or subject.loaded.categories
     scoring = Scoring(activation, temperature)
-    judge = None
-    if given_truth is not None:
-        judge = Evaluator(given_truth, subject, categories, scoring, record.threshold or 0.0)
+    judge = (
+        Evaluator(given_truth, subject, categories, scoring, record.threshold or 0.0)
+        if given_truth is not None and given_truth.may_hold(subject.inputs.files, categories, activation)
+        else None
+    )
     n_done = 0
 
     def see(batch: Batch) -> Predicted:
@@ -122,8 +126,10 @@ def predict(
         answer = _as_predictions(answer, activation, subject)
         if names is not None and answer.main.n_classes is not None:
             check_labels(names, answer.main.n_classes, of_labels)
-        has_rows = judge is None or each is not None
-        rows = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
+        has_rows = judge is None or judge.truth.is_auto or each is not None
+        is_one_enough = answer.kind == "classes" and activation == "softmax" and subject.inputs.n_listed > 1
+        most = top or (1 if is_one_enough else 5)
+        rows = predictions_of(answer, most, categories, batch, n_done, scoring) if has_rows else ()
         judged = judge.look(answer, batch, n_done) if judge is not None else None
         drawn = _maps_of(answer, batch, MOST_DRAWN - n_done) if n_done < MOST_DRAWN else ()
         n_done += len(answer)

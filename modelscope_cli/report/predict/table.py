@@ -272,7 +272,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
     """Return the predictions of each image, likeliest first; or the doctor's table, or one `table` of metrics."""
     if isinstance(record, DoctorRecord):
         return doctor_sheet(record)
-    if record.truth is not None:
+    if record.truth is not None and (table or not record.predictions):
         facts = (*_facts(record), *report_facts(record.out_dir, record.files))
         return truth_sheet(record.run, record.truth, facts, table)
     threshold = record.threshold
@@ -290,7 +290,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
             for rank, guess in enumerate(prediction.top, 1)
         )
         + tuple(_GuessRow(one.image, 1, None, None, one.values) for one in record.predictions if one.values),
-        facts=tuple(_facts(record)),
+        facts=(*(_truth_facts(record.truth, "worst", 1) if record.truth else ()), *_facts(record)),
         definitions=("score", "temperature"),
         is_tree=True,
         is_dim=lambda row: (row.rank > 1 and row.guess.box is None) if row.is_on is None else not row.is_on,
