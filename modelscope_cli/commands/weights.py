@@ -22,7 +22,7 @@ FOUND, UNREADABLE = 1, 4
 
 @command
 def weights(
-    files: Annotated[
+    file: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILE",
@@ -96,21 +96,20 @@ def weights(
     from modelscope_cli.rules.settings import read_settings
 
     where = show.begin(format, CI_FORMATS)
-    for one in files:
+    for one in file:
         refuse_model(str(one))
     allow = read_settings(Path.cwd()).allow
     if scan:
-        return _scan(files, fail_on, allow, where)
-    file, *others = files
-    if others:
-        line = shlex.join(["modelscope", "weights", "--scan", *map(str, files)])
+        return _scan(file, fail_on, allow, where)
+    if len(file) > 1:
+        line = shlex.join(["modelscope", "weights", "--scan", *map(str, file)])
         raise UsageError(
-            f"one checkpoint is listed at a time, not {len(files)}", f"{line}   only looks for code"
+            f"one checkpoint is listed at a time, not {len(file)}", f"{line}   only looks for code"
         )
     needs_values = check_columns(where.layout, depth)
     try:
         record = ms.weights(
-            file,
+            file[0],
             layer=layer or (),
             key=key,
             stats=stats or needs_values,
@@ -123,7 +122,7 @@ def weights(
         if error.record is not None:
             _tell_of_refused(error, error.record, fail_on, where)
         raise
-    emit(where, weights_sheet(record, depth), record, lambda: _review(str(file), [record.safety], fail_on))
+    emit(where, weights_sheet(record, depth), record, lambda: _review(str(file[0]), [record.safety], fail_on))
     return FOUND if record.safety is not None and record.safety.fails(fail_on) else 0
 
 
