@@ -149,8 +149,9 @@ def summary(
     if graph is not None:
         record.plot(graph, picture="graph")
         PROGRESS.note(f"wrote {graph}")
-    emit(where, summary_sheet(record, measure), record)
-    if raised is not None:  # the layers up to the failing one are shown
+    if raised is None or where.is_asked_for:  # with the layers up to the failing one
+        emit(where, summary_sheet(record, measure), record)
+    if raised is not None:
         raise raised
 
 

@@ -246,8 +246,14 @@ def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:
     return next(fitting, 3 if isinstance(first, nn.Conv1d) else first.in_channels)
 
 
+def takes_shape(module: nn.Module | None, shape: Shape) -> bool:
+    """Tell whether the first convolution or linear layer accepts an input of this shape."""
+    first = first_layer(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear))
+    return first is not None and _takes(module, first, shape)
+
+
 def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
-    """Tell whether the first layer accepts an input of this shape."""
+    """Tell whether a layer accepts what an input of this shape becomes."""
     if module is None:
         return False
     names = {id(layer): name for name, layer in module.named_modules()}

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,12 @@ from torch import Tensor, nn
 from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import ShapeSpec, by, parse_shape, parse_size
-from modelscope_cli.inputs.model_config import configured_shape, natural_shapes, transformers_config
+from modelscope_cli.inputs.model_config import (
+    configured_shape,
+    natural_shapes,
+    takes_shape,
+    transformers_config,
+)
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo, Shape
 
@@ -78,7 +84,7 @@ def open_noise(
 ) -> Inputs:
     """Open a batch of noise, drawn again identically in each pass."""
     if request.shapes:
-        specs = _typed_specs(request)
+        specs = _typed_specs(request, target.family, transforms, module)
     else:
         shapes = natural_shapes(target.family, transforms, module, request.batch or 1)
         specs = [ShapeSpec(shape) for shape in _resized(shapes, request.size)]
@@ -100,8 +106,19 @@ def open_noise(
     return Inputs(info, n_images, 1, batches, (note,))
 
 
-def _typed_specs(request: InputRequest) -> list[ShapeSpec]:
+def _typed_specs(
+    request: InputRequest, family: str, transforms: Any | None, module: nn.Module | None
+) -> list[ShapeSpec]:
+    """Return the typed shapes; one without the number of images, such as `3,224,224`, is of --batch images."""
     specs = [parse_shape(text) for text in request.shapes]
+    if len(specs) == 1 and family == "detection" and len(specs[0].shape) == 3:
+        return specs * (request.batch or 1)
+    whole = [replace(spec, shape=(request.batch or 1, *spec.shape)) for spec in specs]
+    if not any(spec.is_integer or len(spec.shape) < 3 for spec in specs):
+        rank = len(natural_shapes(family, transforms, module, 1)[0])
+        is_of_rank = all(len(spec.shape) == rank for spec in whole)
+        if is_of_rank and (family != "custom" or takes_shape(module, whole[0].shape)):
+            return whole
     typed, first = request.shapes[0], specs[0]
     if request.batch not in {None, first.shape[0]}:
         prefix = f"{first.dtype}:" if first.dtype else ""

@@ -54,8 +54,8 @@ class InputKeywords(TypedDict, total=False):
     """Keywords for the input.
 
     Attributes:
-        input_shape: seeded noise instead of images: 1,3,224,224 or int64:1,128 (repeatable for several inputs). In
-            Python also `(1, 3, 224, 224)`.
+        input_shape: seeded noise instead of images: 3,224,224, the same with the number of images, or int64:1,128
+            (repeatable for several inputs). In Python also `(1, 3, 224, 224)`.
         size: resize and crop to this size instead. In Python, `224` or `(224, 320)`, height first.
         mean: the mean to normalise with; `mean` 0 and `std` 1 leave pixels at 0..1. In Python, one number or one a
             channel, on the scale 0..1.

@@ -428,7 +428,8 @@ class InputOptions(BatchOptions):
         list[str] | None,
         typer.Option(
             metavar="SHAPE",
-            help="Seeded noise instead of images: 1,3,224,224 or int64:1,128 (repeatable for several inputs).",
+            help="Seeded noise instead of images: 3,224,224, the same with the number of images, or int64:1,128 "
+            "(repeatable for several inputs).",
         ),
     ] = None
 

@@ -94,3 +94,10 @@ def test_a_forward_that_needs_values_is_run_for_real_and_says_so(run, cwd):
     assert [warning["code"] for warning in outcome.json["warnings"]] == ["real_forward"]
     assert outcome.json["device"] == "cpu"
     assert run("summary resnet18 --json").json["device"] == "meta"
+
+
+def test_a_forward_that_fails_prints_its_error_alone_and_a_table_only_if_asked(run, refused):
+    message, _ = refused("summary resnet18 --input-shape 1,5,32,32", 4)
+    assert "conv1" in message
+    asked = run("summary resnet18 --input-shape 1,5,32,32 --json", expect=4)
+    assert asked.json["failed"] == "conv1"

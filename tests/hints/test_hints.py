@@ -54,6 +54,13 @@ stats {TINY} -o result.foo
 stats {TINY} --json --format csv
 stats {TINY} --table layer
 stats {TINY} --batch 0
+stats {TINY} --input-shape 4,3,32,32 --batch 2
+summary {TINY} --input-shape 4,3,32,32 --batch 2
+summary {TINY} --input-shape 3,32,x
+stats {TINY} --input-shape float31:3,32,32
+stats {TINY} --input-shape 3,32,32 --size 16
+summary {TINY} --input-shape 1,32,32
+stats {TINY} --input-shape 32,32
 stats {TINY} --layer convv
 stats {TINY} --hook --layer conv --json
 check {TINY} --junit new.xml

@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torchvision
 from torch import nn
 
 from modelscope_cli.errors import UsageError
@@ -86,3 +87,67 @@ def test_what_contradicts_another_option_or_the_model_is_an_error(opened, option
 def test_how_images_are_normalised_does_not_matter_to_noise(opened):
     plain, options = (only_args(opened(**keywords)) for keywords in ({}, {"mean": "0.5", "std": "0.5"}))
     assert torch.equal(plain[0], options[0])
+
+
+class Spectrogram(nn.Sequential):
+    """Takes (images, time, frequency), and makes images of it."""
+
+    def forward(self, x):
+        return super().forward(x[:, None])
+
+
+def net(*layers):
+    return nn.Sequential(*layers)
+
+
+LRASPP = torchvision.models.segmentation.lraspp_mobilenet_v3_large
+RAFT = torchvision.models.optical_flow.raft_small
+ONE_IMAGE = {  # the family, the model, what is typed, the shape of one image
+    "classifier": ("classification", torchvision.models.resnet18, ("3,64,48",), (3, 64, 48)),
+    "segmentation": ("segmentation", lambda: LRASPP(weights_backbone=None), ("3,64,48",), (3, 64, 48)),
+    "video": ("video", torchvision.models.video.r3d_18, ("3,8,32,32",), (3, 8, 32, 32)),
+    "flow": ("optical_flow", RAFT, ("3,128,128", "3,128,128"), (3, 128, 128)),
+    "gray": ("custom", lambda: net(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), ("1,28,28",), (1, 28, 28)),
+    "float16": ("custom", lambda: net(nn.Conv2d(3, 4, 3)), ("float16:3,28,28",), (3, 28, 28)),
+    "features": (
+        "custom",
+        lambda: net(nn.Conv2d(3, 4, 8), nn.Flatten(), nn.Linear(4, 2)),
+        ("3x8x8",),
+        (3, 8, 8),
+    ),
+}
+WHOLE = {
+    "sequence": (lambda: net(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4)), "2,3,16"),
+    "spectrogram": (lambda: Spectrogram(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "2,20,30"),
+    "tokens": (lambda: net(nn.Linear(16, 4), nn.LayerNorm(4)), "2,5,16"),
+    "channels": (lambda: net(nn.Conv2d(3, 4, 3)), "5,3,28,28"),
+}
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+@pytest.mark.parametrize("kind", ONE_IMAGE)
+def test_a_shape_without_the_number_of_images_is_of_batch_images(opened, kind, batch):
+    family, make, shapes, shape = ONE_IMAGE[kind]
+    module = make().eval()
+    args = only_args(opened(family=family, module=module, shapes=shapes, batch=batch))
+    assert {tuple(one.shape) for one in args} == {(batch or 1, *shape)}
+    if kind != "float16":
+        module(*args)
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_shape_that_is_no_image_is_taken_as_it_is(opened, kind):
+    make, typed = WHOLE[kind]
+    module, n = make().eval(), int(typed[0])
+    for batch in (None, n):
+        (x,) = only_args(opened(family="custom", module=module, shapes=(typed,), batch=batch))
+        assert ",".join(map(str, x.shape)) == typed
+        module(x)
+    with pytest.raises(UsageError, match="ask for different batches") as raised:
+        opened(family="custom", module=module, shapes=(typed,), batch=n + 1)
+    assert raised.value.hint == f"--input-shape {n + 1}{typed[1:]}"
+
+
+def test_a_batch_of_detection_is_as_many_images_of_one_shape(opened):
+    (images,) = only_args(opened(family="detection", shapes=("3,9,12",), batch=2))
+    assert [tuple(image.shape) for image in images] == [(3, 9, 12), (3, 9, 12)]
