@@ -126,7 +126,7 @@ RECOMMENDED = "valley"  # the most robust to noise, and the default of fastai's 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Learning rates to try; None where the loss never fell.
+    """Learning rates to try; None where the loss never fell by more than its noise.
 
     Neither the first tenth of the sweep nor its last five steps are considered.
 
@@ -152,6 +152,9 @@ class RangeTest:
     Attributes:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
         stopped: why the sweep ended, in words.
+        fall: the largest fall of the smoothed loss where suggestions are looked for.
+        noise: the largest fall that the noise of the losses alone explains; without a larger one, the curve is flat
+            and there is no suggestion.
     """
 
     lr: tuple[float, ...]
@@ -159,6 +162,8 @@ class RangeTest:
     smoothed: tuple[float | None, ...]
     suggestion: Suggestion
     stopped: str
+    fall: float
+    noise: float
 
 
 @dataclass(frozen=True, slots=True)

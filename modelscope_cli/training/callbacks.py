@@ -1,5 +1,6 @@
 """The callbacks of `modelscope train`."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,7 @@ class HeldOut(Callback):
     def __init__(self, batches: Iterable[LabelledBatch], place: ModelPlace) -> None:
         self.batches, self.place = batches, place
         self.results: list[tuple[int, float, float]] = []  # `(step, loss, accuracy)` of every measurement
+        self.labels = Counter[int]()  # of the last measurement
 
     def after_epoch(self, run: Runner) -> None:
         self._measure(run)
@@ -95,16 +97,16 @@ class HeldOut(Callback):
 
     @torch.no_grad()
     def _measure(self, run: Runner) -> None:
-        loss, hits, n_images = 0.0, 0, 0
+        loss, hits, self.labels = 0.0, 0, Counter()
         run.model.eval()
         for inputs, targets in self.batches:
             scores = class_scores(run.model(self.place.put(inputs)))
             labels = targets.to(self.place.device)
             loss += float(F.cross_entropy(scores, labels, reduction="sum"))
             hits += int((scores.argmax(1) == labels).sum())
-            n_images += len(labels)
+            self.labels.update(targets.tolist())
         run.model.train()
-        if n_images:
+        if n_images := self.labels.total():
             self.results.append((run.step, loss / n_images, hits / n_images))
 
 

@@ -250,7 +250,7 @@ def train_once(
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=_events(non_finite, runner.interrupted_at),
     )
-    facts = training_facts(loss[0], data.n_classes, request.batch)
+    facts = training_facts(loss[0], data.n_classes, request.batch, held_out)
     judgement = judge_training(training, facts)
     return replace(training, findings=judgement.findings, verdict=judgement.verdict, reason=judgement.reason)
 
@@ -265,26 +265,35 @@ def _events(non_finite: cb.StopAtNonFinite, interrupted_at: int | None) -> tuple
     return tuple(events)
 
 
-def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
-    """Return the facts about the loss for the rules: the criterion and its number of classes.
+def training_facts(
+    loss: ScalarSeries, n_classes: int | None, batch: int, validation: cb.HeldOut
+) -> TrainingFacts:
+    """Return the facts about the loss, and about its last validation, for the rules.
 
-    The labels are assumed to be balanced, so guessing costs ln C.
+    The labels of training are assumed to be balanced, so guessing costs ln C.
     """
-    if n_classes is None or n_classes < 2:
-        return TrainingFacts()
-    n = len(loss.step)
-    unknown: dict[str, Any] = dict.fromkeys(
-        ("accuracy", "commonest_label", "commonest_prediction", "target_variance"), (None,) * n
-    )
-    flags = dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
-    series = CriterionSeries(loss.step, loss.value, (batch,) * n, **unknown, **flags)
-    about: dict[str, Any] = dict.fromkeys(("place", "made_by", "shapes", "commonest_label"))
-    entropy = math.log(n_classes)
-    criterion = WatchedCriterion(
-        name="cross_entropy", is_training=True, classes=n_classes, is_summed=False, label_entropy=entropy,
-        series=series, **about,
-    )  # fmt: skip
-    return TrainingFacts(criteria=(criterion,))
+
+    def criterion(steps: Any, losses: Any, rows: int, accuracy: float | None = None, **about: Any) -> Any:
+        n = len(steps)
+        unknown: dict[str, Any] = dict.fromkeys(("commonest_prediction", "target_variance"), (None,) * n)
+        unknown |= dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
+        shares = {"accuracy": (accuracy,) * n, "commonest_label": (about["commonest_label"],) * n}
+        series = CriterionSeries(steps, losses, (rows,) * n, **shares, **unknown)
+        about |= {**dict.fromkeys(("place", "made_by", "shapes")), "is_summed": False, "series": series}
+        return WatchedCriterion(name="cross_entropy", is_training=accuracy is None, **about)
+
+    criteria = []
+    if n_classes is not None and n_classes > 1:
+        about: dict[str, Any] = {"classes": n_classes, "label_entropy": math.log(n_classes)}
+        criteria.append(criterion(loss.step, loss.value, batch, **about, commonest_label=None))
+    if validation.results and len(validation.labels) > 1:
+        step, value, accuracy = validation.results[-1]
+        n = validation.labels.total()
+        shares = [count / n for count in validation.labels.values()]
+        about = {"classes": len(shares), "label_entropy": -sum(one * math.log(one) for one in shares)}
+        guessed = max(shares)
+        criteria.append(criterion((step,), (_finite(value),), n, accuracy, **about, commonest_label=guessed))
+    return TrainingFacts(criteria=tuple(criteria))
 
 
 def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:

@@ -103,3 +103,29 @@ def test_a_model_that_cannot_be_copied_is_refused():
     model.module = sys  # a module of Python's cannot be pickled, which is how it would be copied
     with pytest.raises(CannotRunError, match="cannot be copied"):
         ms.train(model, **SMALL)
+
+
+@pytest.mark.parametrize("is_learnable", [True, False])
+def test_a_training_that_only_memorises_is_not_called_sound(is_learnable):
+    """Images whose labels are drawn, or their brightest channel; a validation set of 200 others."""
+    generator = torch.Generator().manual_seed(3)
+
+    def some(n):
+        x = torch.rand(n, 3, 8, 8, generator=generator)
+        x[range(n), torch.randint(3, (n,), generator=generator)] += 0.5 * is_learnable
+        drawn = torch.randint(3, (n,), generator=generator)
+        return x, x.mean((2, 3)).argmax(1) if is_learnable else drawn
+
+    pair = [DataLoader(TensorDataset(*some(n)), batch_size=20) for n in (60, 200)]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 3))
+    (one,) = ms.train(net, tuple(pair), steps=400, lr=0.003).trainings
+    assert one.losses[-1] < 0.5
+    last = one.held_out[-1]
+    if is_learnable:
+        assert one.verdict == "learning"  # as a loader does not tell the number of classes
+    else:
+        assert last.accuracy < 0.45
+        assert one.verdict == "cannot tell"
+        assert f"the accuracy is {100 * last.accuracy:.1f} % of 200 labels: guessing gives" in one.reason
+        assert f"the loss is {last.loss:.4g}, above that of guessing, 1.09" in one.reason

@@ -11,7 +11,14 @@ from tolerance import close
 from trainings import CLASSES, FALLING, FLAT, N, criterion, loss
 
 from modelscope_cli.records.watch import POLICY, Event, TrainingFacts
-from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining, LossCourse, follow, scale_of
+from modelscope_cli.rules.training.progress import (
+    MIN_STEPS,
+    CourseOfTraining,
+    LossCourse,
+    doubt,
+    follow,
+    scale_of,
+)
 from modelscope_cli.rules.training.rule_types import lasting, share_of_steps
 
 SEEDS = st.integers(0, 10_000)
@@ -259,3 +266,38 @@ def test_a_lasting_state_is_the_last_unbroken_run_of_records(values) -> None:
         assert all(value is not None and value > 0.5 for value in values[start:])
         assert len(values) - start >= 3
         assert start == 0 or values[start - 1] is None or values[start - 1] <= 0.5
+
+
+# Evaluation
+
+
+def evaluated(right: int, n: int, classes: int, loss: float = 0.0) -> str | None:
+    one = criterion(
+        is_training=False,
+        classes=classes,
+        label_entropy=math.log(classes),
+        commonest_label=1 / classes,
+        commonest_labels=(1 / classes,),
+        step=(N,),
+        value=(loss,),
+        rows=(n,),
+        accuracy=(right / n,),
+    )
+    return doubt(TrainingFacts(criteria=(criterion(), one)))
+
+
+@given(seed=SEEDS, classes=st.sampled_from([2, 3, 10, 100]), n=st.sampled_from([50, 200, 1000]))
+def test_the_accuracy_of_guessing_is_at_chance(seed: int, classes: int, n: int) -> None:
+    draw = random.Random(seed)
+    guesses = [sum(draw.randrange(classes) == 0 for _ in range(n)) for _ in range(20)]
+    assert sum(evaluated(right, n, classes) is None for right in guesses) <= 2
+
+
+@given(classes=st.sampled_from([2, 3, 10, 100]), share=st.floats(0.7, 1.0))
+def test_an_accuracy_clearly_above_it_is_not(classes: int, share: float) -> None:
+    assert evaluated(round(200 * share), 200, classes) is None
+
+
+@given(loss=st.floats(0.01, 20), classes=st.sampled_from([2, 10, 1000]))
+def test_a_loss_above_that_of_guessing_is_doubted(loss: float, classes: int) -> None:
+    assert (evaluated(190, 200, classes, loss) is not None) == (loss > math.log(classes))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.training.lrfind import LrSweep, Sweep, find_lr, suggest
+from modelscope_cli.training.lrfind import LrSweep, Sweep, find_lr, largest_fall, noise_of, suggest
 from modelscope_cli.training.runner import Callback
 
 
@@ -126,3 +126,57 @@ def test_the_curve_is_cut_where_fastai_cuts_it(n, last, left):
     rates, curve = swept.judged()
     assert len(rates) == len(curve) == left
     assert rates == swept.lr[10 : 10 + left]
+
+
+def swept(losses):
+    """Return the fall that is looked at, and what noise explains, of a sweep of these losses."""
+
+    class Run:
+        step = 0
+
+    callback, run = LrSweep(Sweep(steps=len(losses))), Run()
+    for run.step, loss in enumerate(losses):
+        run.loss = torch.tensor(loss, dtype=torch.float64)
+        callback.after_loss(run)
+    return largest_fall(callback.judged()[1]), noise_of(losses)
+
+
+KINDS = {
+    "normal": lambda random, n: random.normal(size=n),
+    "uniform": lambda random, n: random.uniform(size=n),
+    "cross-entropy of 32": lambda random, n: np.log1p(np.exp(random.normal(size=(n, 32)))).mean(1),
+    "of 4 images": lambda random, n: random.exponential(size=(n, 4)).mean(1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [60, 100, 300])
+def test_a_curve_of_noise_alone_is_flat(kind, n):
+    random = np.random.default_rng(7)
+    curves = [swept((9 + KINDS[kind](random, n)).tolist()) for _ in range(100)]
+    assert sum(fall > noise for fall, noise in curves) <= 4
+    assert sum(fall > noise / 4 for fall, noise in curves) >= 50  # as the bound is near the noise
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.2, 0.4])
+def test_a_fall_beyond_its_noise_is_not(noise):
+    random, x = np.random.default_rng(8), np.log10(np.geomspace(1e-5, 10, 100))
+    for _ in range(50):
+        losses = 4 - 2 / (1 + np.exp(-4 * (x + 2))) + noise * random.normal(size=100)
+        fall, explained = swept(losses.tolist())
+        assert fall > explained
+
+
+def test_labels_that_are_drawn_give_a_flat_curve_without_a_suggestion():
+    model, optimizer, batches = small()
+    drawn = [
+        (inputs, torch.randint(3, (32,), generator=torch.Generator().manual_seed(i)))
+        for i, (inputs, _) in enumerate(batches)
+    ]
+    flat = find_lr(model, optimizer, drawn, F.cross_entropy, Sweep(1e-6, 1e-2, 40))
+    assert 0 < flat.fall <= flat.noise
+    assert flat.suggestion.recommended is None
+    model, optimizer, batches = small()
+    found = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-4, 1, 100))
+    assert found.fall > found.noise
+    assert found.suggestion.recommended is not None

@@ -51,9 +51,16 @@ def answer(record: LrfindRecord) -> str:
     """Return the recommended learning rate."""
     lr = record.suggestion.recommended
     if lr is None:
-        return f"No learning rate to suggest: the loss never fell in {len(record.lr)} steps"
+        return f"No learning rate to suggest: {_why_none(record)}"
     span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
     return f"Learning rate {rate(lr)}: the middle of the longest fall of the loss; {span} were tried"
+
+
+def _why_none(record: LrfindRecord) -> str:
+    if not record.fall:
+        return "the loss never fell after the first tenth of the sweep and before its last five steps"
+    fall, noise = numbers.number(record.fall), numbers.number(record.noise)
+    return f"the curve is flat: the smoothed loss falls by {fall}, and noise alone by up to {noise}"
 
 
 def rate(lr: float) -> str:
@@ -81,8 +88,8 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
         facts.append(
             (
                 "no suggestion",
-                "the loss never fell after the first tenth of the sweep and before its last five steps: more "
-                "--steps, lower rates (--from 1e-8), or look at the data",
+                f"{_why_none(record)}: try more --steps, a larger --batch, other rates (--from 1e-8), or look at "
+                "the data",
             )
         )
     facts += report_facts(record.out_dir, record.files)

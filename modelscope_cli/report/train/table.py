@@ -2,7 +2,7 @@
 
 from modelscope_cli.records.naming import counted, is_rectifier, label_of, some
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.records.watch import SOUND, WatchedLayer
+from modelscope_cli.records.watch import LEARNING, SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
@@ -54,7 +54,7 @@ def _held_out_loss(training: Training) -> float | None:
 
 def _verdict(training: Training) -> Value:
     causes = (finding.code for finding in training.findings if finding.follows is None)
-    return " ".join(dict.fromkeys(causes)) or ("fine" if training.verdict == SOUND else training.verdict)
+    return " ".join(dict.fromkeys(causes)) or (LEARNING if training.verdict == SOUND else training.verdict)
 
 
 VARIANT_COLUMNS = (
@@ -149,9 +149,9 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     for training in record.trainings:
         at = _at(training.name)
         facts += [("stopped", f"{at}step {event.step}: {event.message}") for event in training.events]
-    faulty = [one for one in record.trainings if one.findings]
-    for training in faulty or record.trainings[:1]:
-        at = _at(training.name) if faulty else ""
+    told = [one for one in record.trainings if one.findings or one.verdict == UNKNOWN]
+    for training in told or record.trainings[:1]:
+        at = _at(training.name) if told else ""
         facts += story(training.findings, training.verdict, training.reason, at)
     facts += report_facts(record.out_dir, record.files)
     return facts

@@ -22,6 +22,7 @@ from modelscope_cli.rules.training import (
 from modelscope_cli.rules.training.progress import (
     FEW_LABELS,
     MIN_STEPS,
+    doubt,
     follow,
     labels_seen,
 )
@@ -141,7 +142,7 @@ def _why_unknown(case: Case) -> str | None:
         return "each of several optimizers has its own loss, and one may rise as another falls"
     reason = f"the mean loss is {main.start:.3g} over the first steps and {main.end:.3g} over the last"
     if case.progress.learns:
-        return None
+        return doubt(case.facts)
     if case.progress.moves and main.n:
         return f"{reason}, and need not fall: {case.progress.moves}"
     chance = case.progress.chance

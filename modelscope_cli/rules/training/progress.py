@@ -254,7 +254,7 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
         never = LossCourse(series.optimizer, nan, nan, nan, nan, nan, nan, nan, 0, True, False)
         return never if pairs else None
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
-    noise = _noise(values)
+    noise = noise_deviation(values)
     starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
     return LossCourse(
         optimizer=series.optimizer,
@@ -276,7 +276,7 @@ def _is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _noise(values: Sequence[float]) -> float:
+def noise_deviation(values: Sequence[float]) -> float:
     """Return the standard deviation of the noise, from the median difference of neighbours."""
     steps = [abs(after - value) for value, after in pairwise(values)]
     return 1.4826 * statistics.median(steps) / math.sqrt(2) if steps else 0.0
@@ -293,6 +293,34 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
     peak = max(rate for _, rate in rate_at)
     first = next(step for step, rate in rate_at if rate >= _WARM * peak)
     return first if first < series.step[-1] / 3 else 0
+
+
+def doubt(facts: TrainingFacts) -> str | None:
+    """Return how the last evaluations are no better than guessing; None where they are, or none was seen.
+
+    An accuracy is at chance if it is within three standard deviations of the binomial distribution of guessing.
+    """
+    doubts = []
+    for one in facts.criteria:
+        if one.is_training or one.is_weighted or not one.classes or has_positions(one):
+            continue
+        accuracy, guessed, rows = accuracy_of(one)
+        if accuracy is not None and guessed is not None and guessed < _IMBALANCED:
+            most = guessed + _SURE * math.sqrt(guessed * (1 - guessed) / rows)
+            if accuracy <= most:
+                limit = f"guessing gives {100 * guessed:.1f} %, and up to {100 * most:.1f} % by chance"
+                doubts.append(
+                    f"in evaluation the accuracy is {100 * accuracy:.1f} % of {rows:,} labels: {limit}"
+                )
+        late = [
+            value for value in one.series.value[-max(len(one.series.value) // 3, 1) :] if value is not None
+        ]
+        cost = statistics.fmean(late) if late else 0.0
+        if one.label_entropy and cost > one.label_entropy and not one.is_summed:
+            doubts.append(
+                f"in evaluation the loss is {cost:.4g}, above that of guessing, {one.label_entropy:.4g}"
+            )
+    return "; ".join(dict.fromkeys(doubts)) or None
 
 
 def labels_seen(facts: TrainingFacts, n: int) -> float:
