@@ -144,6 +144,80 @@ def test_a_planted_fault_is_named_with_its_layer(planted, fault, kind, layer):
     assert all(torch.equal(value, before[name]) for name, value in NET.state_dict().items())
 
 
+class Folded(nn.Module):
+    """Norms behind a convolution, a depthwise and a transposed one."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)
+        self.deep, self.bn_deep = nn.Conv2d(6, 6, 3, groups=6, bias=False), nn.BatchNorm2d(6)
+        self.up, self.bn_up = nn.ConvTranspose2d(6, 5, 2, stride=2, bias=False), nn.BatchNorm2d(5)
+
+    def forward(self, x):
+        x = F.gelu(self.bn(self.conv(x)))
+        return F.gelu(self.bn_up(self.up(F.gelu(self.bn_deep(self.deep(x))))))
+
+
+def noise(tensor):
+    tensor += 0.2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1))
+
+
+def of_one_channel(tensor):
+    noise(tensor[2])
+
+
+def larger(tensor):
+    tensor[1:3] *= 1.7
+
+
+@pytest.mark.parametrize("change", [of_one_channel, larger])
+@pytest.mark.parametrize(("tensor", "layer"), [
+    ("conv.weight", "conv"),
+    ("deep.weight", "deep"),
+    ("up.weight", "up"),
+    ("bn.running_var", "bn"),
+    ("bn_deep.weight", "bn_deep"),
+    ("bn_up.running_var", "bn_up"),
+    ("bn.running_mean", "bn"),
+    ("bn_deep.bias", "bn_deep"),
+])  # fmt: skip
+def test_a_changed_convolution_is_told_from_its_norm(tmp_path, change, tensor, layer):
+    if change is larger and tensor in ("conv.weight", "deep.weight"):
+        layer = {"conv": "bn", "deep": "bn_deep"}[
+            layer
+        ]  # one factor of all weights of a channel is as of its norm
+        tensor, changed = f"{layer}.weight", tensor
+    else:
+        changed = tensor
+    torch.manual_seed(5)
+    net = Folded().eval()
+    for norm in (net.bn, net.bn_deep, net.bn_up):
+        norm.running_mean.normal_(0, 0.3)
+        norm.running_var.uniform_(0.3, 2)
+        nn.init.normal_(norm.bias)
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        change(other.state_dict()[changed])
+        other.bn.running_var.abs_(), other.bn_up.running_var.abs_()
+    file = tmp_path / "other.onnx"
+    faults.export(other, X, None, dynamo=True).save(file)
+    (cause, *_) = ms.diff(net, file, X).causes
+    assert (cause.kind, cause.layer) == ("weights", layer)
+    assert tensor in cause.message
+    assert cause.hint == "export again from the weights of A"
+    shape = {**dict(net.named_parameters()), **dict(net.named_buffers())}[tensor].shape
+    assert f"of {shape.numel()} values" in cause.message
+
+
+def test_nothing_is_to_be_exported_again_where_nothing_was_exported():
+    other = copy.deepcopy(NET)
+    with torch.no_grad():
+        noise(other.conv2.weight)
+    (cause, *_) = ms.diff(NET, other, X).causes
+    assert (cause.kind, cause.layer) == ("weights", "conv2")
+    assert "export" not in cause.hint
+
+
 def test_a_weight_is_named_even_where_no_output_shows_it(planted):
     def change(model):
         changed = faults.values(model, "fc.weight")

@@ -200,13 +200,13 @@ def _entering(
             missing = ", ".join(skipped) or f"an operation after {label}"
             message = f"{missing} is missing in B: the output of {label} goes directly to {where}"
             layer = evidence.before[n + 1][0] if skipped else evidence.name or None
-            yield Cause("missing_node", layer, message, f"look at the nodes before {where} in B")
+            yield Cause("missing_node", layer, message, f"look at what B computes before {where}")
             return
     for label, kind, _ in reversed(evidence.before):
         found = under(a, evidence, skipped=label) if label in evidence.untested else None
         if explains(found, ours, theirs, tolerance):
             message = f"{label} ({kind}) is missing in B: without it, {where} has the same input in A"
-            yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
+            yield Cause("missing_node", label, message, f"look at what B computes before {where}")
             return
     for start in (*(label for label, *_ in reversed(evidence.before)), ""):
         if change := find_change(partial(under, a, evidence, start=start), ours, theirs, tolerance):
@@ -226,7 +226,7 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     if a.ndim >= 2 and evidence.is_last and explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().transpose(0, 1).flatten(1).amax(1) > tolerance * a.abs().max()
         message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
-        yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
+        yield Cause("class_order", evidence.name or None, message, "map the labels, or give B the head of A")
 
 
 def _forward(evidence: Divergence, given: Tensor) -> Tensor:
@@ -250,9 +250,7 @@ def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         kind, where = next(filter(None, map(coarse, entering)), None), "what enters it is"
     if kind is not None and apart(a, b) < 0.05:
         message = f"B computes {evidence.name or 'its output'} in {kind}: {where} rounded to it"
-        yield Cause(
-            "cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in the export"
-        )
+        yield Cause("cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in B")
 
 
 def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
@@ -265,7 +263,7 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         found = under(evidence.a, evidence, skipped=label, is_inside=True) if inner != name else None
         if explains(found, evidence.a_out, evidence.b_outs, tolerance):
             message = f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A equals B"
-            yield Cause("missing_node", label, message, f"look at the nodes of {name} in B")
+            yield Cause("missing_node", label, message, f"look at what B computes in {name}")
             return
 
     def computed(changed: Changed) -> Tensor | None:
@@ -281,7 +279,7 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
 
 
 def _argument(changed: Changed, kind: str, layer: str, where: str) -> Cause:
-    hint = f"export {changed.function} with A's {changed.argument}"
+    hint = f"give {changed.function} in B A's {changed.argument}"
     return Cause(kind, layer or None, f"{where}, {changed}", hint)
 
 
@@ -299,7 +297,10 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     name, module = evidence.modules[0]
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
-        if other is not None and (cause := _differing(name, f"{name}.{own}", tensor, other)) is not None:
+        cause = None
+        if other is not None:
+            cause = _differing(name, f"{name}.{own}", tensor, other, is_exported=b.program is not None)
+        if cause is not None:
             yield cause
 
 
@@ -356,7 +357,9 @@ def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
     )
 
 
-def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float = 1e-6) -> Cause | None:
+def _differing(
+    layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float = 1e-6, is_exported: bool = True
+) -> Cause | None:
     if not ours.is_floating_point() or not theirs.is_floating_point() or theirs.shape != ours.shape:
         return None
     ours, theirs = ours.detach().cpu(), theirs.detach().cpu()
@@ -366,18 +369,19 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
     if not count:
         return None
     if (kind := coarse(theirs)) is not None and coarse(ours) is None:
-        return Cause(
-            "cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in the export"
-        )
+        return Cause("cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in B")
     at = ", ".join(str(int(i)) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
     message = f"{name} differs in {count} of {ours.numel()} values, most at [{at}], by {gaps.max():.3g}"
-    return Cause("weights", layer, message, "export again from the weights of A")
+    hint = (
+        "export again from the weights of A" if is_exported else "without images, diff compares all tensors"
+    )
+    return Cause("weights", layer, message, hint)
 
 
 def _folded_weights(
     conv: tuple[str, nn.Module], norm: tuple[str, nn.Module], stored: Stored
 ) -> Iterator[Cause]:
-    """Compare a convolution with its norm folded in; which of both differs is told by how its values are spread."""
+    """Compare a convolution with its norm folded in: a norm multiplies all weights of a channel by one factor."""
     weight, layer = getattr(conv[1], "weight", None), norm[1]
     variance = getattr(layer, "running_var", None)
     if not isinstance(weight, Tensor) or variance is None:
@@ -390,12 +394,18 @@ def _folded_weights(
     other = _counterpart(f"{conv[0]}.weight", folded, stored)
     if other is None:
         return
-    is_other = (folded.detach().cpu() - other).abs() > 1e-5 * folded.detach().abs().max().cpu()
-    channels = is_other.transpose(0, 1) if is_turned else is_other
-    rows = channels.flatten(1)
-    is_whole = bool(rows[rows.any(1)].float().mean() > 0.5) if rows.any() else False
-    culprit = norm[0] if is_whole or not rows.any() else conv[0]
-    cause = _differing(culprit, f"{culprit}.weight (folded with its norm)", folded, other, slack=1e-5)
+    ours, theirs = (
+        (one.transpose(0, 1) if is_turned else one).detach().cpu().double().flatten(1)
+        for one in (folded, other)
+    )
+    factors = (ours * theirs).sum(1) / (ours * ours).sum(1).clamp_min(torch.finfo(ours.dtype).tiny)
+    rest = (theirs - factors[:, None] * ours).abs().max()
+    inverse = f"{norm[0]}.weight / sqrt({norm[0]}.running_var + eps)"
+    if ours.shape[1] > 1 and rest <= 1e-5 * theirs.abs().max():
+        cause = _differing(norm[0], inverse, scale, (scale.cpu() * factors).to(scale.dtype), slack=1e-5)
+    else:
+        name = f"{conv[0]}.weight" if ours.shape[1] > 1 else f"{conv[0]}.weight or {inverse}"
+        cause = _differing(conv[0], f"{name} (with {norm[0]} folded in)", folded, other, slack=1e-5)
     if cause is not None:
         yield cause
         return
@@ -403,7 +413,9 @@ def _folded_weights(
     bias = getattr(conv[1], "bias", None)
     shift = shift if bias is None else shift + bias * scale
     nearest = _counterpart("", shift, stored)
-    cause = None if nearest is None else _differing(norm[0], f"{norm[0]}.bias (folded)", shift, nearest, 1e-5)
+    biases = [f"{conv[0]}.bias"] * (bias is not None) + [f"{norm[0]}.bias", f"{norm[0]}.running_mean"]
+    name = f"{' or '.join(biases)} (folded into {conv[0]})"
+    cause = None if nearest is None else _differing(norm[0], name, shift, nearest, 1e-5)
     if cause is not None:
         yield cause
 
