@@ -298,7 +298,8 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
 def doubt(facts: TrainingFacts) -> str | None:
     """Return how the last evaluations are no better than guessing; None where they are, or none was seen.
 
-    An accuracy is at chance if it is within three standard deviations of the binomial distribution of guessing.
+    An accuracy is at chance if it is within three standard deviations of the binomial distribution of guessing,
+    with the correction of Cornish and Fisher (1938) for its skewness, as few labels of many classes need.
     """
     doubts = []
     for one in facts.criteria:
@@ -306,7 +307,8 @@ def doubt(facts: TrainingFacts) -> str | None:
             continue
         accuracy, guessed, rows = accuracy_of(one)
         if accuracy is not None and guessed is not None and guessed < _IMBALANCED:
-            most = guessed + _SURE * math.sqrt(guessed * (1 - guessed) / rows)
+            skewness = (_SURE**2 - 1) * (1 - 2 * guessed) / (6 * rows)
+            most = guessed + _SURE * math.sqrt(guessed * (1 - guessed) / rows) + skewness
             if accuracy <= most:
                 limit = f"guessing gives {100 * guessed:.1f} %, and up to {100 * most:.1f} % by chance"
                 doubts.append(
