@@ -17,13 +17,10 @@ def story(
         reason: why there is no verdict, or what it does not cover.
         at: prefix of each cause: the name of the training, if there are several.
     """
-    lines = [("verdict", f"{at}{reason}")] if verdict == CRASHED else []
-    if not findings and not lines:
-        if verdict == SOUND:
-            return [("verdict", f"{at}nothing wrong found" + (f"; {reason}" if reason else ""))]
-        if verdict == LEARNING:
-            return [("verdict", f"{at}learning: {reason}; {NO_METRIC}")]
-        return [("verdict", f"{at}cannot tell yet: {reason}")]
+    lines = []
+    if not findings or verdict == CRASHED:
+        sentence = training_answer((), verdict, reason)
+        lines.append(("verdict", f"{at}{sentence[:1].lower()}{sentence[1:]}"))
     for cause in (one for one in findings if one.follows is None):
         where = f"{cause.layer}: " if cause.layer else ""
         place = f" ({cause.place})" if cause.place else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar
 
-from modelscope_cli.rules.training.rule_types import LASTING
+from modelscope_cli.rules.training.rule_types import SURE
 
 _OPENING, _OPENING_S = 20, 1.0  # steps of all optimizers that are followed at any cost, up to these seconds
 _EARLY, _EARLY_S = 64, 0.2  # the same that are recorded as planned; seconds after the opening
@@ -100,7 +100,7 @@ class Budget:
 
     def is_last(self, step: int) -> bool:
         """Tell whether a step is one of the last, which show what lasts until the end."""
-        return step >= self.ends_at - LASTING
+        return step >= self.ends_at - SURE
 
     def allows(self, step: int, after: int | None = None) -> bool:
         """Tell whether a step, counted from 0 by its optimizer, may be recorded.

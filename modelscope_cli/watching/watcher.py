@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError, afterwards
-from modelscope_cli.records.naming import dtype_name, some
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import CUT, WatchRecord
 from modelscope_cli.rules.training import judge_training
@@ -345,7 +345,7 @@ def all_finite(report: StepReport) -> bool:
 
 
 def unwatched_ranks(script: str, n_watched: int) -> str | None:
-    """Name the ranks of torch's process group that are not watched; None if all are, or without a group.
+    """Count the ranks of torch's process group that are not watched; None if all are, or without a group.
 
     Args:
         script: with its arguments, as typed.
@@ -353,14 +353,8 @@ def unwatched_ranks(script: str, n_watched: int) -> str | None:
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
-    this_rank, n = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    n = torch.distributed.get_world_size()
     if n <= n_watched:
         return None
-    others = [str(rank) for rank in range(n) if rank != this_rank]
-    if n_watched > 1:
-        which = f"{n - n_watched} of {n} ranks are not watched, because the script started them"
-    elif len(others) == 1:
-        which = f"rank {others[0]} of {n} is not watched, because the script started it"
-    else:
-        which = f"ranks {some(others)} of {n} are not watched, because the script started them"
+    which = f"ranks that the script started are not watched ({n - n_watched} of {n})"
     return f"{which}; to watch all of them: torchrun --nproc-per-node {n} -m modelscope_cli watch {script}"

@@ -486,7 +486,7 @@ def with_rows(*rows, n=30):
     ((layer("conv", "Conv2d", 1, zero_fraction=from_step(0.0, 0.99999)),), None),
     ((layer("zero", "Conv2d", 1, zero_fraction=(1.0,) * N),), None),  # as the last layer of a branch begins
     ((layer("add", "add", 1, zero_fraction=ZERO_SINCE),), None),
-    ((layer("conv", "Conv2d", 1, zero_fraction=from_step(0.0, 1.0, N - 2)),), None),
+    ((layer("conv", "Conv2d", 1, zero_fraction=from_step(0.0, 1.0, N - 3)),), None),
 ])  # fmt: skip
 def test_an_output_that_is_all_zero_is_certain_however_short_the_run(rows, named):
     found = judge_training(with_rows(*rows)).findings

@@ -30,12 +30,12 @@ def shown(record):
     return [row.name for row in sheet.rows], {column.key for column in sheet.columns if column.is_shown}
 
 
-def test_an_identity_that_repeats_its_neighbour_is_counted_and_left_out():
+def test_an_identity_that_repeats_the_row_before_is_counted_and_left_out():
     model = nn.Sequential(nn.Linear(6, 6), nn.Identity(), nn.Identity(), nn.ReLU(), nn.Identity())
     record = record_of(model)
     assert len(record.layers) == 5
     assert shown(record)[0] == ["0", "3"]
-    assert ("left out", "3 Identity layers that repeat a neighbour") in watch_sheet(record).facts
+    assert ("left out", "3 Identity layers (--json has all)") in watch_sheet(record).facts
     first = nn.Sequential(nn.Identity(), nn.Linear(6, 6))  # it shows what enters
     assert shown(record_of(first))[0] == ["0", "1"]
 

@@ -33,13 +33,18 @@ def watch_sheet(record: WatchRecord) -> Sheet:
     """Return the layers of a record, with the verdict in the facts."""
     findings = by_layer(record.findings)
     label = labelling(record.layers, record.parameters)
-    rows = _without_repeats(record.layers, lambda row: bool(findings.get(label(row))))
+    # An Identity repeats the row before, but shows the input where it is the first
+    rows = tuple(
+        row for row in record.layers if row.type != "Identity" or not row.order or findings.get(label(row))
+    )
+    n_left = len(record.layers) - len(rows)
+    left_out = [("left out", f"{counted(n_left, 'Identity layer')} (--json has all)")] if n_left else []
     title = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
     return Sheet(
         title=f"{record.run.model.name} ({title})" if record.layers else record.run.model.name,
         columns=_columns(label, findings, record.layers),
         rows=rows,
-        facts=(*_folded(len(record.layers) - len(rows)), *run_facts(record), *verdict_facts(record)),
+        facts=(*left_out, *run_facts(record), *verdict_facts(record)),
         is_bad=lambda row: bool(findings.get(label(row))),
         is_by_layer=True,
         alike=lambda row: (
@@ -121,37 +126,6 @@ def _columns(
 def _is_lost(row: WatchedLayer) -> bool:
     """Tell whether no value of the last record is finite."""
     return row.series.non_finite_since is not None and row.series.mean[-1] is None
-
-
-def _without_repeats(
-    layers: Sequence[WatchedLayer], is_found: Callable[[WatchedLayer], bool]
-) -> tuple[WatchedLayer, ...]:
-    """Leave out every Identity that only repeats the neighbouring row, unless it has a finding."""
-
-    def repeats(place: int) -> bool:
-        row = layers[place]
-        beside = (*layers[max(place - 1, 0) : place], *layers[place + 1 : place + 2])
-        return row.type == "Identity" and not is_found(row) and any(_is_alike(row, other) for other in beside)
-
-    return tuple(row for place, row in enumerate(layers) if not repeats(place))
-
-
-def _is_alike(row: WatchedLayer, other: WatchedLayer) -> bool:
-    fields = ("step", "mean", "std", "zero_fraction", "nan_count", "inf_count")
-    return row.model == other.model and all(
-        getattr(row.series, field) == getattr(other.series, field) for field in fields
-    )
-
-
-def _folded(n_rows: int) -> tuple[tuple[str, str], ...]:
-    if not n_rows:
-        return ()
-    what = (
-        "Identity layer that repeats its neighbour"
-        if n_rows == 1
-        else "Identity layers that repeat a neighbour"
-    )
-    return (("left out", f"{n_rows} {what}"),)
 
 
 def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -> Review:

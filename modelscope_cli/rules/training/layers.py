@@ -15,6 +15,7 @@ from modelscope_cli.rules.training.rule_types import (
     known,
     lasting,
     training_rule,
+    zeros_since,
 )
 
 _ENTIRELY = 0.9999  # of the values
@@ -64,8 +65,8 @@ _DEAD_AT_FIRST = (
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A ReLU outputs almost only zeros, or a layer with weights only zeros, until the end.
 
-    Measure: share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %; all of a
-        layer with weights, if they were not at first, in however short a run
+    Measure: share of zeros in the output of a ReLU in the last four steps or more, if the training fails; else
+        99.99 %; all of a layer with weights, if they were not at first, in however short a run
     Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths. Certain: a weight whose
         input is zero at every position of every sample has no gradient
     Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
@@ -94,9 +95,9 @@ def _lasting_zeros(
     """Return `(step since when, order, layer)` of layers whose share of zeros is wrong until the end."""
     silent = []
     for layer in case.course.layers:
-        start = lasting(layer.series.zero_fraction, is_wrong) if is_meant(layer.type) else None
-        if start is not None and len(layer.series.step) >= FEW_STEPS:
-            silent.append((layer.series.step[start], layer.order, layer))
+        since = zeros_since(layer, is_wrong) if is_meant(layer.type) else None
+        if since is not None and len(layer.series.step) >= FEW_STEPS:
+            silent.append((since, layer.order, layer))
     return sorted(silent, key=lambda one: one[:2])
 
 

@@ -23,6 +23,7 @@ from modelscope_cli.rules.rule import ListedRule, texts_of
 from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining
 
 LASTING = 3  # records in a row up to the last of the run that make a state
+SURE = 4  # steps with an output of zeros: of 175 healthy trainings one had it for three, and none for longer
 MIN_RECORDS = 8  # fewer cannot show a trend
 _RISEN = 5.0  # times the loss at first
 FEW_STEPS = 5  # after which facts are reliable
@@ -232,6 +233,12 @@ def lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -
     while start > 0 and (value := values[start - 1]) is not None and is_wrong(value):
         start -= 1
     return start if len(values) - start >= LASTING else None
+
+
+def zeros_since(layer: WatchedLayer, is_wrong: Callable[[float], bool]) -> int | None:
+    """Return the step since when the share of zeros of an output is wrong; None if it is not, or not for long."""
+    steps, start = layer.series.step, lasting(layer.series.zero_fraction, is_wrong)
+    return None if start is None or steps[-1] - steps[start] < SURE - 1 else steps[start]
 
 
 def share_of_steps(steps: Sequence[int], is_wrong: Sequence[bool]) -> float:

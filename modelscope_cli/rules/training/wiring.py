@@ -17,7 +17,14 @@ from modelscope_cli.records.watch import (
     WatchedCriterion,
 )
 from modelscope_cli.rules.training.progress import MIN_STEPS, has_positions, scale_of
-from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
+from modelscope_cli.rules.training.rule_types import (
+    Case,
+    Link,
+    TrainingSighting,
+    known,
+    training_rule,
+    zeros_since,
+)
 
 _WITHIN = {
     "cross_entropy": "softmax",
@@ -376,6 +383,8 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             has_died = any(
                 known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
             )  # another rule reports why
+            if has_died and n_alike < n and all(zeros_since(layer, (1.0).__eq__) is None for layer in inner):
+                continue  # it may recover
             is_late = has_died or n_alike < n
             since = 0 if n_alike == n else None
             yield TrainingSighting(
