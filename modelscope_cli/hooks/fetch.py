@@ -21,6 +21,8 @@ def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
     They are copied as the bytes of one tensor, wide dtypes first, so that each begins at a multiple of its size.
     """
     found = list(tensors)
+    if all(x.is_cpu for x in found):
+        return found
     by_device: dict[torch.device, list[int]] = {}
     for index, x in enumerate(found):
         if x.device.type != "cpu":
@@ -30,7 +32,8 @@ def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
         parts = [_bytes(found[index].detach().contiguous()) for index in indices]
         copied = torch.cat(parts).cpu().split([len(part) for part in parts])
         for index, part in zip(indices, copied, strict=True):
-            found[index] = part.view(found[index].dtype).view(found[index].shape)
+            # Each has a storage of its own, as that is what is kept and what is saved.
+            found[index] = part.view(found[index].dtype).view(found[index].shape).clone()
     return found
 
 

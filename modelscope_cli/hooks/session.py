@@ -108,6 +108,8 @@ class ForwardError(CannotRunError):
         hint = "modelscope summary --help   shows how to give another input (--input, --input-shape, --batch)"
         if (failed := failed_device(error)) is not None:
             reason, hint = failed
+        elif "on the same device" in reason:
+            hint = "--device cpu   the model keeps or makes a tensor on another device than its input"
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = "--mode eval   or two images, or --batch 2 of noise: "
             hint += "batch norm in train mode needs more than one value per channel"

@@ -1,6 +1,8 @@
 """A device that is full, lost, or lacks something ends in one line and exit code 4; what was finished is kept."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,73 @@ def test_what_watch_recorded_before_the_device_was_lost_is_kept(python: Python, 
     assert len(found["loss"][0]["value"]) >= found["steps"] - 1
     assert "this is a bug" not in outcome.err
     assert json.loads((tmp_path / "run" / "report.json").read_text())["steps"] == found["steps"]
+
+
+ELSEWHERE = """
+import torch
+from torch import nn
+
+class Partly(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+
+    def to(self, *args, **kwargs):
+        self.body.to(*args, **kwargs)
+        return self
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+class Made(nn.Conv2d):
+    def __init__(self):
+        super().__init__(3, 4, 3)
+
+    def forward(self, x):
+        return super().forward(x) * torch.ones(4, 1, 1)
+"""
+
+
+@pytest.mark.parametrize("name", ["Partly", "Made"])
+def test_half_of_a_model_on_another_device_is_told(command: Python, tmp_path: Path, name: str) -> None:
+    (tmp_path / "net.py").write_text(ELSEWHERE)
+    words = ("stats", f"net.py:{name}", "-w", "none", "--input-shape", "1,3,8,8", "--device")
+    outcome = command(*words, "stand", cwd=tmp_path)
+    assert outcome.code == 4
+    assert "on the same device" in outcome.err
+    assert "hint: --device cpu" in outcome.err
+    assert command(*words, "cpu", cwd=tmp_path).code == 0
+
+
+SAVED_ELSEWHERE = """
+from safetensors.torch import load_file
+torch.serialization.location_tag = lambda storage: sys.argv[1]
+torch.save(load_file("demo/tiny_resnet.safetensors"), "saved.pt")
+"""
+
+
+@pytest.mark.parametrize("place", ["cuda:3", "mps", "stand:7"])
+def test_a_checkpoint_of_another_device_is_loaded_wherever_it_is_wanted(
+    command: Python, python: Python, demo: Path, tmp_path: Path, place: str
+) -> None:
+    folder = in_folder(demo, tmp_path / "saved")
+    assert python(SAVED_ELSEWHERE, place, cwd=folder).code == 0
+    for device in ("cpu", "stand:1"):
+        words = (*INPUTS["image"], "--device", device, "--json")
+        there, here = (
+            command("stats", MODEL[0], "-c", file, *words, cwd=folder).json
+            for file in ("saved.pt", "demo/tiny_resnet.safetensors")
+        )
+        assert there["layers"] == here["layers"]
+
+
+def test_a_gpu_that_is_hidden_is_not_here(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    folder = in_folder(demo, tmp_path / "hidden")
+    argv = [sys.executable, "-m", "modelscope_cli", "stats", *MODEL, *INPUTS["image"], "--device"]
+    refused = subprocess.run([*argv, "cuda:0"], cwd=folder, capture_output=True, text=True, check=False)
+    assert refused.returncode == 4
+    assert "no device 'cuda:0' here" in refused.stderr
+    assert subprocess.run([*argv, "cpu"], cwd=folder, capture_output=True, check=False).returncode == 0

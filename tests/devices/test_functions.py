@@ -62,7 +62,8 @@ def asserted(model, x):
 CALLS = {
     "load": lambda model, x: ms.load(model).info.class_name,
     "summary": lambda model, x: ms.summary(model, x, measure=("field",), flow=True),
-    "summary of a training step": lambda model, x: ms.summary(model, x, train=True, optimizer="sgd"),
+    "summary of a training step": lambda model, x: ms.summary(
+        model, x, train=True, optimizer="sgd").training.peak_bytes,
     "stats": lambda model, x: ms.stats(model, x, batch=2),
     "stats, quantiles": lambda model, x: ms.stats(model, x, columns=["name", "p1", "p50", "mad"], batch=2),
     "stats in train mode": lambda model, x: ms.stats(model, x, mode="train", hook="zero@block1"),

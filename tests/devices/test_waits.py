@@ -23,7 +23,7 @@ class Waits(TorchDispatchMode):
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         taken = tree_leaves(result)
         is_of_device = any(x.device.type == "stand" for x in given)
-        has_left = not any(isinstance(x, torch.Tensor) and x.device.type == "stand" for x in taken)
+        has_left = not any(isinstance(x, torch.Tensor) and x.device.type != "cpu" for x in taken)
         # The size of these results depends on values.
         is_ragged = operator.overloadpacket.__name__ in ("nonzero", "masked_select", "_unique2")
         if is_of_device and operator._schema.returns and (has_left or is_ragged):
@@ -38,7 +38,7 @@ def waits(function):
 torch.manual_seed(0)
 model = resnet18(weights=None).eval().to("stand")
 images = torch.randn(4, 3, 64, 64).to("stand")
-labels = torch.zeros(4, dtype=torch.long, device="stand")
+labels, one = torch.zeros(4, dtype=torch.long, device="stand"), images[:1]
 """
 
 CALLS = """
@@ -52,6 +52,9 @@ print(json.dumps({
     "grads, one batch": waits(lambda: ms.grads(model, images, batch=4)),
     "grads, 4 batches": waits(lambda: ms.grads(model, images, batch=1)),
     "predict, 4 images": waits(lambda: ms.predict(model, images, batch=4)),
+    "featuremaps, 5 outputs": waits(lambda: ms.featuremaps(model, one, max_channels=4)),
+    "explain, one method": waits(lambda: ms.explain(model, one, method="hirescam", receipt="none")),
+    "explain, three methods with their receipts": waits(lambda: ms.explain(model, one)),
     "summary": waits(lambda: ms.summary(model, images)),
     "observe, 10 forwards": waits(lambda: observed(10)),
 }))
@@ -69,10 +72,13 @@ MOST = {
     "stats, every column, 4 batches read twice": 2 * 4,
     "stats, quantiles": 2 * 2,
     "stats --mode train": 2,
-    "grads, one batch": 2 + 2,  # of the first output, which is asked what it is and whether it can be judged
-    "grads, 4 batches": 2 * 4 + 1,
+    "grads, one batch": 2,  # the first output, which is asked what it is, and all that was found
+    "grads, 4 batches": 4 + 1,
     "predict, 4 images": 3,
-    "summary": 3,
+    "featuremaps, 5 outputs": 5 + 3,
+    "explain, one method": 3 + 3,  # the map, its target and its baseline
+    "explain, three methods with their receipts": 18 + 3,  # the same; each receipt needs 4 more maps
+    "summary": 0,
     "observe, 10 forwards": 0,
 }
 

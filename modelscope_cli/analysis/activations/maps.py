@@ -1,6 +1,5 @@
 """Capture the outputs of the selected calls for one image as maps."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from modelscope_cli.analysis.activations.arranged import by_cells, by_shape
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION
 from modelscope_cli.analysis.spatial.cells import Cells, Tracker
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -196,10 +196,11 @@ def capture_maps(
 def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
     """Return outputs in the order of their calls, with the channels to show; having none of these is a problem."""
     outputs = []
-    for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
+    found = sorted(exhibits, key=lambda exhibit: exhibit.record.order)
+    ranges = value_ranges([one.maps if one.frames is None else one.frames for one in found])
+    for exhibit, (low, high) in zip(found, ranges, strict=True):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
-            low, high = value_range(maps if exhibit.frames is None else exhibit.frames)
             channels = choice.of(maps)
             problem = None if channels else f"it has no such channel, only 0 to {len(maps) - 1}"
             note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if channels else "")))
@@ -208,14 +209,22 @@ def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[
     return outputs
 
 
-def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:
-    """Return the smallest and largest finite value, `(None, None)` if there is none."""
-    if maps.numel():
-        low, high = torch.stack(torch.aminmax(maps.float())).tolist()
-        if math.isfinite(low) and math.isfinite(high):
-            return low, high
-    finite = maps[maps.isfinite()].float()
-    return (finite.amin().item(), finite.amax().item()) if finite.numel() else (None, None)
+def value_ranges(several: Sequence[Tensor | None]) -> list[tuple[float, float] | tuple[None, None]]:
+    """Return the smallest and largest finite value of each tensor, `(None, None)` if there is none."""
+    ends = fetch(
+        torch.zeros(0) if one is None or not one.numel() else torch.stack(torch.aminmax(one.float()))
+        for one in several
+    )
+    ranges: list[tuple[float, float] | tuple[None, None]] = []
+    for one, pair in zip(several, ends, strict=True):
+        if one is None or not pair.numel():
+            ranges.append((None, None))
+        elif pair.isfinite().all():
+            ranges.append((float(pair[0]), float(pair[1])))
+        else:
+            finite = one[one.isfinite()].float()
+            ranges.append((float(finite.amin()), float(finite.amax())) if finite.numel() else (None, None))
+    return ranges
 
 
 def nothing_to_draw(

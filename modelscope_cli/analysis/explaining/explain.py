@@ -355,7 +355,9 @@ def _asking(
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
-                    target = choose_target(reader, aim, image, output)
+                    answer = reader.read(output, (image,), 1)
+                    settled = answer.settled()
+                    target = choose_target(reader, aim, image, answer, settled)
                     logit, probability = numbers([target.score(output), target.probability(output)])()
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(
@@ -365,7 +367,7 @@ def _asking(
                     target,
                     logit,
                     probability,
-                    look_at(reader.read(output, (image,), 1).settled()),
+                    look_at(settled),
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
                     partial(find_head, loaded.module, partial(counted, image)),

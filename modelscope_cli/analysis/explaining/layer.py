@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,31 +43,20 @@ class Map:
         return F.interpolate(self.cells[None, None], size=size, mode="bilinear", align_corners=False)[0, 0]
 
 
-@dataclass(frozen=True, slots=True)
-class AtLayer:
-    """The activation and the gradient at the layer, each `(C, rows, columns)`, and the score."""
+def map_at_layer(scored: Scored, image: Tensor, combined: Callable[[Tensor, Tensor], Tensor]) -> Map:
+    """Return a map in logits, on the grid of the layer of one image.
 
-    layer: ExplainedLayer
-    activation: Tensor
-    gradient: Tensor
-    score: float
-
-    def map(self, cells: Tensor, *, is_in_logits: bool = False) -> Map:
-        """Return cells of the layer's grid as a map."""
-        cells = cells.cpu()
-        adds_up = share_of(cells, self.score) if is_in_logits else None
-        return Map(cells, self.layer.why, self.layer.name, adds_up)
-
-
-def at_layer(scored: Scored, image: Tensor) -> AtLayer:
-    """Compute activation and gradient at the layer of one image, `(1, C, H, W)`."""
+    Args:
+        combined: returns the cells, `(rows, columns)`, from activation and gradient, `(C, rows, columns)`.
+    """
     layer = scored.find(scored, image)
     values = scored.at(layer, image)
     gradient = layer.layout.maps(values.gradient)[0]
-    has_gradient, score = fetch([gradient.any(), values.score])
+    made = combined(layer.layout.maps(values.activation)[0], gradient)
+    has_gradient, score, cells = fetch([gradient.any(), values.score, made])
     if not has_gradient:
         raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(values.gradient.any()))
-    return AtLayer(layer, layer.layout.maps(values.activation)[0], gradient, float(score))
+    return Map(cells, layer.why, layer.name, share_of(cells, float(score)))
 
 
 def share_of(cells: Tensor, score: float) -> float | None:

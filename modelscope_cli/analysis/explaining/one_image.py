@@ -1,10 +1,9 @@
 """The maps of one image, and the receipt of each."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from modelscope_cli.analysis.explaining.scored import Counted, Scored, UnfitErro
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.analysis.outputs.degenerate import Degenerate
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.fetch import numbers
 from modelscope_cli.hooks.layers import without_gradient
 from modelscope_cli.records.explain import NONE, Receipt
 from modelscope_cli.records.naming import percent
@@ -151,10 +151,11 @@ def _outcomes(
         outcomes[name] = MethodResult(explanation, full_size, seconds, units, Receipt())
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
-    blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))
+    in_logits = [METHODS[name].kind for name, one in outcomes.items() if one.map.adds_up is not None]
+    blanks = _logits_of_nothing(dict.fromkeys(in_logits), scored, image)
     for name, outcome in outcomes.items():
         if outcome.map.adds_up is not None:
-            share = share_of(outcome.map.cells, question.logit - blank(METHODS[name].kind))
+            share = share_of(outcome.map.cells, question.logit - blanks[METHODS[name].kind])
             outcomes[name] = replace(outcome, adds_up_to=share)
     return outcomes, {name: error.message for name, error in unfit.items()}
 
@@ -174,11 +175,16 @@ def _because(error: UnfitError, model: nn.Module) -> UnfitError:
     return error
 
 
-def _logit_of_nothing(kind: str, scored: Scored, image: Tensor) -> float:
+def _logits_of_nothing(kinds: Iterable[str], scored: Scored, image: Tensor) -> dict[str, float]:
     """Return the logit at the baseline of a map in logits: a layer of zeros, an image of zeros, or none."""
-    if kind == LAYER:
-        return float(scored.at(scored.find(scored, image), image, is_blank=True).score)
-    return float(scored.scores(torch.zeros_like(image))) if kind == PIXELS else 0.0
+
+    def logit(kind: str) -> Tensor:
+        if kind == LAYER:
+            return scored.at(scored.find(scored, image), image, is_blank=True).score
+        return scored.scores(torch.zeros_like(image)) if kind == PIXELS else image.new_zeros(1)
+
+    kinds = tuple(kinds)
+    return dict(zip(kinds, numbers(map(logit, kinds))(), strict=True))
 
 
 def _passes(outcomes: Mapping[str, MethodResult]) -> int:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from modelscope_cli.analysis.outputs.classes import ClassScores
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, class_index, label_of_class
@@ -78,11 +79,10 @@ class OtherTarget:
 
 
 def choose_target(
-    reader: OutputReader, aim: TargetSpec, image: Tensor, output: Any
+    reader: OutputReader, aim: TargetSpec, image: Tensor, answer: ModelOutput, settled: ModelOutput
 ) -> ClassTarget | OtherTarget:
-    """Return the target for one image, `(1, C, H, W)`, and its output."""
-    answer, labels = reader.read(output, (image,), 1).checked(), reader.categories
-    said = answer.main
+    """Return the target for one image, `(1, C, H, W)`, and its output, which is `settled` on the CPU."""
+    said, labels = settled.checked().main, reader.categories
     if not isinstance(said, ClassScores) or not aim.is_class:
         return OtherTarget(reader, image, answer.follow(aim, labels))
     index = (

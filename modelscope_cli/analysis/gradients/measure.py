@@ -23,7 +23,7 @@ from modelscope_cli.analysis.gradients.gradient_statistics import (
 )
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
-from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, judged
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.devices import widest_float
@@ -109,6 +109,7 @@ class _Measurement:
         self._shown = selection
         self._activations = ActivationGradients(is_innermost_only=selection.is_innermost_only)
         self._batch_norms = BatchNormObserver()
+        self._judged: list[Deferred[None]] = []  # of the last batch
         self._output_squares: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._n_images: list[int] = []  # of each pass
@@ -126,7 +127,9 @@ class _Measurement:
             observers = [self._activations, self._batch_norms]
             with self._session(observers, self._interventions) as session:
                 for batch in track(batches, "gradients"):
-                    self._activations.settled()()  # of the batch before; those of the last come with all else
+                    waiting: list[Deferred[Any]] = [self._activations.settled(), *self._judged]
+                    joined(waiting)()  # of the batch before; those of the last come with all else
+                    self._judged.clear()
                     self._n_images.append(max(batch.n_images, 1))
                     self._model.zero_grad(set_to_none=True)
                     loss = self._forward(session, batch.args)
@@ -177,14 +180,19 @@ class _Measurement:
         """Note whether the scores that the loss was computed from say nothing."""
         if self._loaded.family == "detection" or loss.outputs[0].ndim < 2:
             return
-        answer = self._reader.read(output, args)
-        found = look_at(answer, args)
-        if SATURATED in found and not getattr(answer.main, "ending", ""):
-            # The loss of another class, or with label smoothing, keeps its gradient beside saturated scores.
-            is_of_classes = loss.name.startswith(("cross-entropy", "nll", "bce"))
-            if not is_of_classes or abs(float(loss.value.detach())) >= torch.finfo(loss.value.dtype).eps:
-                found = ("",) * len(found)
-        self._degenerate += found
+        answer, value = self._reader.read(output, args), loss.value.detach()
+        found = judged(answer, args)
+
+        def note(value: Tensor, *tensors: Tensor) -> None:
+            codes = found.finish(*tensors)
+            if SATURATED in codes and not getattr(answer.main, "ending", ""):
+                # The loss of another class, or with label smoothing, keeps its gradient beside saturated scores.
+                is_of_classes = loss.name.startswith(("cross-entropy", "nll", "bce"))
+                if not is_of_classes or abs(float(value)) >= torch.finfo(value.dtype).eps:
+                    codes = ("",) * len(codes)
+            self._degenerate += codes
+
+        self._judged.append(Deferred((value, *found.tensors), note))
 
     def _see_start(self, grad: Tensor | None) -> None:
         if grad is not None:
@@ -211,8 +219,9 @@ class _Measurement:
             self._batch_norms.rows(),
             collector.figures(),
             self._activations.settled(),
+            *self._judged,
         ]
-        squares, losses, priors, classes, is_fresh, batch_norm, figures, _ = joined(parts)()
+        squares, losses, priors, classes, is_fresh, batch_norm, figures, *_ = joined(parts)()
         output_norm = math.sqrt(sum(squares) / n_passes)
         # Batch norms that have seen no batch do not normalise in eval mode.
         is_unscaled = not request.is_training and is_fresh

@@ -3,12 +3,13 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.predictions.scores import probabilities
-from modelscope_cli.hooks.fetch import fetch
+from modelscope_cli.hooks.fetch import Deferred
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import NONFINITE, SATURATED, UNDECIDED
@@ -33,6 +34,11 @@ def message_of(code: str, command: str, n_images: int) -> str:
 
 
 def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) -> Degenerate:
+    """Return what `judged` finds, at once."""
+    return judged(answer, args, scoring)()
+
+
+def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) -> Deferred[Degenerate]:
     """Judge the scores of some images, in the dtype that they have.
 
     They are saturated if every probability rounds to 0 or 1, so that the loss of the prediction rounds to 0, and
@@ -47,7 +53,7 @@ def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None)
     rows = values.flatten(1)
     is_nan, is_certain = ~rows.isfinite(), torch.zeros_like(rows, dtype=torch.bool)
     if part.kind == "boxes" or not rows.numel():
-        return tuple(NONFINITE * bad for bad in is_nan.any(1).tolist())
+        return Deferred((is_nan.any(1),), lambda nan: tuple(NONFINITE * bad for bad in nan.tolist()))
     if isinstance(part, ClassScores | PixelScores):
         has_several = isinstance(part, ClassScores) and (part.has_several or part.n_classes == 1)
         scoring = scoring or Scoring("sigmoid" if has_several else "softmax")
@@ -63,9 +69,18 @@ def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None)
     else:
         values = rows
     is_same = (values.amax(1) == values.amin(1)).reshape(n, -1).all(1) & (values.shape[1] > 1)
-    if n > 1 and (rows == rows[:1]).all():
+    are_alike = (rows == rows[:1]).all()
+    if n > 1 and (
+        not rows.is_cpu or are_alike
+    ):  # an accelerator is not waited for, so it compares the inputs
         inputs = [tensor for _, tensor in tensors_in(args) if tensor.ndim > 1 and len(tensor) == n]
-        is_same = is_same | any(bool((tensor != tensor[:1]).any()) for tensor in inputs)
-    found = fetch([is_nan.reshape(n, -1).any(1), is_certain.reshape(n, -1).all(1), is_same])
-    images = zip(*(one.tolist() for one in found), strict=True)
-    return tuple(NONFINITE * nan or SATURATED * certain or UNDECIDED * same for nan, certain, same in images)
+        for tensor in inputs:
+            is_same = is_same | (are_alike & (tensor != tensor[:1]).any().to(rows.device))
+
+    def words(*found: Tensor) -> Degenerate:
+        images = zip(*(one.tolist() for one in found), strict=True)
+        return tuple(
+            NONFINITE * nan or SATURATED * certain or UNDECIDED * same for nan, certain, same in images
+        )
+
+    return Deferred((is_nan.reshape(n, -1).any(1), is_certain.reshape(n, -1).all(1), is_same), words)

@@ -39,7 +39,7 @@ from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeyw
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell
 from modelscope_cli.records.refusals import check_choice, check_range, check_word, refuse_without
 from modelscope_cli.records.run import Arguments, Notice, invocation
-from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord
+from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord, TrainingMemory
 from modelscope_cli.rules.rule import read_threshold
 
 _Key = tuple[str, int]
@@ -163,7 +163,7 @@ def summary(
         ):
             set_trainable(loaded.module, frozen)
             steps = _training_steps(model, measured, python_inputs, step_options, progress, step)
-            training = steps.memory()
+            training = _as_on(steps.memory(), loaded.device)
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
                 training = replace(training, fit=steps.fit(limit, structure.totals.macs))
@@ -206,6 +206,14 @@ def _check_options(
 def _is_absent_cuda(device: str) -> bool:
     """Whether CUDA is asked for and not here, so that a training step can only be traced as on it."""
     return not torch.cuda.is_available() and re.fullmatch(r"cuda(:\d+)?|\d+", device.lower()) is not None
+
+
+def _as_on(training: TrainingMemory, device: torch.device) -> TrainingMemory:
+    """Return the memory of a step, with a remark where it has the kernels of another device than the model."""
+    if device.type in ("cpu", "meta", training.device):
+        return training
+    remark = f"kernels as on {training.device}, as those of {device} are unknown"
+    return replace(training, assumed=(*training.assumed, remark))
 
 
 _TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.layer import Map, at_layer
+from modelscope_cli.analysis.explaining.layer import Map, map_at_layer
 from modelscope_cli.analysis.explaining.scored import Scored
 
 
@@ -12,8 +12,7 @@ def hirescam(scored: Scored, image: Tensor) -> Map:
     Draelos & Carin 2020, "Use HiResCAM instead of Grad-CAM for faithful explanations". With a linear head, with or
     without global pooling, the cells add up to the logit minus the head's bias.
     """
-    at = at_layer(scored, image)
-    return at.map((at.gradient * at.activation).sum(0), is_in_logits=True)
+    return map_at_layer(scored, image, lambda activation, gradient: (gradient * activation).sum(0))
 
 
 def gradcam(scored: Scored, image: Tensor) -> Map:
@@ -22,6 +21,8 @@ def gradcam(scored: Scored, image: Tensor) -> Map:
     Selvaraju et al. 2017, equations 1 and 2, without the final ReLU, so that evidence against the class stays
     visible.
     """
-    at = at_layer(scored, image)
-    weights = at.gradient.mean((1, 2), keepdim=True)
-    return at.map((weights * at.activation).sum(0), is_in_logits=True)
+
+    def weighted(activation: Tensor, gradient: Tensor) -> Tensor:
+        return (gradient.mean((1, 2), keepdim=True) * activation).sum(0)
+
+    return map_at_layer(scored, image, weighted)

@@ -9,6 +9,7 @@ from torch import Tensor
 from modelscope_cli.analysis.explaining.layer import Map, share_of, strongest
 from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.devices import widest_float
+from modelscope_cli.hooks.fetch import fetch
 
 _ENOUGH, _FIRST, _MOST = 0.02, 8, 32  # of integrated gradients: relative error; intervals at first, at most
 _SIDES, _REFINED = 7, 0.25  # of occlusion: windows along the short side; the share of them that is refined
@@ -25,7 +26,7 @@ def saliency(scored: Scored, image: Tensor) -> Map:
 def input_x_gradient(scored: Scored, image: Tensor) -> Map:
     """Return the first-order contribution of each pixel to the logit; Shrikumar et al. 2016, section 3."""
     ((score, gradient),) = scored.gradients(image)
-    cells = (image * gradient)[0].float().sum(0).cpu()
+    cells, score = fetch([(image * gradient)[0].float().sum(0), score])
     return Map(cells, "the preprocessed pixel times its gradient", adds_up=share_of(cells, float(score)))
 
 
@@ -48,20 +49,21 @@ def integrate_briefly(scored: Scored, image: Tensor) -> Map:
 
 def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST, most: int = _MOST) -> Map:
     """Integrate from `blank` to `image` in `first` intervals, or more up to `most` until converged."""
-    start, end = scored.scores(torch.cat([blank, image])).tolist()
-    gap, way = end - start, (image - blank)[0].to(widest_float(image.device))
+    ends, way = scored.scores(torch.cat([blank, image])), (image - blank)[0].to(widest_float(image.device))
     total = torch.zeros_like(way)
     intervals, n_good, step = first, 0, 1
     while True:
         total += _summed(scored, image, blank, [math.pi * n / intervals for n in range(1, intervals, step)])
         weights = 1 / math.tan(math.pi / (2 * intervals))  # the sum of all the sines
-        cells = way * total / weights
-        error = abs(float(cells.sum()) - gap)
+        parts = way * total / weights
+        scores, whole, cells = fetch([ends, parts.sum(), parts.sum(0).float()])
+        start, end = scores.tolist()
+        gap = end - start
+        error = abs(float(whole) - gap)
         n_good = n_good + 1 if error <= _ENOUGH * abs(gap) else 0
         if n_good == 2 or intervals * 2 > most:
             break
         intervals, step = 2 * intervals, 2
-    cells = cells.sum(0).float().cpu()
     return Map(
         cells,
         f"path from a zero image (score {start:.4g}) in {intervals - 1} points; completeness error {error:.2g}",
