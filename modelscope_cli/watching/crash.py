@@ -35,14 +35,8 @@ def crash_of(error: BaseException) -> str | None:
         module, inputs = calls[-1] if calls else (None, ())
         names = {id(one): name for name, one in peel(calls[0][0]).named_modules()} if calls else {}
         shapes = [tuple(tensor.shape) for _, tensor in tensors_in(inputs)]
-        name = names.get(id(module))
-        where = (
-            f" in layer {name} ({type(module).__name__})"
-            if name
-            else f" in {type(module).__name__}"
-            if calls
-            else ""
-        )
+        name, kind = names.get(id(module)), type(module).__name__
+        where = f" in layer {name} ({kind})" if name else f" in {kind}" if calls else ""
         place = place_of_error(error)
         return f"{where}: {_unmet(module, shapes) or _told(error, shapes)}" + (f" ({place})" if place else "")
     return None
