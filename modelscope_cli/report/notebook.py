@@ -16,7 +16,7 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import FORMATS, to_text
-from modelscope_cli.report.page.results import page_of, save_folder, save_page, save_run, save_within
+from modelscope_cli.report.page.results import page_of_run, save_folder, save_page, save_run, save_within
 from modelscope_cli.report.registry import sheet_of, view_of
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
 
@@ -153,7 +153,7 @@ def card_to_html(label: str, row: Any) -> str:
 
 def to_page(record: Any, file: str | PathLike[str] | None) -> str:
     """Return the page of a record, and save it if a `file` is given."""
-    page = page_of(record)
+    page = page_of_run(record)
     if file is not None:
         save_page(page, Path(file))
     return page

@@ -215,9 +215,9 @@ def _append_summary(sheet: "Sheet") -> None:
 
 
 def _write_page(file: Path, record: "Shown") -> None:
-    from modelscope_cli.report.page.results import page_of, save_page
+    from modelscope_cli.report.page.results import page_of_run, save_page
 
-    note = save_page(page_of(record), file)
+    note = save_page(page_of_run(record), file)
     if note:
         _console.note(note)
     _console.note(f"wrote {file}")

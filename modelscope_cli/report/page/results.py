@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from modelscope_cli.errors import UsageError
@@ -49,6 +50,14 @@ def page_of(record: Shown, folder: Path | None = None, *, is_drawing: bool = Tru
     title, kind = sheet.title, kind_of(record, sheet)
     lead = element("p", f"modelscope {record.command}" + (f": {title}" if title != answer else ""))
     return render_page(title, lead, [*sections, environment(record)], [document], answer=answer, kind=kind)
+
+
+def page_of_run(record: Shown) -> str:
+    """Return the page of a result of this process, with the figures that its folder would have."""
+    if getattr(record, "kept", None) is None or named_folder(record) is not None:
+        return page_of(record)
+    with TemporaryDirectory() as folder:
+        return page_of(view_of(record).save_files(record, Path(folder)), Path(folder))
 
 
 def named_folder(record: Any) -> Path | None:

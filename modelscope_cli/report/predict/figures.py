@@ -78,15 +78,6 @@ def draw_worst(record: PredictRecord, images: Sequence[Any]) -> Any:
     return figure
 
 
-def draw_kept_worst(record: Any) -> Any:
-    """Draw the images with a wrong class of a result of this process."""
-    kept = getattr(record, "kept", None)
-    images = kept.worst() if isinstance(kept, PredictedImages) and record.truth is not None else ()
-    if not images:
-        raise UsageError("there is no image with a wrong class", "--truth folders")
-    return draw_worst(record, images)
-
-
 _LISTED = 6  # classes named above a map
 
 

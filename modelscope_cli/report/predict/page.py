@@ -7,7 +7,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import anchors, images_section, table_section
 from modelscope_cli.report.page.html import Html, Section, element, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.predict.figures import draw_kept_worst, draw_reliability
+from modelscope_cli.report.predict.figures import draw_reliability
 from modelscope_cli.report.predict.table import predict_sheet, tables_of
 
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
@@ -43,13 +43,9 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
     ]
     matrix = _matrix(truth) if truth.kind == "classes" else None
     first = [Section("matrix", "Confusion matrix", matrix)] if matrix else []
-    if truth.worst and record.out_dir is None:
+    if truth.worst and record.out_dir is None and "worst.png" not in record.files:
         tables.insert(0, Section("images", "Images", element("p", _NO_IMAGES, class_="quiet")))
-    return [
-        *first,
-        *images_section(record, embedded, {"worst": draw_kept_worst, "reliability": draw_reliability}),
-        *tables,
-    ]
+    return [*first, *images_section(record, embedded, {"reliability": draw_reliability}), *tables]
 
 
 def _matrix(truth: TruthReport) -> Html | None:

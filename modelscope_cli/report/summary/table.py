@@ -184,6 +184,7 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
     ]
     if training.fit is not None:
         facts.append((f"fits into {write_threshold(training.fit.limit_bytes, 'bytes')}", fit_words(training)))
+        facts.append(("on a GPU", _ON_GPU))
     for saving in training.savings:
         how = f" ({saving.keyword})" if saving.keyword else ""
         cost = f" for {saving.compute - 1:+.0%} compute" if saving.compute else ""
@@ -201,6 +202,11 @@ def when_of(level: MemoryLevel) -> str:
         if level.layer
         else f"in the {level.phase} pass, outside all layers"
     )
+
+
+_ON_GPU = (
+    "also the CUDA context, workspaces of cuDNN and fragmentation, not counted: assume 1 GB, and --fit less"
+)
 
 
 def fit_words(training: TrainingMemory) -> str:
