@@ -31,18 +31,21 @@ _AGAIN_S = 5  # before the browser loads the page of a run that goes on again
 _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the command itself
 
 
-def page_of(record: Shown, folder: Path | None = None, *, is_drawing: bool = True) -> str:
+def page_of(
+    record: Shown, folder: Path | None = None, *, is_drawing: bool = True, saved: Shown | None = None
+) -> str:
     """Return a result as one self-contained HTML file.
 
     Args:
         folder: the folder of its images; None for the one that the result names.
         is_drawing: whether to draw the figures that the folder lacks.
+        saved: the result as it was saved for this page alone, whose files its data does not name.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
     """
     document = strict(record.to_dict())
-    record = restore(document)
+    record = restore(document if saved is None else strict(saved.to_dict()))
     view = view_of(record)
     embedded = EmbeddedImages(folder or named_folder(record), is_drawing=is_drawing)
     sections = view.sections(record, embedded)
@@ -57,7 +60,7 @@ def page_of_run(record: Shown) -> str:
     if getattr(record, "kept", None) is None or named_folder(record) is not None:
         return page_of(record)
     with TemporaryDirectory() as folder:
-        return page_of(view_of(record).save_files(record, Path(folder)), Path(folder))
+        return page_of(record, Path(folder), saved=view_of(record).save_files(record, Path(folder)))
 
 
 def named_folder(record: Any) -> Path | None:
