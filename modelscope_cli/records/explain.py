@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 from modelscope_cli.records.display import Row, column, hidden, share, signed, words
 from modelscope_cli.records.run import HookReport, Record
 
-PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
+PASSED, WEAK, FAILED, NOT_MADE, NOT_TESTED = "passed", "weak", "failed", "not made", "not tested"
 QUICK, NONE = "quick", "none"
 RECEIPTS = (QUICK, NONE)
 # A map with a rank correlation above this is also that of a model whose head is random. It was 0.0 for methods that
@@ -19,7 +19,7 @@ LEAST_REPEATED = (
 MOST_OTHER_IMAGE = 0.999
 MOST_INCOMPLETE = 0.1
 MOST_SHOWN = 16  # images whose maps a record keeps, for the figure and the file of tensors
-RULE = "sorted by failed tests, then by tests not run, then by covering"
+RULE = "sorted by failed tests, then by tests not run, weak last, then by covering"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class TestJudgement:
 
     Attributes:
         test: its name; `verdict` for all.
-        answer: `passed`, `failed` or `not made`, for all `not tested`; for several images the most frequent one.
-        reason: what failed, or why it was not made.
-        passed, failed, not_made: numbers of images.
+        answer: `passed`, `weak`, `failed` or `not made`, for all `not tested`; the most frequent of several images.
+        reason: what failed, why it is weak, or why it was not made.
+        passed, weak, failed, not_made: numbers of images.
     """
 
     test: str
@@ -39,6 +39,7 @@ class TestJudgement:
     passed: int = 0
     failed: int = 0
     not_made: int = 0
+    weak: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,15 @@ class Receipt:
 
     Attributes:
         covering: correlation over random halves of the image between the map's remaining evidence and the score
-            of the class in log odds. `covering_chance`: the 90th of the values of 99 shifted copies of the map.
+            of the class in log odds. `covering_chance`: the 95th of the values of 99 shifted copies of the map,
+            which a map has to exceed to pass; one above 0 that does not is weak.
         repeatability: rank correlation with the map made again, by the same method on the same image and model.
         other_image: rank correlation with the map of the image whose right half is covered.
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
             shuffled and negated: 0 for a map that rests on what the last layer weighs.
         failed: the tests that it failed, in words; a test that could not be run is only in `tests`.
-        tests: the result of each; `verdict`: of all, `passed` only if nothing failed, and `repeat`, `covering`
-            and `head` passed.
+        tests: the result of each; `verdict`: of all, `passed` only if nothing failed or was weak, and `repeat`,
+            `covering` and `head` passed.
     """
 
     covering: Annotated[float | None, column(rank=0)] = None

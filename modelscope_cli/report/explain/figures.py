@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.records.explain import FAILED, PASSED, ExplainedImage, ExplainRecord
+from modelscope_cli.records.explain import FAILED, PASSED, WEAK, ExplainedImage, ExplainRecord
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure
 from modelscope_cli.report.explain.table import likelihood
 from modelscope_cli.report.numbers import shortened
@@ -21,7 +21,11 @@ _COLUMNS = 5
 _COLOURS = "RdBu_r"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
 _MOST_METHODS = 12
-_MARKS = {PASSED: ("✓", "#2f7d4a", "passed"), FAILED: ("✗", ACCENT, "failed")}
+_MARKS = {
+    PASSED: ("✓", "#2f7d4a", "passed"),
+    WEAK: ("~", "#8a6100", "weak"),
+    FAILED: ("✗", ACCENT, "failed"),
+}
 _UNTESTED = ("–", INK, "not tested")
 
 

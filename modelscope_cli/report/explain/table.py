@@ -8,21 +8,23 @@ from modelscope_cli.records.explain import (
     NOT_MADE,
     PASSED,
     RULE,
+    WEAK,
     ExplainedImage,
     ExplainRecord,
     Explanation,
     Receipt,
 )
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
 
 _MEANINGS = (
     "covering: correlation of the evidence that a map shows in random halves of the image with the model's "
-    "score for that half (in brackets: the 90th percentile for shifted copies of the map); repeat, half "
-    "image, random head: similarity of the map to a second run, to the map of the image with its right half "
-    "covered, and to the map of a model with a random head; completeness: the sum of the map as a share of "
-    "logit - logit(baseline)"
+    "score for that half (in brackets: what it has to exceed, the 95th percentile for shifted copies of the map); "
+    "repeat, half image, random head: similarity of the map to a second run, to the map of the image with its "
+    "right half covered, and to the map of a model with a random head; completeness: the sum of the map as a "
+    "share of logit - logit(baseline)"
 )
 
 
@@ -62,7 +64,7 @@ def _verdict(row: Explanation) -> str:
     verdict = row.receipt.verdict
     if verdict is None:
         return ""
-    n = verdict.passed + verdict.failed + verdict.not_made
+    n = verdict.passed + verdict.weak + verdict.failed + verdict.not_made
     return verdict.answer if n == 1 else f"{verdict.answer} ({verdict.passed} of {n} passed)"
 
 
@@ -102,29 +104,24 @@ def likelihood(one: ExplainRecord | ExplainedImage) -> str:
 
 
 def answer(record: ExplainRecord) -> str:
-    """Return the class, how many methods passed their tests, and what each of the others failed."""
+    """Return the class, how many maps were tested and how they did, and what those that failed did not pass."""
     share = likelihood(record)
     several = f"{record.images} images" + ("" if record.target_index is None else f", class {record.target}")
     words = [f"{record.target}, {share}" if record.images == 1 else several]
     rows, n = record.rows, len(record.rows)
-    given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, FAILED)}
-    if not (given[PASSED] or given[FAILED]):
-        words[0] += f": {n} maps, not tested"
+    given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, WEAK, FAILED)}
+    n_tested = sum(map(len, given.values()))
+    if not n_tested:
+        words[0] += f": {counted(n, 'map')}, not tested"
     elif record.images > 1:
         verdicts = [(row.method, row.receipt.verdict) for row in rows if row.receipt.verdict]
         counts = [f"{method} {one.passed} of {record.images}" for method, one in verdicts]
         words[0] += f"; tests passed: {', '.join(counts)}"
     else:
-        n_passed = len(given[PASSED])
-        who = (
-            rows[0].method
-            if n == 1
-            else f"all {n} methods"
-            if n_passed == n
-            else f"{n_passed} of {n} methods"
-        )
-        passes = f"{who} {'passes' if n == 1 else 'pass'} the tests"
-        words[0] += f": {passes}" if n_passed or n > 1 else ""
+        how = {"passes" if len(given[PASSED]) == 1 else "pass": PASSED, "weak": WEAK}
+        how |= {"fails" if len(given[FAILED]) == 1 else "fail": FAILED}
+        grades = ", ".join(f"{len(given[one])} {word}" for word, one in how.items() if given[one])
+        words[0] += f": {n_tested} of {counted(n, 'map')} tested, {grades}"
         for row in given[FAILED]:
             failed = [one.test for one in row.receipt.tests if one.answer == FAILED]
             words.append(f"{row.method} fails {', '.join(failed)}")
@@ -144,13 +141,13 @@ def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:
 
 
 def _answers(receipt: Receipt) -> str:
-    """Return which tests failed, and which were not run and why; for several images, with counts."""
+    """Return which tests failed, were weak or not run, and why; for several images, with counts."""
     results = []
-    for answer, words in ((FAILED, "failed"), (NOT_MADE, "not run")):
+    for answer, words in ((FAILED, "failed"), (WEAK, "weak"), (NOT_MADE, "not run")):
         reasons: dict[str, list[str]] = {}
         for one in receipt.tests:
-            n_images = one.passed + one.failed + one.not_made
-            n = one.failed if answer == FAILED else one.not_made
+            n_images = one.passed + one.weak + one.failed + one.not_made
+            n = getattr(one, answer.replace(" ", "_"))
             if one.answer == answer:
                 name = one.test if n_images == 1 else f"{one.test} ({n} of {n_images} images)"
                 reasons.setdefault(one.reason, []).append(name)
@@ -163,7 +160,7 @@ def _answers(receipt: Receipt) -> str:
 def _counted(record: ExplainRecord) -> str:
     """Count the test results of all methods and images."""
     tests = [one for row in record.rows for one in row.receipt.tests]
-    counts = (sum(getattr(one, answer) for one in tests) for answer in ("passed", "failed", "not_made"))
-    passed, failed, not_made = counts
-    tested = f"{passed} tests passed, {failed} failed, {not_made} not run"
+    names = ("passed", "weak", "failed", "not_made")
+    passed, weak, failed, not_made = (sum(getattr(one, answer) for one in tests) for answer in names)
+    tested = f"{passed} tests passed, {weak} weak, {failed} failed, {not_made} not run"
     return f"{tested}; {record.passes:,} passes through the model"

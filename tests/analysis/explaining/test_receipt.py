@@ -25,6 +25,7 @@ from modelscope_cli.records.explain import (
     NOT_TESTED,
     PASSED,
     QUICK,
+    WEAK,
     Receipt,
 )
 
@@ -144,6 +145,39 @@ def test_a_map_that_was_not_tested_is_not_passed(fields, answer, reason):
         NOT_MADE if "covering" in fields else PASSED
     )
     assert judged(Receipt()).verdict.answer == NOT_TESTED
+
+
+@pytest.mark.parametrize(("covering", "answer"), [
+    (0.31, PASSED), (0.3, WEAK), (0.01, WEAK), (0.0, FAILED), (-0.2, FAILED),
+])  # fmt: skip
+def test_a_map_no_better_than_its_shifted_copies_is_weak(covering, answer):
+    receipt = changed(covering=covering)
+    assert receipt.verdict.answer == answer
+    assert {one.test: one.answer for one in receipt.tests}["covering"] == answer
+    assert (
+        receipt.verdict.reason
+        == {
+            PASSED: "",
+            WEAK: "shifted copies of the map cover as well",
+            FAILED: "showing more of the map does not raise the score",
+        }[answer]
+    )
+    verdict = receipt.verdict
+    assert (verdict.passed, verdict.weak, verdict.failed) == (
+        answer == PASSED,
+        answer == WEAK,
+        answer == FAILED,
+    )
+    assert changed(covering=covering, head_randomisation=1.0).verdict.answer == FAILED
+    assert changed(covering=0.2, covering_chance=-0.1).verdict.answer == PASSED
+
+
+def test_weak_maps_are_counted_and_come_after_those_that_pass():
+    weak = changed(covering=0.2)
+    found = together(GOOD, [weak, weak, changed()])
+    assert (found.verdict.answer, found.verdict.weak, found.verdict.passed) == (WEAK, 2, 1)
+    strong = changed(covering=0.9, covering_chance=0.95)
+    assert winner_first({"weak": strong, "passed": changed()}) == ["passed", "weak"]
 
 
 def test_the_answer_for_several_images_is_that_of_most_and_all_are_counted():

@@ -14,13 +14,14 @@ from modelscope_cli.records.explain import (
     NOT_MADE,
     NOT_TESTED,
     PASSED,
+    WEAK,
     Receipt,
     TestJudgement,
 )
 
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt}
 _VERDICT, _COMPLETENESS = "verdict", "completeness"
-_ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, PASSED)  # ties are decided in this order
+_ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, WEAK, PASSED)  # ties are decided in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ def judged(
         value = completeness if name == _COMPLETENESS else getattr(receipt, test.value)
         if value is None or not math.isfinite(value):
             answers.append(_answered(name, NOT_MADE, (reasons or {}).get(name, "it could not be measured")))
+        elif name == "covering" and 0 < value <= (receipt.covering_chance or 0.0):
+            answers.append(_answered(name, WEAK, "shifted copies of the map cover as well"))
         elif _COMPARISONS[test.comparison](value, test.bound):
             answers.append(_answered(name, PASSED))
         else:
@@ -84,19 +87,23 @@ def _most(answers: Sequence[TestJudgement]) -> TestJudgement | None:
     commonest = max(counts, key=lambda answer: counts[answer])
     reason = next((one.reason for one in answers if one.answer == commonest), "")
     not_made = counts[NOT_MADE] + counts[NOT_TESTED]
-    return TestJudgement(answers[0].test, commonest, reason, counts[PASSED], counts[FAILED], not_made)
+    return TestJudgement(
+        answers[0].test, commonest, reason, counts[PASSED], counts[FAILED], not_made, counts[WEAK]
+    )
 
 
 def _answered(test: str, answer: str, reason: str = "") -> TestJudgement:
-    n_not_made = int(answer in (NOT_MADE, NOT_TESTED))
-    return TestJudgement(test, answer, reason, int(answer == PASSED), int(answer == FAILED), n_not_made)
+    kinds = ((PASSED,), (FAILED,), (NOT_MADE, NOT_TESTED), (WEAK,))
+    passed, failed, not_made, weak = (int(answer in kind) for kind in kinds)
+    return TestJudgement(test, answer, reason, passed, failed, not_made, weak)
 
 
 def _verdict(answers: Sequence[TestJudgement]) -> TestJudgement:
-    """Return `passed` if no test failed and the needed ones passed, `failed` if any failed, else `not tested`."""
-    failed = [one.reason for one in answers if one.answer == FAILED]
-    if failed:
-        return _answered(_VERDICT, FAILED, "; ".join(failed))
+    """Return `failed` if any test failed, `weak` if one was weak, `passed` if the needed ones passed, else
+    `not tested`."""
+    for answer in (FAILED, WEAK):
+        if found := [one.reason for one in answers if one.answer == answer]:
+            return _answered(_VERDICT, answer, "; ".join(found))
     if {one.test for one in answers if one.answer == PASSED} >= _NEEDED:
         return _answered(_VERDICT, PASSED)
     reasons = dict.fromkeys(one.reason for one in answers if one.answer == NOT_MADE)
@@ -109,12 +116,11 @@ def _with(receipt: Receipt, tests: tuple[TestJudgement, ...], verdict: TestJudge
 
 
 def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
-    """Rank methods by the number of failed tests, then of tests not made, then by covering."""
+    """Rank methods by the number of failed tests, then of tests not made, of weak ones, then by covering."""
 
-    def place(name: str) -> tuple[int, int, float]:
-        tests = receipts[name].tests
-        n_not_made = sum(test.answer == NOT_MADE for test in tests)
-        covering = receipts[name].covering
-        return len(receipts[name].failed), n_not_made, math.inf if covering is None else -covering
+    def place(name: str) -> tuple[int, int, int, float]:
+        answers = [test.answer for test in receipts[name].tests]
+        covering = math.inf if receipts[name].covering is None else -(receipts[name].covering or 0.0)
+        return len(receipts[name].failed), answers.count(NOT_MADE), answers.count(WEAK), covering
 
     return sorted(receipts, key=place)
