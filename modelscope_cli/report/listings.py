@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from modelscope_cli.records.check import RuleInfo, RuleList
+from modelscope_cli.records.check import ERROR, RuleInfo, RuleList
 from modelscope_cli.records.listings import Catalogue, ModelEntry, Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
@@ -92,8 +92,12 @@ def rules_sheet(rules: RuleList) -> Sheet:
 
 
 def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
+    is_promoted = (
+        rule.code.startswith("MS7") and rule.severity != ERROR
+    )  # a cause is as severe as what follows
     facts = (
         ("what", rule.sentence),
+        ("severity", f"{rule.severity}; an error where one follows from it" if is_promoted else ""),
         ("why", rule.why),
         ("threshold", f"{_threshold(rule)}: {rule.measure}"),
         ("source of the threshold", rule.source),

@@ -129,7 +129,7 @@ class Marked(nn.Module):
             "small": 1e-6,
             "vanishing": 1e-8,
             "large": 1e5,
-            "exploding": 1e7,
+            "huge": 1e7,
             "zero": 0.0,
         }
         self.factors["sick"] = math.inf
@@ -150,7 +150,7 @@ def test_marks(measure):
         "small": "",
         "vanishing": "vanishing",
         "large": "",
-        "exploding": "exploding",
+        "huge": "",
         "zero": "zero",
         "sick": "non-finite",
         "idle": "unused",

@@ -124,7 +124,8 @@ def test_a_page_of_check_is_not_a_baseline(capsys):
 
 def test_a_page_opens_none_of_the_images_that_its_result_names():
     """Anyone who sends a result could otherwise have files of the reader put into a page."""
-    assert typed(f"predict {TINY} {SAMPLES}/shapes --truth folders -q --html own.html") == 0
+    assert typed(f"predict {TINY} {SAMPLES}/shapes --truth folders -q -o own.json") == 0
+    assert typed("report own.json") == 0
     page = Path("own.html").read_text(encoding="utf-8")
     assert "opens none of the files that its result names" in page
     assert "The wrong predictions" not in page

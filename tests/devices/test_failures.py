@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from device_trainings import BEGIN, TRAININGS
 from stand_in_runs import Outcome, Python
 from test_commands import COMMANDS, INPUTS, MODEL
-from trainings import BEGIN, TRAININGS
 
 TRAIN = ("train", "--steps", "4", MODEL[0], "--size", "32", "--out", "out")
 LINES = {

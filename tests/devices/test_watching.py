@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from device_trainings import AUTOCAST, BEGIN, TRAININGS
 from stand_in_runs import Compare, Python, differences
-from trainings import AUTOCAST, BEGIN, TRAININGS
 
 WATCH = ("watch", "--every", "1", "--out", "out", "--json", "demo/script.py")
 

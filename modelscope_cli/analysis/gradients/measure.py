@@ -49,8 +49,8 @@ from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
     "fresh_batch_norms",
-    "no batch norm has seen a batch yet, and in eval mode none of them normalises; therefore no gradient is judged "
-    "as vanishing or exploding; --mode train   judges them",
+    "no batch norm has seen a batch yet, and in eval mode none of them normalises; therefore no gradient is "
+    "judged as vanishing; --mode train   judges them",
 )
 
 

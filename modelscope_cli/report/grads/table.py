@@ -105,10 +105,9 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
         trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
         facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
     marks = [row.mark for row in rows if row.mark]
-    limits = record.thresholds
-    bounds = {"vanishing": f"below {limits.vanishing:g}", "exploding": f"above {limits.exploding:g}"}
+    limit = f": their |g| is below {record.thresholds.vanishing:g} times the one at the output"
     for mark in dict.fromkeys(marks):
-        why = f": their |g| is {bounds[mark]} times the one at the output" if mark in bounds else ""
+        why = limit if mark == "vanishing" else ""
         facts.append((mark, f"{marks.count(mark)} of {counted(len(rows), 'gradient')}{why}"))
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
@@ -119,14 +118,13 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
 
 
 def answer(record: GradsRecord) -> str:
-    """Return the norm of the gradient, and how many parameters have an unusual one."""
-    rows = record.parameters
+    """Return the norm of the gradient, also in multiples of that at the output, and how many are marked."""
+    totals, rows = record.totals, record.parameters
     marks = [row.mark for row in rows if row.mark]
-    counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)]
-    usual = f"{len(rows) - len(marks)} of {counted(len(rows), 'parameter')} have a normal gradient"
-    return (
-        f"{'; '.join([usual, ', '.join(counts)]) if counts else usual}; |g| {_norm(record.totals.grad_norm)}"
-    )
+    counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)] or ["none is zero or vanishing"]
+    reference = totals.output_grad_norm
+    times = f", {totals.grad_norm / reference:.3g} times that at the output" if reference > 0 else ""
+    return f"|g| {_norm(totals.grad_norm)}{times}; of {counted(len(rows), 'parameter')} {', '.join(counts)}"
 
 
 def _loss_words(record: GradsRecord) -> str:
