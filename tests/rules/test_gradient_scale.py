@@ -34,9 +34,15 @@ def test_the_gradients_of_healthy_untrained_networks_do_not_vanish(name):
         record = ms.grads(model, input_shape=(2, 3, 64, 64), mode=mode)
         marks = {row.mark for row in (*record.parameters, *record.activations)}
         assert marks.isdisjoint({"vanishing", "non-finite"})
-        totals = record.totals
-        times = f"{totals.grad_norm / totals.output_grad_norm:.3g} times that at the output"
-        assert times in view_of(record).headline(record)
+
+
+def test_the_norm_is_told_in_multiples_of_that_at_the_output():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    record = ms.grads(net, torch.randn(2, 4), target=1)
+    totals = record.totals
+    times = f"{totals.grad_norm / totals.output_grad_norm:.3g} times that at the output"
+    assert times in view_of(record).headline(record)
 
 
 def test_in_eval_mode_fresh_batch_norms_excuse_and_say_so():
