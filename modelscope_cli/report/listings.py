@@ -92,9 +92,8 @@ def rules_sheet(rules: RuleList) -> Sheet:
 
 
 def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
-    is_promoted = (
-        rule.code.startswith("MS7") and rule.severity != ERROR
-    )  # a cause is as severe as what follows
+    # In a training a cause is as severe as the worst that follows from it.
+    is_promoted = rule.code.startswith("MS7") and rule.severity != ERROR
     facts = (
         ("what", rule.sentence),
         ("severity", f"{rule.severity}; an error where one follows from it" if is_promoted else ""),

@@ -197,7 +197,7 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
 
 def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
     """Return a column by its key or its heading on the screen."""
-    by_name = {_as_typed(name): column for column in columns for name in (column.title, column.key)}
+    by_name = {_as_typed(column.title): column for column in columns}
     by_name |= {_as_typed(column.key): column for column in columns}  # a heading may be the key of another
     if _as_typed(word) not in by_name:
         near = nearest(_as_typed(word), by_name)

@@ -66,7 +66,7 @@ class Evaluator:
     def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch | None:
         """Compare the predictions for a batch with the truth. `first`: number of its first image.
 
-        Return None for other outputs than scores of classes where nobody asked for the truth.
+        Return None if the output is not scores of classes and the truth was only found in the names of folders.
         """
         if self.truth.is_auto and answer.main.kind != "classes":
             return None

@@ -138,8 +138,7 @@ def scan(
 
 
 def _files_at(top: Path) -> Iterator[Path]:
-    is_there = top.exists()
-    tops = [top] if is_there else [Path(match) for match in sorted(glob.glob(str(top), recursive=True))]
+    tops = [top] if top.exists() else [*map(Path, sorted(glob.glob(str(top), recursive=True)))]
     if not tops:
         raise CannotRunError(f"nothing to scan at '{top}'", look_for(top))
     for one in tops:
