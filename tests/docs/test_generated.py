@@ -9,7 +9,7 @@ import pytest
 import modelscope_cli as ms
 from modelscope_cli.hooks.spec import ACTIONS, KINDS
 from tools.docs import DOCS, ROOT
-from tools.docs.commands import commands
+from tools.docs.commands import documented
 from tools.docs.generated import generated
 from tools.docs.regions import fill
 
@@ -26,10 +26,10 @@ def test_no_page_is_left_of_a_rule_or_command_that_went_away():
     assert there == {path for path in MADE if path.parent.name in ("rules", "commands")}
 
 
-@pytest.mark.parametrize("name", commands())
+@pytest.mark.parametrize("name", documented())
 def test_every_option_of_a_command_stands_on_its_page(name):
     page = (DOCS / "commands" / f"{name}.md").read_text("utf-8")
-    shown = [param for param in commands()[name].params if not getattr(param, "hidden", False)]
+    shown = [param for param in documented()[name].params if not getattr(param, "hidden", False)]
     options = [option for param in shown for option in param.opts if option.startswith("-")]
     assert [option for option in options if f"`{option}`" not in page and "--help" not in option] == []
     assert re.search(rf"(?m)^modelscope {name}\b", page.partition("## Examples")[2])

@@ -1,19 +1,26 @@
 """The part of a command's page that comes from the program: how it is called, its options, its examples."""
 
+from collections import Counter
+from functools import cache
 from typing import Any
 
 from typer.main import get_command
 
 from modelscope_cli.shell.help import names_of, usage
 from modelscope_cli.shell.overview import GROUPS
-from modelscope_cli.shell.parameters import OPTIONS, Parameter, parameters_of
+from modelscope_cli.shell.parameters import OPTIONS, SHARED, Parameter, parameters_of
 from modelscope_cli.shell.typer_app import make_app
-from tools.docs.markdown import cell, table
+from tools.docs.markdown import cell, link, table
 
 
 def commands() -> dict[str, Any]:
-    """Return every command, in the order of `modelscope --help`."""
+    """Return every command, in the order of `modelscope --help`, and after them those under former names."""
     return dict(get_command(make_app()).commands)  # type: ignore[attr-defined]
+
+
+def documented() -> dict[str, Any]:
+    """Return the commands that have a page: all but those under former names."""
+    return {name: commands()[name] for names in GROUPS.values() for name in names}
 
 
 def reference(name: str, command: Any) -> str:
@@ -34,8 +41,44 @@ def reference(name: str, command: Any) -> str:
         if not one.is_argument:
             panels.setdefault(one.panel, []).append(one)
     for panel, inside in panels.items():
-        parts += [f"## {panel if panel == OPTIONS else f'{panel} options'}", _table(inside)]
+        if own := [one for one in inside if not one.is_shared]:
+            parts += [f"## {panel if panel == OPTIONS else f'{panel} options'}", _table(own)]
+    listed = [
+        f"[{panel}](../shared.md#{link(f'{panel} options')}): {', '.join(names)}."
+        for panel, inside in panels.items()
+        if (names := [_listed(one) for one in inside if one.is_shared])
+    ]
+    return "\n\n".join([*parts, "## Shared options", *listed] if listed else parts)
+
+
+def _listed(one: Parameter) -> str:
+    """Return a shared option, with its default where commands have different ones."""
+    names = ", ".join(f"`{name}`" for name in names_of(one))
+    if _shared()[one.name].shown_default == one.shown_default:
+        return names
+    return f"{names} ({f'default {one.shown_default}' if one.shown_default else 'no default'})"
+
+
+def shared() -> str:
+    """Return the options that many commands have, panel by panel."""
+    parts = []
+    for panel in SHARED:
+        parts += [f"## {panel} options", _table([one for one in _shared().values() if one.panel == panel])]
     return "\n\n".join(parts)
+
+
+@cache
+def _shared() -> dict[str, Parameter]:
+    """Return the options that many commands have, each with its default in most of them."""
+    found: dict[str, list[Parameter]] = {}
+    for one in (one for name in documented() for one in parameters_of(name).values() if one.is_shared):
+        found.setdefault(one.name, []).append(one)
+    defaults = {
+        name: Counter(one.shown_default for one in same).most_common(1)[0][0] for name, same in found.items()
+    }
+    return {
+        name: next(one for one in same if one.shown_default == defaults[name]) for name, same in found.items()
+    }
 
 
 def example_lines(examples: str) -> list[str]:

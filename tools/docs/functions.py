@@ -1,4 +1,7 @@
-"""The reference of the Python functions, made from their signatures and docstrings."""
+"""The reference of the Python functions, made from their signatures and docstrings.
+
+An argument that is an option too is described on the page of the command; here is only what Python adds to it.
+"""
 
 import ast
 import inspect
@@ -8,10 +11,19 @@ from typing import Any
 
 import modelscope_cli as ms
 from modelscope_cli.records import keywords
+from modelscope_cli.shell.parameters import parameters_of
+from tools.docs.commands import documented
 from tools.docs.markdown import cell, table
 
 _SECTION = re.compile(r"(?m)^(Args|Raises|Returns|Yields|Attributes):\n")
 _ENTRY = re.compile(r"(?m)^    (?=\S)")
+# What the page says of arguments before its list of functions.
+_COMMON = (
+    "a name or file as on the command line, an `nn.Module`, or the result of `load`.",
+    "paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of the model's "
+    "input size.",
+    "changes to values during the pass, in the syntax of `--hook`.",
+)
 
 
 def reference() -> str:
@@ -21,7 +33,8 @@ def reference() -> str:
     checks = [name for name in vars(ms.testing) if name.startswith("assert_")]
     parts += [
         "## Keywords of a model and its input",
-        "Every function that runs a model takes them.",
+        "Every function that runs a model takes the [model and input options](shared.md#model-options) as "
+        "keywords, `checkpoint` for `--checkpoint`. In Python:",
         _shared(),
     ]
     parts += ["## modelscope_cli.testing", cell(ms.testing.__doc__ or "")]
@@ -30,7 +43,10 @@ def reference() -> str:
 
 
 def _function(home: str, name: str, function: Any) -> str:
-    return f"## {home}.{name}\n\n```py\n{signature(function)}\n```\n\n{_described(inspect.getdoc(function) or '')}"
+    text = _described(
+        inspect.getdoc(function) or "", set(parameters_of(name)) if name in documented() else set()
+    )
+    return f"## {home}.{name}\n\n```py\n{signature(function)}\n```\n\n{text}"
 
 
 def signature(function: Any) -> str:
@@ -75,15 +91,26 @@ def _argument(arg: ast.arg, default: ast.expr | None) -> str:
     return text + (f" = {ast.unparse(default)}" if default is not None else "")
 
 
-def _described(doc: str) -> str:
-    """Return a docstring as Markdown: its text, its examples, its lists as tables."""
+def _described(doc: str, options: set[str]) -> str:
+    """Return a docstring as Markdown: text, examples, and a table of the arguments that no other page describes."""
     about, *sections = _SECTION.split(doc)
     parts = [_paragraph(text) for text in about.strip().split("\n\n")]
     for title, body in zip(sections[::2], sections[1::2], strict=True):
-        rows = [_entry(" ".join(entry.split())) for entry in _ENTRY.split(body) if entry.strip()]
-        head = ("error", "when") if title == "Raises" else ("argument", "what it is")
-        parts += [table(head, rows)]
+        entries = [" ".join(entry.split()).partition(": ") for entry in _ENTRY.split(body) if entry.strip()]
+        rows = [
+            (", ".join(f"`{name.strip()}`" for name in names.split(",")), cell(text))
+            for names, _, meaning in entries
+            if title != "Raises" and (text := _of_python(names.split(", "), meaning, options))
+        ]
+        parts += [table(("argument", "what it is"), rows)] if rows else []
     return "\n\n".join(parts)
+
+
+def _of_python(names: list[str], meaning: str, options: set[str]) -> str:
+    """Return what this page says of arguments: for options of the command, only what is different in Python."""
+    if meaning in _COMMON or set(names) <= {"layer", "exclude"}:
+        return ""
+    return "".join(re.findall(r"(?s)In Python.*", meaning)) if options.issuperset(names) else meaning
 
 
 def _paragraph(text: str) -> str:
@@ -92,12 +119,8 @@ def _paragraph(text: str) -> str:
     return cell(text)
 
 
-def _entry(text: str) -> tuple[str, str]:
-    names, _, meaning = text.partition(": ")
-    return ", ".join(f"`{name.strip()}`" for name in names.split(",")), cell(meaning)
-
-
 def _shared() -> str:
+    options = {*keywords.ModelKeywords.__annotations__, *keywords.InputKeywords.__annotations__}
     kinds = (keywords.ModelKeywords, keywords.InputKeywords)
-    tables = [_described(inspect.getdoc(kind) or "").partition("\n\n")[2] for kind in kinds]
-    return "\n\n".join(tables)
+    rows = [_described(inspect.getdoc(kind) or "", options).partition("\n\n")[2] for kind in kinds]
+    return "\n".join([rows[0], *rows[1].splitlines()[2:]])

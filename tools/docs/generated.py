@@ -18,7 +18,7 @@ def generated() -> dict[Path, str]:
         ValueError: a page has no place for what is made.
     """
     made = {DOCS / "rules" / f"{rule.code}.md": rules.page(rule) for rule in ms.list_rules().rules}
-    for name, command in commands.commands().items():
+    for name, command in commands.documented().items():
         page = DOCS / "commands" / f"{name}.md"
         if not page.exists():
             made[page] = fill(_NEW.format(name=name), "options", commands.reference(name, command))
@@ -26,6 +26,7 @@ def generated() -> dict[Path, str]:
         made[page] = _filled(page, "options", commands.reference(name, command))
     overviews = {
         DOCS / "commands" / "index.md": ("commands", commands.overview()),
+        DOCS / "shared.md": ("options", commands.shared()),
         DOCS / "rules" / "index.md": ("rules", rules.overview()),
         DOCS / "functions.md": ("functions", functions.reference()),
         DOCS / "schemas.md": ("documents", documents.overview()),
@@ -57,7 +58,7 @@ def _with_links(page: Path, text: str) -> str:
 
 def _with_commands(site: Path) -> str:
     """List the pages of the commands in the navigation."""
-    rows = "".join(f'    {{ "{name}" = "commands/{name}.md" }},\n' for name in commands.commands())
+    rows = "".join(f'    {{ "{name}" = "commands/{name}.md" }},\n' for name in commands.documented())
     listed = r'(?<="commands/index.md" },\n)(    { "\w+" = "commands/\w+.md" },\n)+'
     return re.sub(listed, rows, site.read_text(encoding="utf-8"))
 

@@ -1,7 +1,6 @@
 """One page a rule, and the list of them."""
 
 import ast
-import re
 from functools import cache
 
 import modelscope_cli as ms
@@ -97,77 +96,43 @@ def overview() -> str:
 
 
 def page(rule: RuleInfo) -> str:
-    """Return the page of one rule: all that `modelscope rules CODE` says, and an example."""
-    is_of_training = rule.code.startswith("MS7")
-    facts = [
-        ("Rule of", "`watch` and `train`" if is_of_training else "`check`"),
-        ("Severity", rule.severity),
-        ("Threshold", f"{cell(_threshold(rule))}: {cell(rule.measure)}"),
-        ("Where the threshold comes from", cell(rule.source)),
-        ("Source", f"`{_file(rule.code)}`"),
-    ]
+    """Return the page of one rule: what `modelscope help CODE` says, and an example."""
+    command = "watch" if rule.code.startswith("MS7") else "check"
+    article = "An" if rule.severity == "error" else "A"
     parts = [
         f"# {rule.code} {rule.name}",
-        "## What it does",
-        f"Checks whether {cell(rule.sentence)}.",
-        "## Why is this bad?",
+        f"{article} {rule.severity} of [`{command}`](../commands/{command}.md): {cell(rule.sentence)}.",
         cell(_sentence(rule.why)),
+        f"**What to do:** {_hint(rule.hint)}",
+        f"**Threshold:** {cell(_threshold(rule))}: {cell(rule.measure)}.",
+        f"**Its source:** {cell(rule.source)}.",
         *_example(rule.code),
-        "## How to fix it",
-        _hint(rule.hint),
-        "## Settings",
-        table(("setting", "value"), facts),
-        f"To silence the rule: {cell(rule.silence)}.",
-        f"```sh\nmodelscope rules {rule.code}\n```",
-        "[All rules](index.md)",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _example(code: str) -> list[str]:
-    """Return sections with an example, and for trainings what to write instead."""
+    """Return a section with an example, and for trainings what to write instead."""
     if code in EXAMPLES:
-        script = examples.written(EXAMPLES[code][0]).strip()
-        line = "modelscope watch example.py"
+        title = "Example"
         if code in TRIED:
-            line = "modelscope watch --try-fixes example.py"
+            title = "Example, with `--try-fixes`"
         if code in RANKS:
-            line = "torchrun --nproc-per-node 2 -m modelscope_cli watch example.py"
-        return [
-            "## Example",
-            f"```py\n{script}\n```",
-            f"As `example.py`, `{line}` reports {code}.",
-            "## Use instead",
-            f"```diff\n{examples.change(EXAMPLES[code])}\n```",
-        ]
+            title = "Example, under torchrun"
+        return [f"## {title}", f"```diff\n{examples.change(EXAMPLES[code])}\n```"]
     if code in DATA_SETS:
         against = " --against val" if code in ("MS804", "MS811") else ""
         return [
             "## Example",
-            f"```py\n{IMAGES}\n{DATA_SETS[code]}\n```",
-            f"`modelscope check photos{against}` reports {code}.",
+            f"```py\n{DATA_SETS[code]}\n```",
+            f"`modelscope check photos{against}` reports it.",
         ]
     if code in COMMANDS:
         script, line = COMMANDS[code]
-        before = [f"```py\n{script}\n```", "Then this command reports it, without running the file:"]
-        return ["## Example", *(before if script else []), f"```text\n{line}\n```"]
+        return ["## Example", *([f"```py\n{script}\n```"] if script else []), f"```text\n{line}\n```"]
     if code in injuries():
-        return [
-            "## Example",
-            "The network of `modelscope demo`, `net`, breaks this rule and no other after:",
-            f"```py\n{injuries()[code]}\n```",
-        ]
+        return ["## Example", f"```py\n{injuries()[code]}\n```"]
     return []
-
-
-def _file(code: str) -> str:
-    """Return the file that defines a rule."""
-    sources = sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
-    return next(
-        str(path.relative_to(ROOT))
-        for path in sources
-        if re.search(rf'(rule\(|code=)\s*"{code}"', path.read_text("utf-8"))
-    )
 
 
 def _threshold(rule: RuleInfo) -> str:
