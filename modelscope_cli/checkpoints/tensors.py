@@ -147,6 +147,7 @@ class Checkpoint:
     notes: tuple[str, ...]  # one line on how the tensors were nested, if they were
     # The code that loading the file in full would run, if it was read without
     warnings: tuple[Notice, ...] = ()
+    class_names: tuple[str, ...] | None = None  # saved beside the tensors, in order
 
 
 def read_checkpoint(path: Path, key: str | None = None, contents: Contents | None = None) -> Checkpoint:
@@ -178,10 +179,18 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
     # torch also loads classes that this process has imported, such as DTensor.
     if any(type(tensor) not in (Tensor, Parameter) for tensor in state.values()):
         return _from_contents(contents or read_contents(path, key))
+    from modelscope_cli.checkpoints.tree import class_names
+
     if not state:
         message = f"checkpoint '{path}' holds no named tensors, but {_describe(content)}"
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
-    return Checkpoint(path, state, metadata, file_sha256(path), (f"checkpoint: {note}",) if note else ())
+    notes = [f"checkpoint: {note}"] if note else []
+    where, names = class_names(content) or ("", None)
+    if names is not None and any(tensor.ndim and len(tensor) == len(names) for tensor in state.values()):
+        notes.append(f"checkpoint: took the names of the {len(names)} classes from '{where}'")
+    else:
+        names = None  # not of the classes of these weights
+    return Checkpoint(path, state, metadata, file_sha256(path), tuple(notes), class_names=names)
 
 
 def read_torch_file(path: Path) -> Any:

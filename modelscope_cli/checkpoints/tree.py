@@ -72,6 +72,18 @@ def _name(path: Path, names: NameJoiner) -> str:
     return names.join(*itertools.chain.from_iterable((".", key) for key in reversed(keys)))[1:] or "tensor"
 
 
+# Usual keys of the names of the classes.
+_NAMES = (
+    "classes",
+    "class_names",
+    "classnames",
+    "categories",
+    "names",
+    "labels",
+    "class_to_idx",
+    "idx_to_class",
+    "id2label",
+)
 # Usual keys of a state dict, the likeliest first.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "ema", "module")
 _MAX_DEPTH = 4
@@ -96,12 +108,27 @@ class Taken:
         if not self.path and not self.beside:
             return None
         subject = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
-        others = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
-        text = f"took {subject}" + (
-            f", not read: {others}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
-        )
+        unread = [_cut(name) for name, value in self.beside if class_names({name: value}) is None]
+        others = ", ".join(unread[:_N_NAMED]) + " ..." * (len(unread) > _N_NAMED)
+        text = f"took {subject}" + (f", not read: {others}" if unread else "")
         keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
         return f"{text}; take another with {keys}" if keys else text
+
+
+def class_names(content: Any) -> tuple[str, tuple[str, ...]] | None:
+    """Return the key and the names of the classes, in order, that a training script saved beside the weights."""
+    for key, value in content.items() if isinstance(content, Mapping) else ():
+        if not isinstance(key, str) or key.lower() not in _NAMES:
+            continue
+        names = value
+        if isinstance(value, Mapping):
+            is_by_name = all(isinstance(index, int) for index in value.values())
+            by_index = {index: name for name, index in value.items()} if is_by_name else value
+            names = [by_index.get(index, by_index.get(str(index))) for index in range(len(value))]
+        is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        if is_list and len({*names}) == len(names) > 1:
+            return key, tuple(names)
+    return None
 
 
 def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source: str = "") -> Taken:
@@ -141,7 +168,8 @@ def tensors_in(content: Any, is_tensor: IsTensor) -> dict[str, Any]:
 def no_such_key(key: str, keys: list[str], source: str) -> UsageError:
     """Return the error for a missing key, which lists the existing ones, the nearest first."""
     keys = list(dict.fromkeys(keys))[:_MAX_COMPARED]
-    keys.sort(key=lambda name: -difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio())
+    near = {name: difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio() for name in keys}
+    keys.sort(key=lambda name: -near[name] if near[name] > 0.5 else 0)  # else in order, the likeliest first
     holds = f", which holds {some(map(_cut, keys), _N_NAMED)}" if keys else ""
     message = f"'--key {key}' is not in '{source}'{holds}"
     return UsageError(message, f"--key {_cut(keys[0])}" if keys else "leave out --key")

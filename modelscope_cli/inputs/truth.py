@@ -87,8 +87,8 @@ class GivenTruth:
         labels = Counter(label.casefold() for label in categories or ())
         if activation != "softmax" or not labels or files.has_given:
             return False
-        folders = {class_folder(file.name).casefold() for file in files}
-        return len(folders) > 1 and all(labels[folder] == 1 for folder in folders)
+        folders = class_folders(files)
+        return len(folders) > 1 and all(labels[folder.casefold()] == 1 for folder in folders)
 
     def of_images(self, names: Sequence[str]) -> list[Words]:
         if self.in_order is not None:
@@ -125,6 +125,11 @@ class GivenTruth:
             message = f"{self.name} names '{alone}', but {times[alone]} images have that name"
             raise CannotRunError(message, f"use their paths, such as '{unclear[0]}'")
         return classes
+
+
+def class_folders(files: FileList) -> list[str]:
+    """Return the names of the folders of the images, sorted."""
+    return sorted({class_folder(file.name) for file in files})
 
 
 def class_folder(file: str) -> str:

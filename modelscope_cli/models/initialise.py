@@ -232,7 +232,7 @@ def _read_weights(path: Path) -> tuple[Any, str]:
 def _categories(checkpoint: Checkpoint) -> tuple[tuple[str, ...] | None, tuple[Notice, ...]]:
     text = checkpoint.metadata.get("categories")
     if text is None:
-        return None, ()
+        return checkpoint.class_names, ()
     try:
         labels = json.loads(text)
     except json.JSONDecodeError:

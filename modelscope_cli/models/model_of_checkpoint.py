@@ -163,13 +163,17 @@ def _pickled_class(contents: Contents) -> str | None:
     """Return the class of a model saved whole, by the names that loading it would import."""
     if not any(name.startswith("torch.nn.modules.") for name in contents.foreign):
         return None
-    classes = (name for name in contents.foreign if not name.startswith("torch."))
-    return next(classes, contents.foreign[0])
+    first = contents.foreign[0]  # of a model saved whole its own class, before those of its layers
+    if first.startswith("torch.nn.modules.container."):
+        return first
+    return next((name for name in contents.foreign if not name.startswith("torch.")), first)
 
 
 def _builder_of(kind: str, path: Path) -> str:
     """Return the options that name a class, as far as known."""
     module, _, name = kind.rpartition(".")
+    if module == "torch.nn.modules.container":  # without its layers
+        return "--model FILE.py:NAME"
     if module.startswith("ultralytics."):
         stem = path.stem if path.stem.startswith(("yolo", "rtdetr")) else "NAME"
         return f"--model {module}:{name} --model-arg {shlex.quote(f'cfg={stem}.yaml')}"

@@ -30,7 +30,7 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("--cuda", "--gpu"), ("--device cuda",)),
     **dict.fromkeys(("--fp16", "--half"), ("--dtype float16",)),
     **dict.fromkeys(("--learning-rate", "--lr0"), ("--lr",)),
-    **dict.fromkeys(("--epochs", "--iterations", "--iters", "--max-steps"), ("--steps",)),
+    **dict.fromkeys(("--iterations", "--iters", "--max-steps"), ("--steps",)),
     **dict.fromkeys(("--output-dir", "--out-dir", "--save-dir"), ("--out",)),
     **dict.fromkeys(("--overwrite", "--yes"), ("--force",)),
     **{
@@ -43,6 +43,8 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
         "--input-size": ("--input-shape",),
         "--topk": ("--top",),
         "--csv": ("--format csv",),
+        **dict.fromkeys(("--classes", "--class-names", "--names"), ("--labels",)),
+        **dict.fromkeys(("--channels", "--structured"), ("--by-channel",)),
         "--wd": ("--weight-decay",),
         **dict.fromkeys(("--junit", "--junit-xml", "--junitxml", "--xml"), ("--output",)),
     },
@@ -192,7 +194,8 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
     option = option.replace("_", "-")
     # An option of another command is not a typo.
     is_of_another = any(option in options_of(name) for name in COMMANDS)
-    near = [] if is_of_another else difflib.get_close_matches(option, options, n=1, cutoff=0.75)
+    alike = [name for name in options if name[:3] == option[:3]]  # few err in the first letter
+    near = [] if is_of_another else difflib.get_close_matches(option, alike, n=1, cutoff=0.75)
     parts = sorted("b" if part == "2" else part for part in re.findall(r"[a-z]+|\d", option))
     turned = [name for name in options if sorted(name.strip("-").split("-")) == parts]
     # `--checkpoint-b` is about B: --checkpoint would answer another question.

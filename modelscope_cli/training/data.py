@@ -19,6 +19,7 @@ from modelscope_cli.inputs.files import IMAGE_SUFFIXES, ListedImage
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.paths import look_for
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo
 from modelscope_cli.training.loaders import LoaderData, import_loaders
@@ -177,6 +178,8 @@ with without_dynamo():
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NORMALISED = f"mean {_MEAN}, std {_STD}"
 _HELD_OUT_SHARE = 0.1
+# Usual names of the folders to train on and to validate on.
+_SPLITS = (("train", "training"), ("val", "valid", "validation", "test"))
 Example = tuple[Tensor, int] | None
 
 
@@ -341,39 +344,60 @@ def open_drawn(count: int, size: int, seed: int) -> TrainingData:
 
 
 def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
-    """Open a folder with one subfolder of images per class; a seeded tenth of the images is held out."""
-    here = f"ls {shlex.quote(str(folder))}"
+    """Open a folder with one subfolder of images per class; a seeded tenth of the images is held out.
+
+    A folder with `train` and `val`, or other usual names of them, is trained on the one and validated on the other.
+    """
     if not folder.is_dir():
         problem = "is a file, not a folder" if folder.exists() else "does not exist"
         raise CannotRunError(f"'{folder}' {problem}", look_for(folder))
+    here = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
+    training, validating = (next((here[name] for name in names if name in here), None) for names in _SPLITS)
+    if training is None or validating is None:
+        training, validating = folder, None
+    listing = _listed(training)
+    files, held_out = listing.samples, []
+    filled = sorted({label for _, label in files})
+    if len(filled) == 1:
+        message = f"'{training}' holds images of one class only, '{listing.classes[filled[0]]}'"
+        raise CannotRunError(message, f"ls {shlex.quote(str(training))}")
+    labels = {listing.classes[old]: new for new, old in enumerate(filled)}  # an empty folder is not a class
+    named = [(path, listing.classes[label]) for path, label in files]
+    if validating is not None:
+        validation = _listed(validating)
+        held_out = [(path, validation.classes[label]) for path, label in validation.samples]
+        unknown = sorted({name for _, name in held_out} - {*labels})
+        if unknown:
+            message = f"'{validating}' has classes that '{training}' has not: {some(unknown)}"
+            raise CannotRunError(message, f"ls {shlex.quote(str(folder))}/*")
+    images = FolderImages([(path, labels[name]) for path, name in (*named, *held_out)], size)
+    order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
+    n_held_out = 0 if held_out else max(1, round(len(files) * _HELD_OUT_SHARE))
+    validated = [*sorted(order[:n_held_out]), *range(len(files), len(images))]
+    return TrainingData(
+        source=str(training),
+        preprocessing=f"short side to {size}, centre crop {size}x{size}, {_NORMALISED}",
+        size=size,
+        classes=tuple(labels),
+        training=Subset(images, sorted(order[n_held_out:])),
+        held_out=Subset(images, validated),
+        n_training=len(files) - n_held_out,
+        n_held_out=len(validated),
+        unreadable=images.unreadable,
+    )
+
+
+def _listed(folder: Path) -> ImageFolder:
+    """List the images in the subfolders of a folder; refuse one without any."""
+    here = f"ls {shlex.quote(str(folder))}"
     try:
         listing = ImageFolder(str(folder), is_valid_file=_is_image, allow_empty=True)
     except FileNotFoundError as error:
         message = f"'{folder}' holds no folders: it needs one for each class, with its images"
         raise CannotRunError(message, here) from error
-    files = listing.samples
-    filled = sorted({label for _, label in files})
-    if not files:
+    if not listing.samples:
         raise CannotRunError(f"the folders in '{folder}' hold no images", here)
-    if len(filled) == 1:
-        name = listing.classes[filled[0]]
-        message = f"'{folder}' holds images of one class only, '{name}'"
-        raise CannotRunError(message, here)
-    labels = {old: new for new, old in enumerate(filled)}  # an empty folder is not a class
-    images = FolderImages([(path, labels[label]) for path, label in files], size)
-    order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
-    n_held_out = max(1, round(len(files) * _HELD_OUT_SHARE))
-    return TrainingData(
-        source=str(folder),
-        preprocessing=f"short side to {size}, centre crop {size}x{size}, {_NORMALISED}",
-        size=size,
-        classes=tuple(listing.classes[label] for label in filled),
-        training=Subset(images, sorted(order[n_held_out:])),
-        held_out=Subset(images, sorted(order[:n_held_out])),
-        n_training=len(files) - n_held_out,
-        n_held_out=n_held_out,
-        unreadable=images.unreadable,
-    )
+    return listing
 
 
 def _is_image(path: str) -> bool:

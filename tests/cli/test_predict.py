@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from tolerance import A_NETWORK, close
 
 CLASSES = ["circle", "square", "triangle", "star", "ring"]
@@ -117,3 +118,37 @@ def test_no_truth_is_taken_from_folders_that_are_not_classes(run, cwd):
         Image.new("RGB", (20, 20)).save(cwd / name / "a.png")
     assert run(f"predict one two {SICK} --json").json["truth"] is None
     assert run(f"{SHAPES} --truth none --json").json["truth"] is None
+
+
+REVERSED = CLASSES[::-1]
+SAVED = {
+    "classes": REVERSED,
+    "class_to_idx": {name: n for n, name in enumerate(REVERSED)},
+    "id2label": dict(enumerate(REVERSED)),
+    "idx_to_class": {str(n): name for n, name in enumerate(REVERSED)},  # as JSON has them
+}
+
+
+@pytest.mark.parametrize("key", SAVED)
+def test_class_names_that_a_script_saved_beside_the_weights_are_the_labels(run, cwd, samples, key):
+    state = load_file(samples / "tiny_resnet.safetensors")
+    torch.save({"model": state, key: SAVED[key], "epoch": 3}, cwd / "saved.pth")
+    outcome = run("predict {samples}/tiny_resnet.py:TinyResNet -c saved.pth {samples}/shapes --json")
+    document = outcome.json
+    best = [one["top"][0] for one in document["predictions"]]
+    assert [one["label"] for one in best] == [REVERSED[one["index"]] for one in best]
+    folders = [one["image"].split("/")[-2] for one in document["predictions"]]
+    right = sum(one["label"] == folder for one, folder in zip(best, folders, strict=True))
+    assert document["truth"]["accuracy"]["value"] == right / len(best)
+    assert f"'{key}'" in outcome.err
+    assert f"not read: {key}" not in outcome.err
+
+
+@pytest.mark.parametrize("names", [CLASSES[:9], [*CLASSES[:9], "circle"], list(range(10))])
+def test_names_that_are_not_one_for_each_class_are_left(run, cwd, samples, names):
+    state = {"model": load_file(samples / "tiny_resnet.safetensors"), "classes": names}
+    torch.save(state, cwd / "saved.pth")
+    outcome = run("predict {samples}/tiny_resnet.py:TinyResNet -c saved.pth {samples}/shapes --json")
+    assert all(one["top"][0]["label"] is None for one in outcome.json["predictions"])
+    assert "accuracy: not computed" in outcome.err
+    assert "--labels checkerboard,circle,cross,dots" in outcome.err

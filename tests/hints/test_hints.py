@@ -80,6 +80,10 @@ predict {TINY} dot.png tiny.safetensors
 predict {TINY} two --scores sigmoid --table classes --labels ten.txt
 predict {TINY} dot.png --doctor --top 3
 predict {TINY} dot.png --threshold 0.3
+predict {TINY} dot.png --class-names ten.txt
+prune {TINY} --structured
+weights run.pth --key nope
+train {LEARN} --val few
 grads {TINY} --target 10 --no-save
 ablate {TINY} --by-channel --no-save
 prune {TINY} --amount 30%
@@ -109,6 +113,10 @@ def made(tmp_path_factory):
     exec(MODELS, names)
     torch.manual_seed(0)
     save_file(names["Tiny"]().state_dict(), folder / "tiny.safetensors")
+    torch.save(
+        {"epoch": torch.ones(1), "optimizer": {"a": torch.ones(1)}, "model": names["Tiny"]().state_dict()},
+        folder / "run.pth",
+    )
     (folder / "ten.txt").write_text("\n".join("abcdefghij"))
     for name in ("dot.png", "two/f/a.png", "two/g/b.png", "few/a/1.png", "few/a/2.png", "few/b/3.png", *SETS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torchvision import models
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError
@@ -83,3 +84,17 @@ def test_what_a_factory_imports_is_not_on_meta(
     held = sys.modules[name]
     assert not any(t.is_meta for t in (held.TABLE, held.SHARED.weight, held.Head.anchors))
     assert held.SHARED.weight.abs().max() < 1  # initialised, which is left out of what is on meta
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, lambda model: {"epoch": 3, "model": model}])
+def test_layers_saved_whole_are_called_what_they_are(wrap: Any, tmp_path: Path) -> None:
+    file = tmp_path / "whole.pt"
+    torch.save(wrap(nn.Sequential(nn.Conv2d(3, 4, 3), models.resnet.BasicBlock(4, 4))), file)
+    with pytest.raises(
+        CannotRunError, match=r"of the class 'torch\.nn\.modules\.container\.Sequential'"
+    ) as told:
+        ms.summary(str(file), X)
+    assert "FILE.py:NAME" in str(told.value.hint)
+    torch.save(wrap(models.resnet.BasicBlock(4, 4)), file)
+    with pytest.raises(CannotRunError, match=r"of the class 'torchvision\.models\.resnet\.BasicBlock'"):
+        ms.summary(str(file), X)

@@ -1,5 +1,7 @@
 """What is trained on: the drawn set, folders of pictures, and what is wrong with them."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -55,6 +57,28 @@ def test_a_folder_is_split_and_its_empty_class_left_out(folder):
     again = open_folder(folder, 16, seed=0)
     assert again.training.indices == data.training.indices
     assert open_folder(folder, 16, seed=1).training.indices != data.training.indices
+
+
+@pytest.mark.parametrize("names", [("train", "val"), ("Training", "test")])
+def test_a_folder_of_two_parts_is_trained_on_one_and_validated_on_the_other(folder, names):
+    parts = [folder / "both" / name for name in names]
+    for part in parts:
+        shutil.copytree(folder, part, ignore=shutil.ignore_patterns("both"))
+    shutil.rmtree(parts[1] / "0_red")
+    data = open_folder(folder / "both", 16, seed=0)
+    assert data.classes == ("0_red", "1_green", "2_blue")
+    assert (data.n_training, data.n_held_out) == (36, 24)
+    for picture, label in data.held_out:
+        assert picture.mean((1, 2)).argmax() == label
+    assert sorted(label for _, label in data.training) == [0] * 12 + [1] * 12 + [2] * 12
+    (parts[1] / "1_green").rename(parts[1] / "green")
+    with pytest.raises(CannotRunError, match=r"has classes that .* has not: green"):
+        open_folder(folder / "both", 16, seed=0)
+
+
+def test_a_class_may_be_called_train(folder):
+    (folder / "0_red").rename(folder / "train")
+    assert open_folder(folder, 16, seed=0).classes == ("1_green", "2_blue", "train")
 
 
 def test_unreadable_pictures_are_skipped_and_counted(folder):

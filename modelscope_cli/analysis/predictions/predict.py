@@ -1,5 +1,6 @@
 """`predict`: the likeliest classes of images, or their best boxes."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
 from modelscope_cli.inputs.noise import IMAGES, texts_of
-from modelscope_cli.inputs.truth import AUTO, read_labels, read_truth
+from modelscope_cli.inputs.truth import AUTO, class_folders, read_labels, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
@@ -152,8 +153,8 @@ def predict(
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
-            if is_first and part.note is not None:
-                subject.progress.note(part.note)
+            if is_first:
+                _tell(part, subject, not categories and given_truth is not None and given_truth.is_auto)
             is_first = False
             degenerate += part.degenerate
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
@@ -199,6 +200,16 @@ def _to_draw(inputs: Inputs, maps: Sequence[Tensor]) -> tuple[DrawnMap, ...]:
 def _worst_of(inputs: Inputs, numbers: Sequence[int]) -> tuple[Tensor, ...]:
     """Return these images as the model saw them; they are read again."""
     return tuple(pictures_of(inputs, numbers).values()) if numbers else ()
+
+
+def _tell(part: "Predicted", subject: Subject, is_accuracy_expected: bool) -> None:
+    """Report how the output was read, and what is missing for an accuracy of class folders."""
+    if part.note is not None:
+        subject.progress.note(part.note)
+    folders = class_folders(subject.inputs.files) if is_accuracy_expected else []
+    if len(folders) == part.classes > 1:
+        order = f"if this is their order: --labels {shlex.quote(','.join(folders))}"
+        subject.progress.note(f"accuracy: not computed, as the classes of the model have no names; {order}")
 
 
 @dataclass(frozen=True, slots=True)
