@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.records.documents import schema
     from modelscope_cli.records.reading import read
-    from modelscope_cli.report.page.make_report import make_report
+    from modelscope_cli.reporting import make_report
     from modelscope_cli.rules.registry import list_rules
     from modelscope_cli.training.lrfind import lrfind
     from modelscope_cli.training.train import train
@@ -83,7 +83,7 @@ _HOMES = {
     "list_rules": "modelscope_cli.rules.registry",
     "load": "modelscope_cli.analysis.load",
     "lrfind": "modelscope_cli.training.lrfind",
-    "make_report": "modelscope_cli.report.page.make_report",
+    "make_report": "modelscope_cli.reporting",
     "observe": "modelscope_cli.analysis.activations.stats",
     "predict": "modelscope_cli.analysis.predictions.predict",
     "prune": "modelscope_cli.analysis.pruning.prune",

@@ -51,9 +51,20 @@ MAY_IMPORT = {
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
+    "reporting": {*WRITES, "checkpoints", "inputs", "models", "report"},
     "testing": {*WRITES, "analysis", "models", "report", "rules"},
     "shell": {*WRITES, "report", "models", "inputs", "hooks", "rules", "lean"},
-    "commands": {*WRITES, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},
+    "commands": {
+        *WRITES,
+        "report",
+        "reporting",
+        "models",
+        "inputs",
+        "hooks",
+        "rules",
+        "checkpoints",
+        "shell",
+    },
 }
 # What a command needs to know of a request before anything heavy is imported.
 LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.request|watching\.ranks)\b")

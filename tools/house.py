@@ -31,7 +31,7 @@ FLOORS = (
     ("analysis",),
     ("training", "watching"),
     ("report",),
-    ("testing", "examples"),
+    ("testing", "examples", "reporting"),
     ("shell",),
     ("commands",),
 )

@@ -79,6 +79,14 @@ def featuremaps(
             "or, without a class token, the mean attention that each position receives.",
         ),
     ] = False,
+    filters: Annotated[
+        bool,
+        typer.Option(
+            "--filters",
+            help="Draw the filters of the convolutions: in colour where they read an image, else the slice of the "
+            "input channel where each is largest.",
+        ),
+    ] = False,
     top_images: Annotated[
         int,
         typer.Option(
@@ -121,6 +129,8 @@ def featuremaps(
 
       modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
 
+      modelscope featuremaps demo/tiny_resnet.py:TinyResNet -c demo/tiny_resnet.safetensors --filters
+
       modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors -l
         block3.conv2 --top-images 9
     """
@@ -152,6 +162,7 @@ def featuremaps(
         cell=cell,
         overlay=overlay,
         attention=attention,
+        filters=filters,
         top_images=top_images,
         hook=hook or (),
         progress=PROGRESS,

@@ -7,7 +7,8 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.named_model import refuse_model
+from modelscope_cli.shell.named_model import names_model
+from modelscope_cli.shell.options import ImagesArgument, InputOptions, NamedModelOptions
 from modelscope_cli.shell.output import check_page, emit
 from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
@@ -16,38 +17,54 @@ from modelscope_cli.shell.parameters import command
 @command
 def report(
     result: Annotated[
-        Path,
+        str | None,
         typer.Argument(
-            metavar="RESULT",
-            help="The folder of a command, its `report.json`, what `-o result.json` wrote, or another page.",
+            metavar="MODEL|RESULT",
+            help="A model; or a saved result: the folder of a command, its `report.json`, what `-o result.json` "
+            "wrote, or another page.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    images: ImagesArgument = None,
     html: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where the page is written; report.html in the folder of the result by default.",
+            help="Where the page is written; report.html in the folder of the result, or in a new one, by "
+            "default.",
         ),
     ] = None,
     *,
+    on: NamedModelOptions,
+    data: InputOptions,
     show: OutputOptions,
 ) -> None:
-    """Make one self-contained page of a result, to view in a browser and to share.
+    """Make one page of a model and an image, or of a saved result, to view in a browser and to share.
 
-    The page needs no network and no other file. It holds tables to sort and filter, curves, images, and the whole
-    result as data, which modelscope can read. Without --html the page is written into the folder of the result.
+    The page of a model has what predict, explain, check, summary, stats, featuremaps and grads say at their
+    defaults; without an image, what they say about noise. The page needs no network and no other file. It holds
+    tables to sort and filter, curves, images, and the whole results as data, which modelscope can read.
 
     Examples:
+
+      modelscope report demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
       modelscope watch --out sick demo/train.py --variant sick
 
       modelscope report sick
     """
     from modelscope_cli.report.listings import pages_sheet
+    from modelscope_cli.reporting import is_saved
 
     where = show.begin()
-    refuse_model(str(result), "--html", "report.html")
     if html is not None:
         check_page(html)
-    record = ms.make_report(result, html=html, force=show.force, progress=PROGRESS)
+    if result is not None and is_saved(result):
+        record = ms.make_report(result, images or None, html=html, force=show.force, progress=PROGRESS)
+    else:
+        # The first word is the model, unless --model names one.
+        is_model = names_model if on.model else lambda _: True
+        model, files = on.choose(result, images, is_model=is_model)
+        inputs = data.request(files, on.seed)
+        record = ms.make_report(model, inputs, html=html, force=show.force, progress=PROGRESS)
     emit(where, pages_sheet(record), record)

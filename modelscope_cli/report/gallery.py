@@ -98,8 +98,8 @@ def save_gallery(record: FeatureMapsRecord, kept: KeptMaps, folder: Path) -> Fea
 def contact_sheet_of(record: FeatureMapsRecord, kept: KeptMaps) -> Image.Image:
     """Draw one image of each output that can be drawn."""
     tiles = [
-        Tile(stem, numbers.shape(row.shape), partial(draw_tile, output.maps, kept.look))
-        for row, stem, output in zip(record.maps, file_stems(record.maps), kept.outputs, strict=True)
+        Tile(label_of(row), numbers.shape(row.shape), partial(draw_tile, output.maps, kept.look))
+        for row, output in zip(record.maps, kept.outputs, strict=True)
         if output.maps is not None and row.shown
     ]
     return contact_sheet(tiles, kept.look.cmap, kept.look.input_image)
@@ -108,10 +108,12 @@ def contact_sheet_of(record: FeatureMapsRecord, kept: KeptMaps) -> Image.Image:
 def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     selected = maps[list(record.shown)]
-    is_vector = selected.ndim == 1
+    is_vector, is_coloured = selected.ndim == 1, selected.ndim == 4
     columns = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS if is_vector else None)
     if look.under is not None and not is_vector:
         body = image_tiles.overlay(selected, look.under, look.cmap, look.cell, look.scale, BAND)
+    elif is_coloured:
+        body = image_tiles.in_colour(selected, look.scale, look.cell, BAND)
     else:
         cells = (
             image_tiles.strip(vector_colours(selected))
@@ -127,7 +129,8 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         *(label_of(record), record.type, numbers.shape(record.shape), _which(record), record.note),
         f"values {low} .. {high}",
     ]
-    bar = (low, high) if look.scale == "layer" or maps.ndim == 1 else ("its lowest", "its highest")
+    of_layer = look.scale == "layer" or is_vector
+    bar = None if is_coloured else (low, high) if of_layer else ("its lowest", "its highest")
     input_image = None if is_vector else look.input_image
     return page(body, "   ".join(filter(None, parts)), look.cmap, input_image=input_image, bar=bar)
 
@@ -140,8 +143,10 @@ def vector_colours(vector: Tensor) -> Tensor:
 def _which(record: FeatureMap) -> str:
     """Return how many channels are shown; for a selection, that they are the strongest."""
     n_shown = len(record.shown)
-    noun = "heads" if record.kind == "attention" else "channels"
+    noun = {"attention": "heads", "filters": "filters"}.get(record.kind, "channels")
     words = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"
+    if record.kind == "filters" and record.shape[1] not in (1, 3):
+        words += ", each at its strongest input channel"
     is_sorted = list(record.shown) == sorted(record.shown)
     return words if is_sorted else f"{words}, in another order"
 
@@ -149,11 +154,14 @@ def _which(record: FeatureMap) -> str:
 def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     """Draw an output for the contact sheet, at most `side` pixels wide."""
     is_overlay = look.under is not None and maps.ndim > 1
-    cells = _liveliest(maps) if is_overlay else tile(maps, look)
+    is_raw = is_overlay or maps.ndim == 4
+    cells = _liveliest(maps) if is_raw else tile(maps, look)
     per_row = image_tiles.columns_of(len(cells))
     each = max((side + GAP) // per_row - GAP, 1)
     if is_overlay and look.under is not None:
         return image_tiles.overlay(cells, look.under, look.cmap, each, look.scale)
+    if is_raw:
+        return image_tiles.in_colour(cells, look.scale, each)
     return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, each), per_row), look.cmap)
 
 

@@ -124,7 +124,14 @@ PAGE_COLUMNS = (
 
 
 def pages_sheet(record: ReportRecord) -> Sheet:
-    return Sheet(title=counted(len(record.pages), "page"), columns=PAGE_COLUMNS, rows=record.pages)
+    """Return a row for the result on the page; of the page of a model, one for each of its parts."""
+    page, *others = record.pages
+    if not others:
+        return Sheet(title="1 page", columns=PAGE_COLUMNS, rows=record.pages)
+    own = ("command", "verdict")
+    columns = tuple(replace(column, is_shown=column.key in own) for column in PAGE_COLUMNS)
+    title = f"{page.model}: {page.file}, {numbers.memory(page.bytes)}"
+    return Sheet(title=title, columns=columns, rows=record.pages)
 
 
 class PagesView(View[ReportRecord]):

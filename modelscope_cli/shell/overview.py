@@ -52,7 +52,7 @@ _TABLE = {
     },
     "Files and names": {
         "modelscope_cli.commands.report": (
-            "Make one self-contained page of a result, to view in a browser and to share."
+            "Make one page of a model and an image, or of a saved result, to view in a browser and to share."
         ),
         "modelscope_cli.commands.weights": (
             "List the contents of a checkpoint and name its architecture, without loading it."

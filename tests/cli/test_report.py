@@ -1,13 +1,18 @@
 """`modelscope report`, `--html`, and what takes a page: read, diff, check --baseline."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from made_trainings import watch_document
 
+import modelscope_cli as ms
+from modelscope_cli.records.page_data import extract
 from modelscope_cli.report.page import results
+from modelscope_cli.report.page.html import element, joined, within
 from modelscope_cli.shell.app import run
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -49,6 +54,85 @@ def test_what_is_not_a_page_of_ours_is_not_replaced(watched, capsys):
     assert "already exists" in capsys.readouterr().err
     assert Path("runs/old/report.html").read_text() == "<html>mine</html>"
     assert typed("report runs/old --force") == 0
+
+
+def test_a_model_and_an_image_make_one_page_of_what_the_commands_say(capsys):
+    assert typed(f"report {TINY} {STAR} --html star.html --json") == 0
+    out, err = capsys.readouterr()
+    parts = json.loads(out)["pages"]
+    every = ["predict", "explain", "check", "summary", "stats", "featuremaps", "grads"]
+    assert [part["command"] for part in parts] == every
+    (prediction,) = ms.read("star.html").predictions
+    assert parts[0]["verdict"].startswith(f"{prediction.top[0].label}, ")
+    assert "dead-channels" in parts[2]["verdict"]
+    page = Path("star.html").read_text(encoding="utf-8")
+    anchors = re.findall(r'<[^>]* id="([^"]*)"', page)
+    assert len(anchors) == len({*anchors})
+    links = re.findall(r'<[^>]* href="#([^"]*)"', page)
+    assert {*links} <= {*anchors}
+    filtered = re.findall(r'<[^>]* data-for="([^"]*)"', page)
+    assert {*filtered} <= {*anchors}
+    assert [one["schema"].partition("-")[0] for one in extract(page.encode())] == [
+        f"modelscope/{name}" for name in every
+    ]
+    assert ms.read("star.html").command == "predict"
+    assert err.count("preprocessing") <= 1
+
+
+def test_without_an_image_the_page_says_what_needs_one(capsys):
+    assert typed(f"report {TINY} -f tsv") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert {row[0] for row in rows[1:]} == {"runs/report-tiny_resnet.py-TinyResNet/report.html"}
+    answers = {row[2]: row[4] for row in rows[1:]}
+    assert [name for name, answer in answers.items() if answer == "not run: it needs an image"] == [
+        *("predict", "explain", "featuremaps")
+    ]
+    assert "it needs an image" in Path(rows[1][0]).read_text(encoding="utf-8")
+
+
+def test_random_weights_in_place_of_a_download_are_not_checked(capsys):
+    assert typed("report squeezenet1_0 --input-shape 3,64,64 --html random.html --json") == 0
+    answers = {one["command"]: one["verdict"] for one in json.loads(capsys.readouterr().out)["pages"]}
+    assert answers["check"].startswith("not run: 'squeezenet1_0' has random weights")
+
+
+def test_a_module_gets_a_page_from_python():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten())
+    record = ms.make_report(model, torch.ones(1, 3, 8, 8), html="mine.html")
+    assert len(record.pages) == 7
+    assert not any(one.verdict.startswith("not run") for one in record.pages)
+    assert Path("mine.html").stat().st_size == record.pages[0].bytes
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("report", "missing argument 'MODEL'"),
+        ("report sick", "unknown model 'sick'"),
+        ("report missing.json", "there is no 'missing.json'"),
+        ("report runs/old star.png", "is a saved result: its images are in it"),
+        (f"report {TINY} missing.png", "'missing.png' does not exist"),
+        (f"report {TINY} --html page.txt", "does not end in .html"),
+        (f"report {TINY.replace('--size 32', '--input-shape 7,32,32')} --html page.html", "7 channels"),
+    ],
+)
+def test_mistakes_write_nothing(watched, capsys, line, message):
+    before = sorted(Path.cwd().rglob("*"))
+    assert typed(line) != 0
+    assert message in capsys.readouterr().err
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_anchors_of_a_part_change_in_tags_alone():
+    body = element("p", ' id="a" href="#b"', id="a", title='href="#c"')
+    link = element("a", "to a", href="#a")
+    shown = within("stats", joined([body, link]))
+    assert shown == joined(
+        [
+            element("p", ' id="a" href="#b"', id="stats-a", title='href="#c"'),
+            element("a", "to a", href="#stats-a"),
+        ]
+    )
 
 
 def test_images_are_taken_from_beside_a_result_and_not_from_where_it_says():

@@ -1,7 +1,7 @@
 """`featuremaps`: the public function, and maps of attention."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Unpack
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.arranged import with_frames
 from modelscope_cli.analysis.activations.attention import AttentionCall, AttentionWatch, Heads
+from modelscope_cli.analysis.activations.filters import filters_of
 from modelscope_cli.analysis.activations.maps import (
     CapturedOutput,
     ChannelChoice,
@@ -19,7 +20,7 @@ from modelscope_cli.analysis.activations.maps import (
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
@@ -182,6 +183,7 @@ def featuremaps(
     cell: int | None = None,
     overlay: bool = False,
     attention: bool = False,
+    filters: bool = False,
     top_images: int = 0,
     hook: str | Sequence[str] = (),
     progress: Progress | None = None,
@@ -208,6 +210,7 @@ def featuremaps(
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
+        filters: draw the filters of the convolutions, for which nothing is run.
         top_images: rank the images of a folder by the maximum of each channel, and show the N strongest and
             weakest. At most 25; ties keep the order of the list.
         hook: changes to values during the pass, in the syntax of `--hook`.
@@ -221,16 +224,13 @@ def featuremaps(
     check_word("scale", scale, ("channel", "layer"))
     check_range("cell", cell, least=1, most=2048)
     check_range("top_images", top_images, least=0, most=25)
+    look = {"overlay": (overlay, False), "attention": (attention, False), "cell": (cell, None)}
+    look |= {"scale": (scale, "channel"), "cmap": (cmap, "viridis")}
     if top_images:
-        usual: dict[str, tuple[Any, Any]] = {
-            "overlay": (overlay, False),
-            "attention": (attention, False),
-            "cell": (cell, None),
-        }
-        usual |= {"scale": (scale, "channel"), "cmap": (cmap, "viridis")}
-        for name, (value, default) in usual.items():
-            if value != default:
-                refuse_both("top_images", top_images, name, value, "these options need a single image")
+        _refuse("top_images", top_images, look, "these options need a single image")
+    if filters:
+        alone = {name: look[name] for name in ("overlay", "attention")} | {"top_images": (top_images, 0)}
+        _refuse("filters", filters, alone, "filters are drawn without an image")
     choice = choose_channels(channels, max_channels, strongest)
     python_inputs = to_inputs(inputs, keywords)
     if not top_images:
@@ -240,11 +240,15 @@ def featuremaps(
     if top_images:
         selection = subject.select(layer, exclude)
         return rank_data_set(subject, selection, top_images, choice)
-    image = _only_image(subject, overlay)
-    selection = subject.select(layer, exclude)
-    of_first = subject.loaded.module, subject.first.args, selection
+    image = None if filters else _only_image(subject, overlay)
+    module = subject.loaded.module
+    selection = Selection() if filters else subject.select(layer, exclude)
+    of_first = module, subject.first.args, selection
     interventions = subject.bind().interventions
-    if attention:
+    never: tuple[str, ...] = ()
+    if filters:
+        exhibits = filters_of(module, as_patterns(layer), as_patterns(exclude), choice)
+    elif attention:
         exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
     else:
         exhibits = capture_maps(*of_first, choice=choice, interventions=interventions)
@@ -252,8 +256,9 @@ def featuremaps(
     hooks = subject.conclude()
     n_outputs = len(exhibits)
     if not layer and not exclude:
-        exhibits = one_a_stage(exhibits)
-    for said in _notes(len(exhibits), n_outputs, channels):
+        exhibits = exhibits[:FEW] if filters else one_a_stage(exhibits)
+    which = "the first are" if filters else "one per stage is"
+    for said in _notes(len(exhibits), n_outputs, which, channels):
         subject.progress.note(said)
     rows = [exhibit.record for exhibit in exhibits]
     if not any(row.shown for row in rows):
@@ -269,6 +274,13 @@ def featuremaps(
     )
     look = MapLook(scale, cmap, cell, image, is_overlay=overlay)
     return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
+
+
+def _refuse(name: str, value: Any, others: Mapping[str, tuple[Any, Any]], why: str) -> None:
+    """Refuse other keywords that are not at their defaults; `others`: values and defaults."""
+    for other, (given, default) in others.items():
+        if given != default:
+            refuse_both(name, value, other, given, why)
 
 
 def _kept(exhibit: CapturedOutput) -> OutputMaps:
@@ -290,13 +302,12 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     return image
 
 
-def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[str]:
+def _notes(n_taken: int, n_outputs: int, which: str, channels: str | Sequence[int]) -> list[str]:
     """Explain the choices made for the user."""
     notes = []
     if n_taken < n_outputs:
         notes.append(
-            f"{n_outputs} outputs: one per stage is drawn, {n_taken} in all; --layer selects others: --layer "
-            "conv"
+            f"{n_outputs} outputs: {which} drawn, {n_taken} in all; --layer selects others: --layer conv"
         )
     if isinstance(channels, str) and channels.isdecimal():
         notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")

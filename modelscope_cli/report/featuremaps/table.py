@@ -48,7 +48,7 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
         columns=featuremaps_columns(any(row.note for row in record.maps)),
         rows=record.maps,
         facts=tuple(facts),
-        is_dim=lambda row: row.file is None,
+        is_dim=lambda row: not row.shown,
         is_by_layer=True,
     )
 
@@ -60,10 +60,11 @@ def answer(record: FeatureMapsRecord) -> str:
         words = f"{counted(n, 'channel')} of {counted(len(record.maps), 'layer')}"
         rest = f"; {idle} not drawn" if idle else ""
         return f"{n - idle} of {words} drawn with the images that activate them most{rest}"
-    drawn = [row for row in record.maps if row.file is not None]
+    drawn = [row for row in record.maps if row.shown]
     lost = len(record.maps) - len(drawn)
     shown, channels = sum(len(row.shown) for row in drawn), sum(row.channels for row in drawn)
-    words = f"{counted(len(drawn), 'layer')}: {shown:,} of {counted(channels, 'channel')} drawn"
+    noun = "filter" if any(row.kind == "filters" for row in drawn) else "channel"
+    words = f"{counted(len(drawn), 'layer')}: {shown:,} of {counted(channels, noun)} drawn"
     lows = [row.min for row in drawn if row.min is not None]
     highs = [row.max for row in drawn if row.max is not None]
     span = f", values {min(lows):.4g} to {max(highs):.4g}" if lows and highs else ""
@@ -90,6 +91,8 @@ def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
 def _title(record: FeatureMapsRecord) -> str:
     input_info = record.run.input
     source = (", ".join(input_info.files) or input_info.source) if input_info else ""
+    if any(row.kind == "filters" for row in record.maps):
+        return f"{record.run.model.described}: filters"
     if record.top_images:
         source = counted(record.images, "image")
     return f"{record.run.model.described} on {source}, {record.run.device}"

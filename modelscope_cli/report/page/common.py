@@ -165,6 +165,9 @@ _SHOWN = {
 }
 
 
+_OF_IMAGES = ("explanation.png", "worst.png")
+
+
 def figure_of(
     record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any], alt: str = ""
 ) -> Html:
@@ -181,7 +184,10 @@ def images_section(
 ) -> list[Section]:
     """Return every image of a result with its name; without images, the `figures` of its view."""
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
-    images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
+    images = [
+        embedded.figure(name, _alt(record, name), _words(name), is_chart=name not in _OF_IMAGES)
+        for name in names
+    ]
     if not any(images):
         images = [
             embedded.drawn(data, _alt(record, name), _words(name), is_chart=True)

@@ -5,6 +5,7 @@ Any string that is not `Html` is escaped when it enters an element.
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -71,6 +72,15 @@ class Section:
     def render(self) -> Html:
         heading = element("h2", self.title, id=f"{self.name}-title")
         return element("section", heading, self.body, id=self.name, aria_labelledby=f"{self.name}-title")
+
+
+_ANCHORS = re.compile(r'( (?:id|for|data-for|aria-labelledby)="| href="#)')
+
+
+def within(part: str, content: Html) -> Html:
+    """Return content whose anchors, and links to them, begin with the name of its part of the page."""
+    # Text and attributes have neither < nor >, see `text`, so that every match is in a tag.
+    return Html(re.sub("<[^>]*>", lambda tag: _ANCHORS.sub(rf"\g<1>{part}-", tag[0]), content))
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> Html:

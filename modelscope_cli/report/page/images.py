@@ -52,7 +52,8 @@ class EmbeddedImages:
         Args:
             least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
             is_exact: whether a large file is also kept without loss.
-            is_chart: whether it has lines and letters only, for which 64 colours do and take a third of the bytes.
+            is_chart: whether it has lines and letters only: 64 colours do, for a third of the bytes, and a dark
+                page inverts it.
         """
         encoded = _encoded(data, is_exact, is_chart)
         if encoded is None:
@@ -69,7 +70,7 @@ class EmbeddedImages:
             height=factor * height,
             loading="lazy" if is_lazy else None,
             decoding="async" if is_lazy else None,
-            class_="sharp" if factor > 1 else None,
+            class_="chart" if is_chart else "sharp" if factor > 1 else None,
         )
         return element(
             "figure",

@@ -1,7 +1,8 @@
 """The page of a result, and the files of its folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -14,11 +15,8 @@ from modelscope_cli.records.reading import DOCUMENT, PAGE
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.formats import render_json, strict
-from modelscope_cli.report.page.common import (
-    environment,
-    kind_of,
-)
-from modelscope_cli.report.page.html import element, render_page
+from modelscope_cli.report.page.common import ERROR, SOUND, WARNING, environment, kind_of
+from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page, within
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.registry import view_of
 
@@ -44,23 +42,75 @@ def page_of(
     Returns:
         The same bytes for the same result, whether it was just made or read back.
     """
+    return _content_of(record, folder, is_drawing=is_drawing, saved=saved).page()
+
+
+def page_of_run(record: Shown) -> str:
+    """Return the page of a result of this process, with the figures that its folder would have."""
+    return _content_of_run(record).page()
+
+
+def page_of_parts(records: Sequence[Shown], failed: Mapping[str, str]) -> str:
+    """Return one page of several results of one model; its heading is the answer of the first.
+
+    Args:
+        failed: why other parts are missing, by command.
+    """
+    parts = [_content_of_run(record) for record in records]
+    kinds = [part.kind for part in parts if part.command != "explain"]
+    sections = [Section(part.command, part.command, within(part.command, part.as_part())) for part in parts]
+    if failed:
+        sections.append(Section("not-run", "not run", facts([*failed.items()])))
+    first = parts[0]
+    lead = element("p", f"modelscope report: {first.title}")
+    kind = next((kind for kind in (ERROR, WARNING, SOUND) if kind in kinds), "")
+    documents = [part.document for part in parts]
+    return render_page(first.title, lead, [*sections, first.made], documents, answer=first.answer, kind=kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What the page of a result is made of."""
+
+    command: str
+    title: str
+    answer: str
+    kind: str  # see `kind_of`
+    sections: Sequence[Section]
+    made: Section  # how it was made
+    document: dict[str, Any]
+
+    def page(self) -> str:
+        """Return the page of this result alone."""
+        title = f": {self.title}" if self.title != self.answer else ""
+        lead = element("p", f"modelscope {self.command}{title}")
+        sections = [*self.sections, self.made]
+        return render_page(self.title, lead, sections, [self.document], answer=self.answer, kind=self.kind)
+
+    def as_part(self) -> Html:
+        """Return its answer and its sections, as one part of a page."""
+        inner = (joined([element("h3", one.title), one.body]) for one in self.sections)
+        return joined([element("p", self.answer, class_=f"answer {self.kind}".strip()), *inner])
+
+
+def _content_of(
+    record: Shown, folder: Path | None = None, *, is_drawing: bool = True, saved: Shown | None = None
+) -> _Content:
     document = strict(record.to_dict())
     record = restore(document if saved is None else strict(saved.to_dict()))
     view = view_of(record)
     embedded = EmbeddedImages(folder or named_folder(record), is_drawing=is_drawing)
     sections = view.sections(record, embedded)
     sheet, answer = view.sheet(record), view.headline(record)
-    title, kind = sheet.title, kind_of(record, sheet)
-    lead = element("p", f"modelscope {record.command}" + (f": {title}" if title != answer else ""))
-    return render_page(title, lead, [*sections, environment(record)], [document], answer=answer, kind=kind)
+    kind = kind_of(record, sheet)
+    return _Content(record.command, sheet.title, answer, kind, sections, environment(record), document)
 
 
-def page_of_run(record: Shown) -> str:
-    """Return the page of a result of this process, with the figures that its folder would have."""
+def _content_of_run(record: Shown) -> _Content:
     if getattr(record, "kept", None) is None or named_folder(record) is not None:
-        return page_of(record)
+        return _content_of(record)
     with TemporaryDirectory() as folder:
-        return page_of(record, Path(folder), saved=view_of(record).save_files(record, Path(folder)))
+        return _content_of(record, Path(folder), saved=view_of(record).save_files(record, Path(folder)))
 
 
 def named_folder(record: Any) -> Path | None:
