@@ -114,6 +114,6 @@ def test_a_comparison_of_weights_takes_it_too(option, run, given):
 @pytest.mark.parametrize("option", ["device", "dtype", "seed"])
 def test_it_is_in_the_document(option, run):
     for name in COMMANDS:
-        if option in parameters_of(name) and name not in ("train", "lrfind"):
+        if option in parameters_of(name) and name not in ("train", "lrfind", "report"):
             document = run(f"{line_with(name, option)} --json", expect=None).json
             assert str(document[option]) == VALUES[option], name

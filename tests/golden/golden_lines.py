@@ -59,6 +59,7 @@ LINES = {
     "--cell 32 --overlay --hook scale=1@conv --exclude bn --save-tensors maps.safetensors",
     "featuremaps_strongest": f"featuremaps {SICK} {STAR} -l block3 --strongest --max-channels 4",
     "featuremaps_top": f"featuremaps {TINY} demo/shapes/star demo/shapes/ring -l block3.conv2 --max-channels 2 --top-images 2",
+    "featuremaps_filters": f"featuremaps {TINY} --filters --max-channels 2 --out maps",
     "featuremaps_r18": f"featuremaps {R18} {STAR} --max-channels 2 #jt",
     "featuremaps_vit": f"featuremaps {VIT} {STAR} --attention --max-channels 2 --out maps",
     "featuremaps_noise": f"featuremaps {BARE} --input-shape 1,3,32,32 --max-channels 2 -l conv #jt",
@@ -165,6 +166,9 @@ LINES = {
     # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
     "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report a --force #jt",
+    "report_key": f"report {LOADED} {STAR} {PREPARED} --dtype float32 --workers 0 --html page.html #jt",
+    "report_inputs": f"report {TWO} --mean 0 --std 1 --html page.html #jt",
+    "report_noise": f"report {BARE} --input-shape 3,32,32 --batch 2 --html page.html #jt",
     # weights, models
     "weights": "weights demo/tiny_resnet.safetensors",
     "weights_stats": "weights demo/sick.safetensors --stats --sort std --top 7",
@@ -243,6 +247,8 @@ WRONG = [
     f"stats {BARE} {STAR} --workers -1",
     f"stats {BARE} short.py",
     f"featuremaps {BARE} --top-images 2",
+    f"featuremaps {BARE} --filters --overlay",
+    f"featuremaps {BARE} --filters -l relu",
     f"featuremaps {BARE} {STAR} --save-tensors x.bin",
     f"predict {BARE} {STAR} --truth missing.csv",
     f"predict {BARE}",
