@@ -224,12 +224,16 @@ def featuremaps(
     check_word("scale", scale, ("channel", "layer"))
     check_range("cell", cell, least=1, most=2048)
     check_range("top_images", top_images, least=0, most=25)
-    look = {"overlay": (overlay, False), "attention": (attention, False), "cell": (cell, None)}
-    look |= {"scale": (scale, "channel"), "cmap": (cmap, "viridis")}
+    on_an_image: dict[str, tuple[Any, Any]] = {
+        "overlay": (overlay, False),
+        "attention": (attention, False),
+    }
     if top_images:
-        _refuse("top_images", top_images, look, "these options need a single image")
+        colours = {"cell": (cell, None), "scale": (scale, "channel"), "cmap": (cmap, "viridis")}
+        why = "these options need a single image"
+        _refuse("top_images", top_images, on_an_image | colours, why)
     if filters:
-        alone = {name: look[name] for name in ("overlay", "attention")} | {"top_images": (top_images, 0)}
+        alone = on_an_image | {"top_images": (top_images, 0)}
         _refuse("filters", filters, alone, "filters are drawn without an image")
     choice = choose_channels(channels, max_channels, strongest)
     python_inputs = to_inputs(inputs, keywords)
