@@ -18,8 +18,6 @@ TOOLS = {
     "cd", "curl", "df", "file", "find", "git", "grep", "head", "hf", "ls", "magick", "mkdir", "mv",
     "pip", "python", "rm", "tar", "torchrun",
 }  # fmt: skip
-# These change what was wrong, so that the same line is to run afterwards.
-MENDING = ("mkdir", "rm", "mv")
 _REPLACING = re.compile(r"(did you mean|try) (?P<words>.+)")
 _BETWEEN = re.compile(r",? or (?=--|leave out|modelscope |')|; (?=--|leave out|modelscope )")
 

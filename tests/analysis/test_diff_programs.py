@@ -158,6 +158,20 @@ class Folded(nn.Module):
         return F.gelu(self.bn_up(self.up(F.gelu(self.bn_deep(self.deep(x))))))
 
 
+@pytest.fixture(scope="module")
+def folded(tmp_path_factory):
+    """Return the model, and the file it was exported to."""
+    torch.manual_seed(5)
+    net = Folded().eval()
+    for norm in (net.bn, net.bn_deep, net.bn_up):
+        norm.running_mean.normal_(0, 0.3)
+        norm.running_var.uniform_(0.3, 2)
+        nn.init.normal_(norm.bias)
+    file = tmp_path_factory.mktemp("folded") / "folded.onnx"
+    faults.export(net, X, None, dynamo=True).save(file)
+    return net, file
+
+
 def noise(tensor):
     tensor += 0.2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1))
 
@@ -181,7 +195,7 @@ def larger(tensor):
     ("bn.running_mean", "bn"),
     ("bn_deep.bias", "bn_deep"),
 ])  # fmt: skip
-def test_a_changed_convolution_is_told_from_its_norm(tmp_path, change, tensor, layer):
+def test_a_changed_convolution_is_told_from_its_norm(folded, change, tensor, layer):
     if change is larger and tensor in ("conv.weight", "deep.weight"):
         layer = {"conv": "bn", "deep": "bn_deep"}[
             layer
@@ -189,19 +203,12 @@ def test_a_changed_convolution_is_told_from_its_norm(tmp_path, change, tensor, l
         tensor, changed = f"{layer}.weight", tensor
     else:
         changed = tensor
-    torch.manual_seed(5)
-    net = Folded().eval()
-    for norm in (net.bn, net.bn_deep, net.bn_up):
-        norm.running_mean.normal_(0, 0.3)
-        norm.running_var.uniform_(0.3, 2)
-        nn.init.normal_(norm.bias)
+    net, file = folded
     other = copy.deepcopy(net)
     with torch.no_grad():
         change(other.state_dict()[changed])
         other.bn.running_var.abs_(), other.bn_up.running_var.abs_()
-    file = tmp_path / "other.onnx"
-    faults.export(other, X, None, dynamo=True).save(file)
-    (cause, *_) = ms.diff(net, file, X).causes
+    (cause, *_) = ms.diff(other, file, X).causes
     assert (cause.kind, cause.layer) == ("weights", layer)
     assert tensor in cause.message
     assert cause.hint == "export again from the weights of A"

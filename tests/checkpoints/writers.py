@@ -4,7 +4,6 @@ import argparse
 import io
 import json
 import random
-import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ DTYPES = (
         torch.float8_e8m0fnu,
     ),
 )
-# Python 3.11.0 to 3.11.3 pickle a member of an enumeration as an attribute of its class, which any may be.
-BY_NAME = ("builtins.getattr",) if uuid.SafeUUID.safe.__reduce_ex__(2)[0] is getattr else ()
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,12 @@
 """One way to run a command line in this process, as a person would type it."""
 
-import csv
-import io
-import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from outcome import Outcome
 
 from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
@@ -32,32 +29,6 @@ WORDS = {
     "squeezenet": f"--model squeezenet1_1 --checkpoint {SAMPLES}/shapes_squeezenet1_1.safetensors",
     "TINY": TINY,
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left: its exit code and what it wrote to the two streams."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """Parse stdout as JSON, and as nothing looser."""
-
-        def refuse(constant: str) -> None:
-            raise AssertionError(f"{constant} is not JSON")
-
-        return json.loads(self.out, parse_constant=refuse)
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """Parse stdout as tab-separated values."""
-        return list(csv.DictReader(io.StringIO(self.out), delimiter="\t", quoting=csv.QUOTE_NONE))
-
-    def column(self, key: str) -> list[str]:
-        return [row[key] for row in self.rows]
 
 
 Run = Callable[..., Outcome]

@@ -1,11 +1,13 @@
 """Every option of a shared panel works in every command that shows it, and has its natural effect."""
 
 import re
+import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from modelscope_cli import stats
 from modelscope_cli.report.registry import view_for
 from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.parameters import parameters_of
@@ -17,10 +19,10 @@ LINES = {
     "featuremaps": "featuremaps {TINY} {star} --layer conv@1",
     "predict": "predict {TINY} {star}",
     "explain": "explain {TINY} {star} --method hirescam --receipt none",
-    "watch": "watch --steps 3 {samples}/train.py",
+    "watch": "watch --steps 3 {samples}/train.py --batch 4",
     "grads": "grads {TINY} {star}",
-    "train": "train {TINY} --size 16 --steps 2 --pictures 40",
-    "lrfind": "lrfind {TINY} --size 16 --steps 20 --pictures 40",
+    "train": "train {TINY} --size 16 --steps 2 --pictures 24",
+    "lrfind": "lrfind {TINY} --size 16 --steps 12 --pictures 24",
     "ablate": "ablate {TINY} {star} --layer conv@1",
     "prune": "prune {TINY} {star}",
     "check": "check {TINY} {star} --select MS1",
@@ -83,12 +85,18 @@ def test_every_panel_is_tried():
     assert tried - {*VALUES} == {"force", "all", "json", "verbose", "quiet", "debug", "strict"}
 
 
-@pytest.fixture
-def given(cwd, run, samples):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, samples):
     """A checkpoint with an entry, and a saved result."""
-    state = load_file(samples / "tiny_resnet.safetensors")
-    torch.save({"state_dict": state}, cwd / "nested.pt")
-    run("stats {TINY} -o saved.json")
+    folder = tmp_path_factory.mktemp("made")
+    torch.save({"state_dict": load_file(samples / "tiny_resnet.safetensors")}, folder / "nested.pt")
+    stats(f"{samples}/tiny_resnet.py:TinyResNet").save(folder / "saved.json")
+    return folder
+
+
+@pytest.fixture
+def given(cwd, made):
+    shutil.copytree(made, cwd, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize(("name", "option"), CASES)

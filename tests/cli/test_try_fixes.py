@@ -66,7 +66,7 @@ def files(folder):
 
 def test_the_cause_is_proved_and_stands_first_and_last_comes_a_line_for_each_trial(run, cwd):
     (cwd / "train.py").write_text(f"{CLIPPED}train()\nsys.exit(3)\n")
-    outcome = run("watch --try-fixes --format table --out out train.py", expect=3)
+    outcome = run("watch --try-fixes --fix-time 10m --format table --out out train.py", expect=3)
     record = report_of(cwd / "out")
     fix, (first, *others) = record["fix"], record["findings"]
     assert (fix["trial"], fix["source"]) == ("no clipping", "train.py:17")

@@ -1,14 +1,15 @@
 """What Windows lacks is not needed: `watch`, `stats` and `train` where the names of POSIX are taken away."""
 
 import json
-import subprocess
 import sys
 
 import pytest
+import warm
 
-# In Windows with Python 3.11; torch and subprocess are imported first, as they ask for the system, not for names.
+# As on Windows with Python 3.11; these are imported first, as they ask for the system, not for names.
+IMPORTED = ("torch._dynamo", "torchvision")
 TAKEN = """
-import multiprocessing, os, signal, subprocess, sys, torch, torchvision
+import multiprocessing, os, signal, subprocess, sys
 names = {
     os: "fork forkpty register_at_fork set_blocking get_blocking sched_getaffinity sched_setaffinity killpg setsid "
         "getpgid getpgrp getsid wait wait3 wait4 WNOHANG O_CLOEXEC O_NONBLOCK O_NOFOLLOW O_DIRECTORY O_PATH fchmod "
@@ -43,9 +44,7 @@ def taken(tmp_path_factory):
 ])  # fmt: skip
 def test_a_command(taken, samples, tmp_path, line):
     words = line.format(samples=samples).split()
-    told = subprocess.run(
-        [sys.executable, taken, *words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    told = warm.run(taken, *words, cwd=tmp_path, imported=IMPORTED)
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["schema"] == f"modelscope/{words[0]}/1"
 
@@ -53,8 +52,6 @@ def test_a_command(taken, samples, tmp_path, line):
 def test_the_names_are_needed_where_nothing_asks_for_them(taken, tmp_path):
     """The test above could fail."""
     (tmp_path / "uses.py").write_text("import os; os.set_blocking(0, False)")
-    told = subprocess.run(
-        [sys.executable, taken, "watch", "uses.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    told = warm.run(taken, "watch", "uses.py", cwd=tmp_path, imported=IMPORTED)
     assert told.returncode == 1
     assert "has no attribute 'set_blocking'" in told.stderr

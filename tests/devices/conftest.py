@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import warm
-from stand_in_runs import Compare, Outcome, Python, differences
+from outcome import Outcome
+from stand_in_runs import Compare, Python, differences
 
 HERE = Path(__file__).parent
 IMPORTED = ("devices.stand_in", *warm.EVERYTHING)

@@ -5,6 +5,7 @@ Registering changes the whole process and cannot be undone, so only processes ma
 """
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -29,10 +30,14 @@ def loaded(cache: Path) -> Any:
         from torch.utils import cpp_extension  # warns where there is no GPU
 
         library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:  # two processes may be at it
-            extension = cpp_extension.load(NAME, [str(SOURCE)], build_directory=folder, extra_cflags=["-O0"])
-            Path(folder, library.name).replace(library)
-            return extension
+        with open(library.parent / "lock", "w") as lock, tempfile.TemporaryDirectory(dir=cache) as folder:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two processes may be at it, and each takes half a minute
+            if not library.exists():
+                extension = cpp_extension.load(
+                    NAME, [str(SOURCE)], build_directory=folder, extra_cflags=["-O0"]
+                )
+                Path(folder, library.name).replace(library)
+                return extension
     spec = importlib.util.spec_from_file_location(NAME, library)
     assert spec is not None
     assert spec.loader is not None

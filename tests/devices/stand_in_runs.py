@@ -1,24 +1,10 @@
-"""What a process with the device `stand` left, and how two of its documents differ."""
+"""How two documents differ, one of them made on the device `stand`."""
 
-import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a process left: its exit code and what it wrote to the two streams."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
+from outcome import Outcome
 
 Python = Callable[..., Outcome]
 Compare = Callable[..., tuple[Any, Any]]

@@ -1,13 +1,13 @@
 """A device that is full, lost, or lacks something ends in one line and exit code 4; what was finished is kept."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 from device_trainings import BEGIN, TRAININGS
-from stand_in_runs import Outcome, Python
+from outcome import Outcome
+from stand_in_runs import Python
 from test_commands import COMMANDS, INPUTS, MODEL
 
 TRAIN = ("train", "--steps", "4", MODEL[0], "--size", "32", "--out", "out")
@@ -190,8 +190,8 @@ def test_a_gpu_that_is_hidden_is_not_here(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     folder = in_folder(demo, tmp_path / "hidden")
-    argv = [sys.executable, "-m", "modelscope_cli", "stats", *MODEL, *INPUTS["image"], "--device"]
-    refused = subprocess.run([*argv, "cuda:0"], cwd=folder, capture_output=True, text=True, check=False)
+    argv = ["-m", "modelscope_cli", "stats", *MODEL, *INPUTS["image"], "--device"]
+    refused = warm.run(*argv, "cuda:0", cwd=folder)  # nothing has asked for a GPU before
     assert refused.returncode == 4
     assert "no device 'cuda:0' here" in refused.stderr
-    assert subprocess.run([*argv, "cpu"], cwd=folder, capture_output=True, check=False).returncode == 0
+    assert warm.run(*argv, "cpu", cwd=folder).returncode == 0

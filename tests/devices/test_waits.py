@@ -37,7 +37,7 @@ def waits(function):
 
 torch.manual_seed(0)
 model = resnet18(weights=None).eval().to("stand")
-images = torch.randn(4, 3, 64, 64).to("stand")
+images = torch.randn(4, 3, 32, 32).to("stand")
 labels, one = torch.zeros(4, dtype=torch.long, device="stand"), images[:1]
 """
 
@@ -46,17 +46,17 @@ print(json.dumps({
     "control: a forward": waits(lambda: model(images)),
     "control: a forward, and five numbers": waits(lambda: [x.item() for x in model(images)[0, :5]]),
     "stats, every column, 4 images at once": waits(lambda: ms.stats(model, images, batch=4)),
-    "stats, every column, 4 batches read twice": waits(lambda: ms.stats(model, images, batch=1)),
+    "stats, every column, 2 batches read twice": waits(lambda: ms.stats(model, images, batch=2)),
     "stats, quantiles": waits(lambda: ms.stats(model, images, columns=["name", "mean", "p50"], batch=4)),
     "stats --mode train": waits(lambda: ms.stats(model, images, mode="train", batch=4)),
     "grads, one batch": waits(lambda: ms.grads(model, images, batch=4)),
-    "grads, 4 batches": waits(lambda: ms.grads(model, images, batch=1)),
+    "grads, 2 batches": waits(lambda: ms.grads(model, images, batch=2)),
     "predict, 4 images": waits(lambda: ms.predict(model, images, batch=4)),
     "featuremaps, 5 outputs": waits(lambda: ms.featuremaps(model, one, max_channels=4)),
     "explain, one method": waits(lambda: ms.explain(model, one, method="hirescam", receipt="none")),
     "explain, three methods with their receipts": waits(lambda: ms.explain(model, one)),
     "summary": waits(lambda: ms.summary(model, images)),
-    "observe, 10 forwards": waits(lambda: observed(10)),
+    "observe, 3 forwards": waits(lambda: observed(3)),
 }))
 """
 OBSERVED = """
@@ -69,17 +69,17 @@ def observed(n):
 MOST = {
     "control: a forward": 0,
     "stats, every column, 4 images at once": 2,
-    "stats, every column, 4 batches read twice": 2 * 4,
+    "stats, every column, 2 batches read twice": 2 * 2,
     "stats, quantiles": 2 * 2,
     "stats --mode train": 2,
     "grads, one batch": 2,  # the first output, which is asked what it is, and all that was found
-    "grads, 4 batches": 4 + 1,
+    "grads, 2 batches": 2 + 1,
     "predict, 4 images": 3,
     "featuremaps, 5 outputs": 5 + 3,
     "explain, one method": 3 + 3,  # the map, its target and its baseline
     "explain, three methods with their receipts": 18 + 3,  # the same; each receipt needs 4 more maps
     "summary": 0,
-    "observe, 10 forwards": 0,
+    "observe, 3 forwards": 0,
 }
 
 TRAINING = """
@@ -99,7 +99,7 @@ from modelscope_cli.watching.schedule import Budget
 Budget.allows = lambda self, step, after=None: after is not None
 bare, watched = [waits(step) for _ in range(5)], []
 with ms.watch(model, optimizer, out="watched", force=True):
-    for _ in range(200):
+    for _ in range(80):
         watched.append(waits(step))
 entries = [json.loads(line) for line in open("watched/log.jsonl")]
 steps = [entry["step"] for entry in entries if "step" in entry]

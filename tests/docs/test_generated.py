@@ -13,17 +13,20 @@ from tools.docs.commands import documented
 from tools.docs.generated import generated
 from tools.docs.regions import fill
 
-MADE = generated()
+
+@pytest.fixture(scope="module")
+def made():
+    return generated()
 
 
-def test_pages_made_from_the_program_are_up_to_date():
-    stale = [path.name for path, text in MADE.items() if not path.exists() or path.read_text("utf-8") != text]
+def test_pages_made_from_the_program_are_up_to_date(made):
+    stale = [path.name for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
     assert stale == [], "run: python -m tools.docs"
 
 
-def test_no_page_is_left_of_a_rule_or_command_that_went_away():
+def test_no_page_is_left_of_a_rule_or_command_that_went_away(made):
     there = {*(DOCS / "rules").glob("*.md"), *(DOCS / "commands").glob("*.md")}
-    assert there == {path for path in MADE if path.parent.name in ("rules", "commands")}
+    assert there == {path for path in made if path.parent.name in ("rules", "commands")}
 
 
 @pytest.mark.parametrize("name", documented())

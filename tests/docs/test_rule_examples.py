@@ -5,6 +5,7 @@ import os
 import shlex
 import socket
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,18 +41,26 @@ def slept(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + seconds[0])
 
 
-def codes_of(tmp_path, edits: examples.Edits, *, try_fixes: bool = False) -> set[str]:
-    script = tmp_path / "example.py"
-    script.write_text(examples.written(edits))
-    return {one.code for one in ms.watch(script, try_fixes=try_fixes).findings}
+@pytest.fixture(scope="module")
+def codes_of(tmp_path_factory):
+    """Return a function that watches the training with some edits; many rules are cured by the same ones."""
+    folder = tmp_path_factory.mktemp("trainings")
+
+    @cache
+    def watched(edits: examples.Edits, *, try_fixes: bool = False) -> set[str]:
+        script = folder / "example.py"
+        script.write_text(examples.written(edits))
+        return {one.code for one in ms.watch(script, try_fixes=try_fixes).findings}
+
+    return watched
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("code", sorted({*rules.EXAMPLES} - {*rules.RANKS, *rules.TRIED}))
-def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, slept):
+def test_the_training_breaks_its_rule_and_the_change_cures_it(code, codes_of, slept):
     wrong, right = rules.EXAMPLES[code]
-    assert code in codes_of(tmp_path, wrong)
-    assert code not in codes_of(tmp_path, right)
+    assert code in codes_of(wrong)
+    assert code not in codes_of(right)
     assert any(line.startswith(("+", "-")) for line in examples.change(rules.EXAMPLES[code]).splitlines())
 
 
@@ -59,10 +68,10 @@ def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, sl
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("code", rules.TRIED)
-def test_trials_report_the_rule_and_the_change_cures_it(code, tmp_path):
+def test_trials_report_the_rule_and_the_change_cures_it(code, codes_of):
     wrong, right = rules.TRIED[code]
-    assert code in codes_of(tmp_path, wrong, try_fixes=True)
-    assert code not in codes_of(tmp_path, right, try_fixes=True)
+    assert code in codes_of(wrong, try_fixes=True)
+    assert code not in codes_of(right, try_fixes=True)
 
 
 @pytest.mark.parametrize("code", rules.RANKS)

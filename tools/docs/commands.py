@@ -13,6 +13,7 @@ from modelscope_cli.shell.typer_app import make_app
 from tools.docs.markdown import cell, link, table
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Return every command, in the order of `modelscope --help`, and after them those under former names."""
     return dict(get_command(make_app()).commands)  # type: ignore[attr-defined]
