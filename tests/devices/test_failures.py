@@ -12,7 +12,7 @@ from test_commands import COMMANDS, INPUTS, MODEL
 
 TRAIN = ("train", "--steps", "4", MODEL[0], "--size", "32", "--out", "out")
 LINES = {
-    name: (*words, *INPUTS["image" if name == "featuremaps" else "folder"])
+    name: (*words, *INPUTS["image" if name in ("explain", "featuremaps") else "folder"])
     for name, words in COMMANDS.items()
     if name != "summary"
 } | {"train": TRAIN, "lrfind": ("lrfind", *TRAIN[1:])}
