@@ -101,9 +101,10 @@ def open_noise(
     def batches() -> Iterator[Batch]:
         yield Batch(arguments(target.device), n_images)
 
-    note = f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed})"
+    is_shape_only = target.device.type == "meta"
+    notes = () if is_shape_only else (f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed})",)
     info = InputInfo("noise", shapes_of(outline))
-    return Inputs(info, n_images, 1, batches, (note,))
+    return Inputs(info, n_images, 1, batches, notes)
 
 
 def _typed_specs(

@@ -196,7 +196,7 @@ class Shown:
         return f"{type(self).__name__}({', '.join(about)})"
 
     def __str__(self) -> str:
-        return str(report().to_text(report().sheet_of(self)))
+        return str(report().to_text(report().sheet_of(self).without_definitions()))
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook, with the figure below it where the figure is the result."""

@@ -31,10 +31,10 @@ class FeatureMap(Row):
     shape: Annotated[Shape, shape()]
     channels: Annotated[int, hidden(rank=4)] = 0
     shown: tuple[int, ...] = ()
-    file: Annotated[str | None, words(rank=0)] = None
+    file: Annotated[str | None, words(rank=4)] = None
     scale: str = "channel"
-    min: Annotated[float | None, figure(rank=5)] = None
-    max: Annotated[float | None, figure(rank=5)] = None
+    min: Annotated[float | None, figure(rank=3)] = None
+    max: Annotated[float | None, figure(rank=3)] = None
     problem: str | None = None
     kind: str = "output"
     note: str = ""

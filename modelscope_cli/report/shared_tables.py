@@ -121,7 +121,7 @@ SCAN_COLUMNS: tuple[Column, ...] = (
         is_number=False,
         rank=1,
     ),
-    Column("pickles", "pickles", lambda r: len(r.pickles), rank=4),
+    Column("pickles", "pickles", lambda r: len(r.pickles), rank=5),
     Column(
         "problem",
         "problem",

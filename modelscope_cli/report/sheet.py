@@ -105,16 +105,6 @@ def _inside(field: str, read: Callable[[Any], Any] | None) -> Any:
     return None if read is None else lambda row: read(getattr(row, field))
 
 
-def with_values(columns: Iterable[Column], rows: Sequence[Any] | None) -> tuple[Column, ...]:
-    """Hide columns in the terminal that have no value in any row; `rows`: None shows all."""
-    if rows is None:
-        return tuple(columns)
-    return tuple(
-        replace(one, is_shown=one.is_shown and any(one.value(row) is not None for row in rows))
-        for one in columns
-    )
-
-
 @cache
 def _described(kind: Any) -> dict[str, Column]:
     """Return the columns of the annotated fields of a record, by key."""
@@ -167,7 +157,7 @@ class Sheet:
     is_tree: bool = False  # the text of the first column depends on the row before
     is_catalogue: bool = False  # all rows matter equally, so a terminal shows all of them
     is_sorted: bool = False  # the rows are in a requested order
-    # Labels of the facts that explain a column or a term; a page folds them
+    # Labels of the facts that explain a column or a term; a page folds them, a terminal has them with -v
     definitions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -176,6 +166,9 @@ class Sheet:
 
     def shown(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.is_shown)
+
+    def without_definitions(self) -> "Sheet":
+        return replace(self, facts=tuple(one for one in self.facts if one[0] not in self.definitions))
 
     def without_empty_columns(self) -> "Sheet":
         first, *others = self.columns

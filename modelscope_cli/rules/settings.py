@@ -38,8 +38,10 @@ class CheckSettings:
     images: tuple[str, ...] = ()
 
     def rules(self, every: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
-        """Return the selected rules out of `every`."""
-        return choose_rules(self.select, self.ignore, every)
+        """Return the selected rules out of `every`; with no selection all but budgets that are not set."""
+        chosen = choose_rules(self.select, self.ignore, every)
+        limits = {rule: self.thresholds.get(rule.code, rule.threshold) for rule in chosen}
+        return tuple(rule for rule in chosen if self.select or limits[rule] is not None)
 
 
 def read_settings(

@@ -95,7 +95,7 @@ def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: parameters
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows which layers have most; or --max-params 25M
+    Hint: modelscope summary MODEL   shows which layers have most
     Why: it is your limit: a larger model no longer fits on the target device
     """
     return _over(threshold, _totals(evidence).params, "count", "parameters")
@@ -109,7 +109,7 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: multiply-adds
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows which layers have most; or --max-macs 25M
+    Hint: modelscope summary MODEL   shows which layers have most
     Why: it is your limit: a more expensive model is too slow on the target device
     """
     return _over(threshold, _totals(evidence).macs, "count", "multiply-adds")
@@ -121,7 +121,7 @@ def _memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: bytes at the peak of a forward
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows the memory of each layer; or --max-memory 500MB
+    Hint: modelscope summary MODEL   shows the memory of each layer
     Why: it is your limit: a larger model runs out of memory on the target device
     """
     return _over(threshold, evidence.forward_bytes, "bytes", "at the peak of a forward")
@@ -157,7 +157,7 @@ def _training_memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]
 
     Measure: bytes at the peak of a training step with adamw
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL --train   shows the memory of each layer; or --max-train-memory 500MB
+    Hint: modelscope summary MODEL --train   shows the memory of each layer
     Why: it is your limit: a larger training step runs out of memory where the model is trained
     """
     return _over(threshold, evidence.training_bytes, "bytes", "at the peak of a training step with adamw")

@@ -136,7 +136,7 @@ def emit(
     _console.settings.on_failure = None
     if review is not None:
         _append_summary(sheet)
-    sheet = where.layout.arrange(sheet)
+    sheet = where.layout.arrange(sheet if _console.settings.is_verbose else sheet.without_definitions())
 
     def render(format: Format) -> str:
         if format.of == "review" and review is not None:
@@ -162,6 +162,7 @@ def emit(
         from modelscope_cli.report.table import render_table
 
         is_whole = where.layout.is_whole or where.layout.top is not None
+        sheet = sheet.without_empty_columns()
         _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
     elif format == "table" and where.format == "auto":
         _console.write(to_text(sheet, _LOG_WIDTH))

@@ -139,7 +139,7 @@ class OutputOptions(QuietOptions):
         ),
     ] = None
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the image preprocessing in full.")
+        bool, typer.Option("--verbose", "-v", help="Show the image preprocessing, and explain the columns.")
     ] = False
 
     def begin(

@@ -237,6 +237,15 @@ def test_every_format_says_what_was_not_judged_and_why(run, place, format):
         assert "not judged: neither passed nor failed; 2 of 2 rules were not judged" in none.out + none.err
 
 
+def test_a_budget_that_is_not_set_is_no_rule_of_the_check_unless_it_is_selected(run, place):
+    codes = {rule["code"] for rule in run(f"{SOUND} --json").json["rules"]}
+    assert "MS101" in codes
+    assert not {"MS501", "MS502", "MS503", "MS504", "MS505"} & codes
+    document = run(f"{SOUND} --max-params 1G --json").json
+    assert {rule["code"] for rule in document["rules"]} - codes == {"MS501"}
+    assert all(rule["judged"] for rule in document["rules"] if rule["code"] == "MS501")
+
+
 def test_from_python_the_error_has_the_record(place):
     with pytest.raises(CannotRunError, match="MS501 was not judged: no budget is set") as caught:
         ms.check("net.py:Net", input_shape="1,3,40,40", weights="none", select="MS501")

@@ -152,3 +152,28 @@ def test_names_that_are_not_one_for_each_class_are_left(run, cwd, samples, names
     assert all(one["top"][0]["label"] is None for one in outcome.json["predictions"])
     assert "accuracy: not computed" in outcome.err
     assert "--labels checkerboard,circle,cross,dots" in outcome.err
+
+
+def test_labels_in_another_order_are_recognised(run, cwd):
+    model = "{samples}/tiny_resnet.py:TinyResNet -c {samples}/tiny_resnet.safetensors"
+    order = [*CLASSES[1:], CLASSES[0]]
+    outcome = run(f"predict {model} {{samples}}/shapes --labels {','.join(order)} -f table")
+    facts = " ".join(outcome.out.split())
+    assert "accuracy 0.0 % of 30 images" in facts
+    assert (
+        f"other order accuracy 100.0 % if the classes are in this one: --labels {','.join(CLASSES)}" in facts
+    )
+    right = run(f"predict {model} {{samples}}/shapes -f table").out
+    assert "100.0 % of 30 images" in right
+    assert "other order" not in right
+    assert "other order" not in run(f"{SHAPES} -f table").out  # one class for all images, nearly
+
+
+def test_columns_that_say_nothing_are_left_out_and_explained_with_v(run, monkeypatch):
+    line = (
+        "predict {samples}/tiny_resnet.py:TinyResNet -c {samples}/sick.safetensors {samples}/shapes -f table"
+    )
+    plain, explained = run(f"{line} --truth none").out, run(f"{line} --truth none -v").out
+    assert "rank" not in plain.splitlines()[2]
+    assert "softmax: one of 10 classes" in explained
+    assert "softmax: one of 10 classes" not in plain

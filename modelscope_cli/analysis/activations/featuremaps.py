@@ -137,7 +137,7 @@ def _exhibit(attention: AttentionCall, class_tokens: Sequence[int]) -> CapturedO
     return CapturedOutput(record, frames.maps, frames=frames.frames)
 
 
-FEW = 40  # outputs that are all drawn
+FEW = 24  # outputs that are all drawn
 _MOST_BLOCKS = 12
 _FEWEST_STAGES = 3
 

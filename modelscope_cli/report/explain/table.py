@@ -17,7 +17,7 @@ from modelscope_cli.records.explain import (
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns
 
 _MEANINGS = (
     "covering: correlation of the evidence that a map shows in random halves of the image with the model's "
@@ -29,12 +29,10 @@ _MEANINGS = (
 
 
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
-    """Return all columns; with a record, empty ones are hidden in the terminal."""
-
-    rows = record.rows if record is not None else None
+    """Return all columns; `record`: to hide those of a receipt where none was asked for."""
 
     def of_receipt(keys: str, **traits: Any) -> tuple[Column, ...]:
-        return with_values(inner_columns("receipt", field_columns(Receipt, keys, **traits)), rows)
+        return inner_columns("receipt", field_columns(Receipt, keys, **traits))
 
     return (
         *field_columns(Explanation, "method"),

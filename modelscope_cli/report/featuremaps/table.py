@@ -27,7 +27,7 @@ def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[
     """Return all columns of `featuremaps`; the notes are hidden in the terminal if there are none."""
     if is_of_channels:
         return _CHANNEL_COLUMNS
-    return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=4, is_shown=has_notes))
+    return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=5, is_shown=has_notes))
 
 
 def every_column() -> tuple[Column, ...]:

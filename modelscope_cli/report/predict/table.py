@@ -1,8 +1,9 @@
 """The tables of `predict`: predictions, those of `--truth`, and that of `--doctor`."""
 
 import itertools
+import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -25,7 +26,7 @@ from modelscope_cli.records.predict import (
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts, report_facts, shortened
-from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
 
 MEASURES = "measures"
 Facts = tuple[tuple[str, str], ...]
@@ -111,6 +112,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         facts.append(
             ("accuracy", f"{numbers.percent(share.value)} of {counted(report.images, 'image')}; {interval}")
         )
+        facts += _other_order(report)
     if report.ece is not None and table == "calibration":
         ece = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
         facts.append(("calibration", ece))
@@ -122,6 +124,23 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         nothing = {"worst": "no image has a wrong class", "confusions": "no class is confused with another"}
         facts.append((table, nothing[table]))
     return tuple(facts)
+
+
+def _other_order(report: TruthReport) -> Facts:
+    """Return the labels in the order that the predictions suggest: most images of each class are predicted as one
+    class, of no two classes the same, and not all are right."""
+    most = {row.index: (row.correct, row.index) for row in report.classes}
+    for pair in report.confusions:
+        most[pair.truth] = max(most[pair.truth], (pair.count, pair.predicted))
+    true_of = {predicted: truth for truth, (_, predicted) in most.items()}
+    is_clear = all(2 * most[row.index][0] > row.n for row in report.classes)
+    if not is_clear or len(true_of) < len(most) or all(a == b for a, b in true_of.items()):
+        return ()
+    accuracy = numbers.percent(sum(count for count, _ in most.values()) / report.images)
+    order = ",".join(report.classes[true_of[row.index]].label or str(row.index) for row in report.classes)
+    return (
+        ("other order", f"accuracy {accuracy} if the classes are in this one: --labels {shlex.quote(order)}"),
+    )
 
 
 def answer(record: PredictRecord | DoctorRecord) -> str:
@@ -190,15 +209,14 @@ def _doctor_answer(record: DoctorRecord) -> str:
     return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}"
 
 
-def doctor_columns(images: int = 0, rows: Sequence[Variation] | None = None) -> tuple[Column, ...]:
-    """Return all columns; with rows, the last is shown if it has values."""
+def doctor_columns(images: int = 0) -> tuple[Column, ...]:
     return (
         *field_columns(Variation, "variation kind"),
         Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
         *field_columns(Variation, "affected"),
         *field_columns(Variation, "changed", text=lambda r: f"{r.changed} of {images}"),
         *field_columns(Variation, "probability_change kl_divergence"),
-        *with_values(field_columns(Variation, "accuracy"), rows),
+        *field_columns(Variation, "accuracy"),
     )
 
 
@@ -206,7 +224,7 @@ def doctor_sheet(record: DoctorRecord) -> Sheet:
     """Return the variations, the most harmful first."""
     return Sheet(
         title=headline(record.run, record.images),
-        columns=doctor_columns(record.images, record.variations),
+        columns=doctor_columns(record.images),
         rows=record.variations,
         facts=(("reference", record.meant), *((("left out", record.left_out),) if record.left_out else ())),
         is_dim=lambda row: not row.affected,
@@ -235,6 +253,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     has_pixels = record is None or any(
         guess.share is not None for prediction in record.predictions for guess in prediction.top
     )
+    has_several = record is None or any(len(one.top) > 1 for one in record.predictions)
     has_threshold = record is None or record.threshold is not None
     image = Column(
         "image", "image", lambda r: r.image, lambda r: r.image if r.rank == 1 else "", is_number=False, rank=0
@@ -243,7 +262,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
         return (image, *_range_columns())
     return (
         image,
-        Column("rank", "rank", lambda r: r.rank, rank=3),
+        Column("rank", "rank", lambda r: r.rank, rank=3, is_shown=has_several),
         Column("index", "class", lambda r: r.guess.index, rank=2),
         Column("label", "label", lambda r: r.guess.label, is_number=False, rank=0),
         percentage("score", "score", lambda r: r.guess.score, rank=0),

@@ -48,7 +48,6 @@ def prune_sheet(record: PruneRecord, table: str = "drift") -> Sheet:
         columns=prune_columns(table, record.output),
         rows=rows,
         facts=tuple(_facts(record)),
-        definitions=("left", "zeros alone"),
         is_dim=lambda row: isinstance(row, PrunedLayer) and row.zeros == row.zeros_before,
         is_by_layer=table == "layers",
         is_bad=lambda row: isinstance(row, Drift) and row.agreement < 1,
