@@ -16,7 +16,7 @@ from modelscope_cli.records.display import (
 )
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report.registry import view_for
-from modelscope_cli.report.sheet import field_columns, inner_columns, other_columns, with_values
+from modelscope_cli.report.sheet import Sheet, field_columns, inner_columns, other_columns
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def test_columns_of_a_record_inside_and_those_without_values():
     (ratio,) = inner_columns("inner", field_columns(Inner, "ratio"))
     rows = (Row("a", (), inner=Inner(0.314)), Row("b", ()))
     assert (ratio.title, ratio.cells(rows)) == ("ratio of both", ["+0.31", ""])
-    assert with_values([ratio], rows)[0].is_shown
-    assert not with_values([ratio], rows[1:])[0].is_shown
-    assert with_values([ratio], None)[0].is_shown
+    name = field_columns(Row, "name")
+    for shown, columns in ((rows, (*name, ratio)), (rows[1:], name), ((), (*name, ratio))):
+        assert Sheet("", (*name, ratio), shown).without_empty_columns().columns == columns
 
 
 def test_every_annotated_field_of_stats_is_a_column_of_its_tables():
