@@ -7,9 +7,10 @@ from safetensors.torch import load_file, save_file
 from stand_in_runs import ROUNDING, Compare
 
 MODEL = ("demo/tiny_resnet.py:TinyResNet", "--checkpoint", "demo/tiny_resnet.safetensors")
+# The folder has 6 images, two batches.
 INPUTS = {
     "image": ("demo/star.png", "--size", "48"),
-    "folder": ("demo/shapes/star", "demo/shapes/ring", "--size", "48"),
+    "folder": ("demo/shapes/star", "demo/shapes/ring", "--size", "48", "--batch", "4"),
     "noise": ("--input-shape", "2,3,48,48"),
 }
 COMMANDS = {
