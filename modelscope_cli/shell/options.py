@@ -48,8 +48,7 @@ ClassesArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="A folder with one subfolder of images per class, or with train and val of such. Without it, ten "
-        "classes of drawn shapes.",
+        help="A folder with a subfolder of images per class, or with train and val of such; else drawn shapes.",
         show_default=False,
     ),
 ]
