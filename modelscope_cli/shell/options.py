@@ -48,7 +48,7 @@ ClassesArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="A folder with a subfolder of images per class, or with train and val of such; else drawn shapes.",
+        help="A folder of images for each class, or train and val. Without it, ten classes of drawn shapes.",
         show_default=False,
     ),
 ]
