@@ -9,7 +9,7 @@ from modelscope_cli.ranks import find_ranks
 
 
 def resolve_device(requested: str) -> tuple[torch.device, str | None]:
-    """Return the device for `requested`, and a note on what `auto` became (None if explicit).
+    """Return the device for `requested`, and a note if `auto` became an accelerator.
 
     `auto` is the machine's accelerator, else the CPU; under torchrun each process takes its own. `0` means the
     first accelerator.
@@ -17,8 +17,8 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     here = available_devices()
     if requested.lower() == "auto":
         chosen = here[find_ranks().local_rank % max(len(here) - 1, 1)]
-        reason = "no accelerator here" if chosen == "cpu" else "the accelerator of this machine"
-        return torch.device(chosen), f"device: {chosen} (auto; {reason})"
+        note = None if chosen == "cpu" else f"device: {chosen} (auto; the accelerator of this machine)"
+        return torch.device(chosen), note
     kind = here[0].partition(":")[0]
     name = f"{'cuda' if kind == 'cpu' else kind}:{requested}" if requested.isdecimal() else requested.lower()
     try:

@@ -142,8 +142,9 @@ class DecodeTiming:
         return Feeding(self.workers, decode, model, wait)
 
     def notes(self) -> list[str]:
-        """Return notes on whether the model or decoding was the bottleneck, if there were enough images."""
-        if (times := self.times()) is None:
+        """Return a note if the model mostly waited for images, and there were enough of them."""
+        times = self.times()
+        if times is None or (times.wait_ms if times.workers else times.decode_ms) < times.model_ms:
             return []
         decode, model, wait = (
             f"{ms / 1000:.1f} s" for ms in (times.decode_ms, times.model_ms, times.wait_ms)

@@ -22,7 +22,6 @@ class Difference(Row):
         max_abs, mean_abs: of a - b.
         rel_l2: |a - b| / |a|, infinite where A is all zeros and B is not.
         cosine: of the angle between a and b; None where just one of them is all zeros.
-        sqnr_db: 10 log10(|a|^2 / |a - b|^2); None where they do not differ.
         differing: how many values are not equal, to the last bit; NaN equals NaN.
         nonfinite: how many of these are NaN or infinite on one side, or differently on both.
         problem: why there are no figures although both have it.
@@ -34,7 +33,6 @@ class Difference(Row):
     mean_abs: Annotated[float | None, figure("mean |d|", rank=5)] = None
     rel_l2: Annotated[float | None, figure("rel L2", rank=0)] = None
     cosine: Annotated[float | None, column(rank=4)] = None
-    sqnr_db: Annotated[float | None, column("SQNR")] = None
     differing: Annotated[int | None, column("values", rank=7)] = None
     nonfinite: Annotated[int | None, counter("NaN, inf")] = None
     shape: Shape | None = None

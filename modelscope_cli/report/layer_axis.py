@@ -142,16 +142,6 @@ class Panel:
         self.axes.grid(axis="x", lw=0.4, alpha=0.5)
         self.axes.set_axisbelow(True)
 
-    def other_scale(self, low: float, high: float, words: str) -> None:
-        """Add a second scale whose `low` and `high` are at the limits of the values."""
-        other = self.axes.twiny()
-        other.xaxis.set_ticks_position("bottom")
-        other.xaxis.set_label_position("bottom")
-        other.spines["bottom"].set_position(("outward", 36))
-        other.set_xlim(low, high)
-        other.set_xlabel(words)
-        self.axes.tick_params(**_BOTH_ENDS)  # another axis removes the upper ticks
-
     def legend(self, **more: Any) -> None:
         """Draw the legend above the panel, in two columns."""
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, self._above(_LEGEND)), "borderaxespad": 0.0}

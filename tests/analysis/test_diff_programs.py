@@ -1,5 +1,5 @@
 """`diff` of a model and what becomes of it: ONNX files, programs of torch.export, compiled, quantised. Held against
-onnxruntime run by hand, `verify_onnx_program`, torchao's own SQNR and brute force."""
+onnxruntime run by hand, `verify_onnx_program`, torchao's own error and brute force."""
 
 import copy
 import dataclasses

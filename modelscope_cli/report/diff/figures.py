@@ -14,7 +14,7 @@ _FAINT = "#9fb3cf"
 
 
 def draw_divergence(record: DiffRecord) -> Any:
-    """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR.
+    """Draw the relative L2 of every row in order on a logarithmic scale.
 
     Bit-equal rows are on the left edge. Of two saved results it is the number of each layer that differs most.
     """
@@ -61,8 +61,6 @@ def draw_divergence(record: DiffRecord) -> Any:
     panel.say("relative L2, |a - b| / |a|" if record.figures is None else "largest relative difference")
     panel.grid()
     panel.legend()
-    if record.figures is None:
-        panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
     return figure
 
 

@@ -90,9 +90,6 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
         *field_columns(Difference, "max_abs mean_abs rel_l2"),
         *field_columns(Difference, "cosine", text=lambda r: "" if r.cosine is None else f"{r.cosine:.6f}"),
-        *field_columns(
-            Difference, "sqnr_db", text=lambda r: "" if r.sqnr_db is None else f"{r.sqnr_db:z.1f} dB"
-        ),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
         _of_some_rows("rounding", "own rounding", rank=2, is_shown=bool(_unstable(rows))),
