@@ -44,7 +44,7 @@ def read_hooks(
             file = Path(str(spec.arguments[0]))
             if file.resolve() in files:
                 raise UsageError(
-                    f"--hook '{spec}': another hook saves to '{file}', too",
+                    f"--hook '{spec}': another hook also saves to '{file}'",
                     f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
                 )
             check_file(file, invocation().is_forced)

@@ -296,9 +296,7 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     """Refuse keywords that say how to build a model if a module was passed in."""
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:
-            message = (
-                f"'{name}' needs a model that is named; this one was passed as a module and is used as it is"
-            )
+            message = f"'{name}' needs a model given by name; a module is used as it is"
             raise UsageError(message, f"leave out {name}=, and change the module yourself")
 
 
@@ -336,9 +334,7 @@ def with_shapes(loaded: LoadedModel, args: Arguments, seed: int, progress: Progr
     except Exception as error:
         raise ForwardError(error, None, shapes_of(args)) from error
     module.train(loaded.module.training)
-    progress.note(
-        f"lazy layers: their shapes are those of one first run{', of a copy' * is_theirs} (seed {seed})"
-    )
+    progress.note(f"lazy layers: shapes come from a first run{', of a copy' * is_theirs} (seed {seed})")
     return replace(loaded, module=module)
 
 

@@ -97,7 +97,7 @@ def strided(storage: Any, offset: int, size: Any, stride: Any, dtype: Any) -> Te
     (offset,) = checked_sizes([offset])
     offset += ref.offset
     if len(steps) != len(shape):
-        raise ValueError("a stride of another length than the shape")
+        raise ValueError("stride and shape have different lengths")
     if math.prod(shape) > max(_MAX_REPEATED, ref.nbytes):
         raise UnsupportedError(f"a tensor of shape {list(shape)} that repeats the few values of its storage")
     last = offset + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))

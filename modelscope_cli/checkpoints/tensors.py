@@ -182,7 +182,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
     from modelscope_cli.checkpoints.tree import class_names
 
     if not state:
-        message = f"checkpoint '{path}' holds no named tensors, but {_describe(content)}"
+        message = f"checkpoint '{path}' contains no named tensors, but {_describe(content)}"
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
     notes = [f"checkpoint: {note}"] if note else []
     where, names = class_names(content) or ("", None)
@@ -244,7 +244,7 @@ def _from_contents(contents: Contents) -> Checkpoint:
             message = f"checkpoint '{contents.path}' is not loaded: '{tensor.name}' is {error}"
             raise CannotRunError(message, hint) from error
     if not state:
-        message = f"checkpoint '{contents.path}' holds no named tensors"
+        message = f"checkpoint '{contents.path}' contains no named tensors"
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
     notes = (f"checkpoint: {contents.note}",) if contents.note else ()
     sha256, warnings = file_sha256(contents.files[0]), tuple(foreign_notices(contents))

@@ -139,7 +139,7 @@ def _weight(path: Path, name: str, entry: ZipEntry, meta: Mapping[str, Any]) -> 
     stride = checked_sizes([step["as_int"] for step in meta["strides"]])
     (offset,) = checked_sizes([meta["storage_offset"]["as_int"]])
     if len(shape) != len(stride):
-        raise ValueError("a stride of another length than the shape")
+        raise ValueError("stride and shape have different lengths")
     last = offset + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
     if 0 not in shape and (last + 1) * BITS[dtype] // 8 > entry.nbytes:
         raise ValueError(f"a tensor of shape {list(shape)} beyond the end of its storage")

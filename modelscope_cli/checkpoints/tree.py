@@ -154,7 +154,7 @@ def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source
         return Taken(inner.path, inner.content, inner.named, (*beside, *inner.beside), others)
     named = all_tensors(target, is_tensor, NameJoiner())
     if not named:
-        raise UsageError(f"'--key {key}' of '{source}' holds no tensors", "leave out --key")
+        raise UsageError(f"'--key {key}' of '{source}' contains no tensors", "leave out --key")
     return Taken(tuple(map(str, path)), named, named, tuple(beside), others)
 
 

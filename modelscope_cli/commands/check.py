@@ -58,15 +58,15 @@ class Budgets:
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="At most this much memory at once in a forward of one image, weights included, such as 500MB.",
+            help="The most memory that a forward of one image may need at once, weights included, such as 500MB.",
         ),
     ] = None
     max_train_memory: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="At most this much memory at once in a training step with adamw, of the smallest batch that "
-            "the model takes, such as 2GB.",
+            help="The most memory that a training step with adamw may need at once, for the smallest batch "
+            "that the model accepts, such as 2GB.",
         ),
     ] = None
     expect_output: Annotated[
@@ -118,7 +118,7 @@ def check(
         Literal["warning", "error"] | None,
         typer.Option(
             rich_help_panel="Rules",
-            help="The lowest severity that makes the exit code 1.",
+            help="Exit with 1 at a finding of this severity or worse.",
             show_default="error",
         ),
     ] = None,
@@ -166,9 +166,8 @@ def check(
 ) -> int:
     """Check a model or a data set against rules, and exit with 1 if one is broken.
 
-    Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
-    source, and a hint. Without images, noise is used, and fewer rules can be judged. A folder without a model is
-    checked as a data set: unreadable images, exact copies, and images that are also in another data set.
+    Without images, noise is used, and fewer rules can be judged. A folder without a model is checked as a data
+    set.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
     thresholds, fail-on, baseline, allow and the budgets; options on the command line win. Under torchrun the
     processes share the forward passes, and --out keeps their blocks; each process computes the gradients.

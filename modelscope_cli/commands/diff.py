@@ -76,7 +76,7 @@ def diff(
     ] = None,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="B", help="A second one; without it, A with the settings of --b-..."),
+        typer.Argument(metavar="B", help="The other side; without it, A with the settings of --b-..."),
     ] = None,
     images: ImagesArgument = None,
     tolerance: Annotated[

@@ -73,7 +73,7 @@ def explain(
     ] = "quick",
     require: Annotated[
         Literal["passed"] | None,
-        typer.Option(rich_help_panel="Receipt", help="Exit with 1 unless the best map is this: passed."),
+        typer.Option(rich_help_panel="Receipt", help="Exit with 1 unless the best map passed."),
     ] = None,
     hook: Hook = None,
     output_kind: OutputKind = "auto",
@@ -148,5 +148,5 @@ def _check_tensors(file: Path, inputs: InputRequest) -> None:
         check_tensors_file(file)
     if len(find_images(name for name in inputs.files if name != "-").files) > MOST_SHOWN:
         raise UsageError(
-            f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
+            f"--save-tensors keeps the maps of at most {MOST_SHOWN} images", "leave out --save-tensors"
         )

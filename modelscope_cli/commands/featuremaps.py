@@ -41,8 +41,8 @@ def featuremaps(
         typer.Option(
             metavar="N",
             min=1,
-            help="At most this many channels, evenly spaced. With --top-images, those that their strongest "
-            "images activate most.",
+            help="At most this many channels, evenly spaced. With --top-images, the channels with the strongest "
+            "activations.",
         ),
     ] = 64,
     strongest: Annotated[
@@ -64,7 +64,11 @@ def featuremaps(
     cell: Annotated[
         int | None,
         typer.Option(
-            metavar="PIXELS", min=1, max=2048, help="Long side of a map.", show_default="at least 96"
+            metavar="PIXELS",
+            min=1,
+            max=2048,
+            help="Long side of a map, in pixels.",
+            show_default="at least 96",
         ),
     ] = None,
     overlay: Annotated[

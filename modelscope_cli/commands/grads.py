@@ -98,8 +98,8 @@ def grads(
 ) -> None:
     """Run a forward and a backward pass, and print and plot the gradients.
 
-    Each image is a pass of its own, unless --batch sets another size; of several passes the mean gradient and its
-    noise are shown. Gradients are computed, inspected and discarded; nothing is trained.
+    Each image is a pass of its own, unless --batch sets another size; for several passes the mean gradient and
+    its noise are shown. Gradients are computed, inspected and discarded; nothing is trained.
 
     Examples:
 

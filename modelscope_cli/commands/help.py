@@ -28,7 +28,7 @@ def help(
         str | None,
         typer.Argument(
             metavar="DOCUMENT",
-            help=f"After schema: what the document is of, {', '.join(DOCUMENTS)}.",
+            help=f"After schema, the document: {', '.join(DOCUMENTS)}.",
             autocompletion=completion.documents,
         ),
     ] = None,
@@ -38,7 +38,7 @@ def help(
     """Explain what commands have in common, a rule, or the JSON Schema of a result.
 
     A rule is explained in full: what it finds, why that matters, the source of its threshold, how to fix and how to
-    silence it. A schema is of what a command prints with --json, the `report.json` in its folder; draft 2020-12.
+    silence it. A schema describes what a command prints with --json and writes as `report.json` (draft 2020-12).
 
     Examples:
 

@@ -23,7 +23,7 @@ def lrfind(
         float, typer.Option("--to", metavar="R", rich_help_panel="Sweep", help="The last learning rate.")
     ] = 10.0,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=3, rich_help_panel="Sweep", help="How many steps to make.")
+        int, typer.Option(metavar="N", min=3, rich_help_panel="Sweep", help="How many steps to take.")
     ] = 100,
     out: Out = None,
     *,

@@ -45,8 +45,7 @@ def predict(
         typer.Option(
             metavar="K",
             min=1,
-            help="How many classes or boxes to print for each image: 5, but only the likeliest class of each of "
-            "several images.",
+            help="How many classes or boxes to print per image: by default 5, or 1 for several images.",
             show_default=False,
         ),
     ] = None,
@@ -72,7 +71,7 @@ def predict(
             metavar="P",
             min=0,
             max=1,
-            help="With sigmoid, the lowest score of a class that is on; 0.5 by default.",
+            help="With sigmoid, the score from which a class counts as predicted; 0.5 by default.",
         ),
     ] = None,
     temperature: Annotated[
@@ -116,10 +115,10 @@ def predict(
     """Print what a model predicts for images: the most likely classes of each.
 
     For a segmentation model these are the classes that cover most of the image, for a detection model its best
-    boxes. Images are predicted in batches; tsv and csv are written row by row. Of folders named after classes
-    the accuracy is printed, and the wrong images. With --truth, the metrics are printed: accuracy, classes,
-    confusions, calibration, the worst images. With --doctor, one row for each usual preprocessing mistake, with the
-    number of predictions that it changes.
+    boxes. Images are predicted in batches; tsv and csv are written row by row. For folders named after
+    classes, the accuracy and the misclassified images are printed. With --truth, the metrics are printed: accuracy,
+    classes, confusions, calibration, the worst images. With --doctor, one row for each usual preprocessing mistake,
+    with the number of predictions that it changes.
 
     Examples:
 

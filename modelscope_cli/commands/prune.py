@@ -36,8 +36,7 @@ def prune(
         Literal["l1", "l2", "random"],
         typer.Option(
             rich_help_panel="What is cut",
-            help="What to prune first: the smallest by L1 or L2 norm (the same for single weights), or random "
-            "ones.",
+            help="What to prune first: the smallest L1 or L2 norm (the same for single weights), or random ones.",
         ),
     ] = "l1",
     by_channel: Annotated[
@@ -61,7 +60,7 @@ def prune(
         typer.Option(
             metavar="A,B,...",
             rich_help_panel="What is cut",
-            help="Measure the drift at these shares, too.",
+            help="Also measure the drift at these shares.",
             show_default="0.1,0.3,0.5,0.7,0.9",
         ),
     ] = None,

@@ -54,13 +54,11 @@ def stats(
     """Print statistics of every layer's output, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
-    of every image. A column such as p50, p01 or p99.9 is an exact quantile, a value of the data; quantiles, and mad
-    over several batches, read the images twice. In train mode the drift of every batch norm is shown: its batch
-    statistics against the running ones.
+    of every image. A column such as p50, p01 or p99.9 is an exact quantile. In train mode the drift of every batch
+    norm is shown: its batch statistics against the running ones.
 
-    Image files are processed in blocks of --batch, which --out stores. Under torchrun all processes share them; the
-    result is bit-identical for any number of processes, and after --resume. In train mode, and with --hook, a
-    single process does everything.
+    Under torchrun all processes share the blocks of --out, bit-identically; in train mode, and with --hook, one
+    process does everything.
 
     Examples:
 

@@ -60,8 +60,7 @@ def summary(
         typer.Option(
             "--train",
             rich_help_panel="Training step",
-            help="Also run one training step without values, and say what it keeps in memory; noise then has "
-            "two images.",
+            help="Also simulate one training step and report its memory; noise then has two images.",
         ),
     ] = False,
     optimizer: Annotated[
@@ -84,7 +83,7 @@ def summary(
         typer.Option(
             metavar="BYTES",
             rich_help_panel="Training step",
-            help="Find the largest batch whose step fits into this much memory, such as 24GB.",
+            help="Find the largest batch whose training step fits into this much memory, such as 24GB.",
         ),
     ] = None,
     *,
@@ -95,15 +94,13 @@ def summary(
 ) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
-    Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
+    Needs no weights and almost no memory: shapes are inferred without computing. Shapes and costs are
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
     torchvision model is cached, for the same versions and options. The columns time
-    and field, the receptive field, are measured on request: the model then runs on real values, by default with
-    random weights (--weights).
+    and field (the receptive field) are measured on request, by default with random weights.
 
-    With --train one training step runs as well, also without data. The column saved is what autograd keeps for a
-    layer; the facts below the table are how much memory the step needs, and when. --fit finds the largest batch.
-    --device cuda counts the step as on CUDA, also where there is none.
+    With --train one training step is simulated as well. --fit finds the largest batch.
+    --device cuda models the step on CUDA, even on a machine without it.
 
     Examples:
 

@@ -32,7 +32,7 @@ def train(
             min=1,
             max=LONGEST_RUN,
             rich_help_panel="Training",
-            help="How many optimizer steps to make.",
+            help="How many optimizer steps to take.",
         ),
     ] = 100,
     lr: Annotated[
@@ -56,7 +56,7 @@ def train(
         typer.Option(
             metavar="FILE:CLASS",
             rich_help_panel="Training",
-            help="Call the methods of your own class (repeatable). They are those of "
+            help="Add a class of your own to the training loop (repeatable). They are those of "
             "modelscope_cli.training.runner.Callback.",
         ),
     ] = None,
@@ -65,7 +65,7 @@ def train(
         typer.Option(
             metavar="OPTION=A,B",
             rich_help_panel="Training",
-            help="Train once for each value (repeatable). Several give every combination. OPTION is init, "
+            help="Train once for each value (repeatable). Give several to train every combination. OPTION is init, "
             "norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.",
         ),
     ] = None,

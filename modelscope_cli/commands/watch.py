@@ -91,8 +91,8 @@ def watch(
         typer.Option(
             "--try-fixes",
             rich_help_panel="Trials",
-            help="Run the script again with one thing changed each time, if the verdict is a fault or cannot be "
-            "told, to prove what makes it learn. With --report, after a run that has ended.",
+            help="If the verdict is a fault or cannot be told, run the script again with one change at a time, to "
+            "prove what makes it learn. With --report, do so for a run that has ended.",
         ),
     ] = False,
     fix_time: Annotated[
@@ -109,7 +109,7 @@ def watch(
         typer.Option(
             metavar="DIR",
             rich_help_panel="Trials",
-            help="A folder in which trials may write besides their own copy of the files (repeatable).",
+            help="A folder that trials may write to, besides their own copy of the files (repeatable).",
         ),
     ] = None,
     report: Annotated[
@@ -138,9 +138,9 @@ def watch(
 ) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
 
-    The script's output, exit code, traceback and weights stay exactly the same. At the end come a verdict that
-    names the cause, its layer and its first step, a table, and a folder with a page. They are also written after an
-    exception, Ctrl-C or SIGTERM; if the process was killed, --report makes them from the log.
+    The script's output, exit code, traceback and weights stay exactly the same. It ends with a verdict (the
+    cause, its layer and its first step), a table, and a folder with a page. They are also written after an
+    exception, Ctrl-C or SIGTERM; after a kill, --report rebuilds them from the log.
 
     Examples:
 

@@ -37,7 +37,7 @@ def weights(
             "-l",
             metavar="PATTERN",
             help="Only these tensors (repeatable): a name, the beginning of one (layer1), a glob ('*.weight') "
-            "or 're:...'. There is no model, so no types and no calls.",
+            "or 're:...'. Patterns of types and calls need a model.",
         ),
     ] = None,
     key: Annotated[
@@ -59,7 +59,7 @@ def weights(
         Path | None, typer.Option(metavar="FILE", help="Write these tensors to a .safetensors file.")
     ] = None,
     scan: Annotated[
-        bool, typer.Option("--scan", help="Only look for code, in files and folders: one row per file.")
+        bool, typer.Option("--scan", help="Only scan files and folders for code: one row per file.")
     ] = False,
     fail_on: Annotated[
         Literal["call", "dangerous", "unknown", "never"],
@@ -76,10 +76,10 @@ def weights(
 ) -> int:
     """List the contents of a checkpoint and name its architecture, without loading it.
 
-    Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that a full load would
-    run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a call of an
-    unknown function; objects of unknown classes are only listed. Names that the table tool.modelscope of the
-    nearest pyproject.toml allows (allow = ["timm.models.*"]) count as known. Only --stats and --convert read
+    Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that an unrestricted
+    torch.load would run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a
+    call of an unknown function; objects of unknown classes are only listed. Names that the table tool.modelscope of
+    the nearest pyproject.toml allows (allow = ["timm.models.*"]) count as known. Only --stats and --convert read
     values.
 
     Examples:

@@ -267,7 +267,7 @@ class HookBase(Intervention):
         last = max((last for _, last in self.spec.channels), default=-1)
         if place.channel_dim is not None and last >= tensor.shape[place.channel_dim]:
             n = tensor.shape[place.channel_dim]
-            message = f"--hook '{self.spec}': there is no channel {last} at {spot}, only 0..{n - 1}"
+            message = f"--hook '{self.spec}': channel {last} does not exist at {spot}, only 0..{n - 1}"
             raise UsageError(message, f"--hook '{replace(self.spec, channels=((0, n - 1),))}'")
         try:
             if self.spec.is_read_only:

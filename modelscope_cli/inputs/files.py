@@ -196,7 +196,10 @@ def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     if not any(map(_is_picture, files)):
         below = [path for subfolder in folders for path in _inside(subfolder)[0]]
         if any(map(_is_picture, below)):
-            messages.notes.append(f"'{word}': the images in its {counted(len(folders), 'folder')}")
+            count = sum(map(_is_picture, below))
+            messages.notes.append(
+                f"{word}: {counted(count, 'image')} in {counted(len(folders), 'subfolder')}"
+            )
             files = below
     hint = "" if any(map(_is_picture, files)) else _hint_inside(folder)
     yield from _sorted_out(word, files, hint, messages)
@@ -228,7 +231,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: FoundImage
     files = sorted(paths, key=by_bytes)
     images = [path for path in files if _is_picture(path)]
     if not images:
-        raise CannotRunError(f"'{word}' holds no image ({', '.join(sorted(IMAGE_SUFFIXES))})", hint)
+        raise CannotRunError(f"'{word}' contains no image ({', '.join(sorted(IMAGE_SUFFIXES))})", hint)
     if len(images) < len(files):
         messages.notes.append(
             f"'{word}': {len(images)} images, {len(files) - len(images)} other files skipped"

@@ -158,7 +158,7 @@ def _several(files: Sequence[ListedImage]) -> list[str]:
         return []
     name, count = next(iter(frames.items()))
     more = f", and so of {len(frames) - 1} more" if len(frames) > 1 else ""
-    return [f"'{name}' holds {count} images; the first is taken{more}"]
+    return [f"'{name}' contains {count} images; the first is used{more}"]
 
 
 @dataclass(frozen=True, slots=True)

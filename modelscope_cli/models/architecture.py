@@ -53,7 +53,7 @@ def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
         if not _switches_mode(submodule):
             where = f"layer '{layer}' of '{name}'" if layer else f"'{name}'"
             kind = type(submodule).__name__
-            message = f"{where} is a '{kind}', whose train() is not that of nn.Module and is not called"
+            message = f"{where} is a '{kind}', whose train() overrides nn.Module's and is not called"
             raise CannotRunError(
                 message, "--model FILE.py:NAME   a function there that returns the model in it"
             )

@@ -66,9 +66,9 @@ def _unknown_model(model: str) -> UsageError:
         raise CannotRunError(f"no model file '{model}'", look_for(path))
     if path.suffix == ".py":
         names = models_in(path)
-        message = f"model file '{model}' needs the name of what to build"
-        message += f": it has {', '.join(names)}" if names else ""
         name = names[0] if names else "NAME"
+        message = f"'{model}' is a file: name the class to build, as in {model}:{name}"
+        message += f" (or {', '.join(names[1:])})" if names[1:] else ""
         return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
     known = named_here(model)
     if known is not None:

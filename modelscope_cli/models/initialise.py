@@ -116,7 +116,7 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise CannotRunError(
-            f"weights '{path}' do not load: {reason}", f"rm {shlex.quote(str(path))}"
+            f"cannot load weights '{path}': {reason}", f"rm {shlex.quote(str(path))}"
         ) from error
     where = f"from the cache, {path}" if origin == "cache" else f"downloaded to {path}"
     notes = [f"weights: {weights.name} ({request.weights}; {where})"]

@@ -63,7 +63,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     side = image_side(contents.shapes(), identified.prefix) if name.startswith("vit_") else None
     if side is not None and not any(argument.startswith("image_size") for argument in model_args):
         model_args = (*model_args, f"image_size={side}")
-    note = f"model: {name}, by the names and shapes in '{path}'"
+    note = f"model: {name}, recognised by the names and shapes in '{path}'"
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
 
 
@@ -133,7 +133,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         return CannotRunError(message, f"modelscope weights {file}   lists its tensors; {trusted}")
     if identified.candidates:
         message = (
-            f"'{path}' fits several models, whose weights look alike: {', '.join(identified.candidates)}"
+            f"'{path}' matches several models with the same weight shapes: {', '.join(identified.candidates)}"
         )
         return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {file}")
     if any(name.startswith("fastai.learner.") for name in contents.foreign):
@@ -142,7 +142,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         hint = f"modelscope weights {file}   lists them; only if you trust it, in Python: {load}"
         return CannotRunError(message, hint)
     if not contents.tensors:
-        message = f"'{path}' holds no named tensors"
+        message = f"'{path}' contains no named tensors"
         return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
     if identified.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
         message = (

@@ -142,7 +142,7 @@ class OnnxNet(nn.Module):
         if self.model.is_quantised:
             notes.append("onnx: quantised; weights are integers, and their scales are not applied to them")
         if not self.model.has_scopes:
-            notes.append("onnx: no torch modules are named in it; layers have the names of its nodes")
+            notes.append("onnx: the file has no module names; layers are named after nodes")
         return tuple(notes)
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:

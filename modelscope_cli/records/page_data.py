@@ -46,7 +46,7 @@ def extract(page: bytes) -> list[dict[str, Any]]:
     """
     island = _ISLAND.search(page)
     if island is None:
-        raise NotAPageError("it holds no data of modelscope")
+        raise NotAPageError("it contains no modelscope data")
     try:
         data = json.loads(island[1])
         documents = data if isinstance(data, list) else json.loads(_decompressed(data["gzip"]))

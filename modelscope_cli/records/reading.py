@@ -57,7 +57,7 @@ def result_file(path: Path) -> Path:
         return path
     result = in_folder(path)
     if result is None:
-        raise CannotRunError(f"folder '{path}' holds no {DOCUMENT} and no {PAGE}", _look(path))
+        raise CannotRunError(f"folder '{path}' contains neither {DOCUMENT} nor {PAGE}", _look(path))
     return result
 
 

@@ -243,10 +243,17 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
     if safety.calls:
         calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_NAMED)
-        notices.append(Notice("foreign_call", f"a full load would call unknown functions: {calls}"))
+        notices.append(
+            Notice("foreign_call", f"an unrestricted torch.load would call unknown functions: {calls}")
+        )
     if safety.objects:
         names = some([suspect.name for suspect in safety.objects], _N_NAMED)
-        notices.append(Notice("foreign_code", f"a full load would run: {names}; none of them is called"))
+        notices.append(
+            Notice(
+                "foreign_code",
+                f"an unrestricted torch.load would import these classes, and call none: {names}",
+            )
+        )
     if safety.unread:
         places = some(safety.unread, _N_NAMED)
         notices.append(Notice("more_pickles", f"it contains more pickles than torch.load reads: {places}"))
@@ -263,4 +270,5 @@ def tell_allowed(safety: Safety, progress: Progress) -> None:
 
 
 def _sentence(suspect: Suspect) -> str:
-    return f"dangerous: a full load would run {suspect.call or suspect.name} ({suspect.place}): it {suspect.reason}"
+    what = suspect.call or suspect.name
+    return f"dangerous: an unrestricted torch.load would run {what} ({suspect.place}): it {suspect.reason}"

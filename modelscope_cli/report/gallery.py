@@ -130,7 +130,7 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         f"values {low} .. {high}",
     ]
     of_layer = look.scale == "layer" or is_vector
-    bar = None if is_coloured else (low, high) if of_layer else ("its lowest", "its highest")
+    bar = None if is_coloured else (low, high) if of_layer else ("channel min", "channel max")
     input_image = None if is_vector else look.input_image
     return page(body, "   ".join(filter(None, parts)), look.cmap, input_image=input_image, bar=bar)
 

@@ -69,9 +69,9 @@ _FACTS = (
 
 _N_UNKNOWN = 8
 _LOADS = {
-    "yes": "torch.load accepts it with weights_only=True",
-    "with names": "torch.load accepts it with weights_only=True once these names are allowed",
-    "no": "torch.load does not accept it with weights_only=True",
+    "yes": "torch.load(weights_only=True) accepts it",
+    "with names": "torch.load(weights_only=True) accepts it once these names are allowed",
+    "no": "torch.load(weights_only=True) rejects it",
     "unasked": "contains no pickle that torch.load would read",
 }
 
@@ -162,11 +162,9 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         rule = dangerous if suspect.rank == DANGEROUS else unknown
         what = suspect.call or suspect.name
         message = (
-            f"loading it in full would run {what}, which {suspect.reason}"
+            f"an unrestricted torch.load would run {what}, which {suspect.reason}"
             if rule is dangerous
-            else (
-                f"loading it in full would {'call' if suspect.is_call else 'import'} {what}, which is not known"
-            )
+            else f"torch.load in full would {'call' if suspect.is_call else 'import'} {what}, which is unknown"
         )
         where = f"{suspect.name} ({suspect.place})"
         path = in_repository(file.file)

@@ -60,7 +60,7 @@ def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) 
     notes = [_hidden(len(sheet.rows), folded)] if folded is not None else []
     if dropped:
         keys = ", ".join(one.column.key for one in dropped)
-        notes.append(f"not shown for lack of width: {keys}  (choose with --columns; --json has all)")
+        notes.append(f"hidden at this width: {keys} (--columns)")
     if notes:
         parts += [Text(), *(Text(note, "dim") for note in notes)]
     return Group(*parts)

@@ -235,7 +235,7 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: the larger of |batch mean - running mean| / running std and |ln(variance ratio)|
     Source: own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance
     Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
-    Why: in eval mode the layer normalises by statistics that do not match this data, so predictions are wrong
+    Why: in eval mode the layer normalises by statistics that do not match this data
     """
     assert evidence.train is not None
     for row in evidence.train.batch_norm:
@@ -291,14 +291,13 @@ def foreign_inputs(evidence: Evidence, limit: float) -> list[tuple[NormInput, fl
 def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The running statistics of a batch norm are those of other inputs than the ones it gets.
 
-    Measure: mean square of (x - running mean) / running std over what enters the batch norm in eval mode, or, if
-        larger, a tenth of 1 / its variance
-    Source: Markov's inequality: the mean square is 1 on average over the inputs of the statistics, so at most
-        1 in 100 exceeds 100. Own measurement: 0.03 to 2 in 26 trained networks; 0.005 to 11 on noise, where up to
-        10 times the threshold is a warning
+    Measure: mean square of (x - running mean) / running std at the input of the batch norm in eval mode, or a tenth
+        of 1 / its variance
+    Source: Markov's inequality: at most 1 in 100 inputs of the statistics exceeds 100. Own measurement: 0.03 to 2
+        in 26 trained networks, 0.005 to 11 on noise
     Hint: modelscope stats MODEL IMAGE... --mode train --table batch-norm   compares both; save weights and buffers
         of one model together, or update the statistics on training images
-    Why: the batch norm passes on values of another size than in training, so no layer after it works as trained
+    Why: the norm passes on values of another size than in training, so no layer after it works as trained
     """
     far = foreign_inputs(evidence, threshold)
     if far:

@@ -65,9 +65,8 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The prediction is the same class for every image.
 
     Measure: images needed
-    Source: own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million
-        (10^-7); an error if the running statistics of a batch norm also say that its inputs are unlike those of the
-        training
+    Source: own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million; an error if
+        MS208 holds as well
     Hint: modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing
     Why: a model that predicts the same for everything has not learnt, or receives inputs unlike its training
         data
@@ -133,7 +132,7 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Source: own measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout
     Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --table
         batch-norm
-    Why: the model in use is not the one that was trained: eval mode computes another function
+    Why: eval mode, the model in use, computes another function than the one that was trained
     """
     gap = evidence.train.output_gap if evidence.train else None
     if gap is not None and gap > threshold:

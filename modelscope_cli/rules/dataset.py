@@ -94,8 +94,7 @@ def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]
     Measure: images of the class
     Source: certain: the folders of the classes are compared
     Hint: add images of the class, or remove its folder; check the spelling of the folders
-    Why: a model cannot predict a class without training images, and the accuracy does not cover a class
-        without validation images
+    Why: a class without training images cannot be predicted, and one without validation images is not measured
     """
     data = _data(evidence)
     sides = tuple(zip(data.classes, (data.report.folders, data.report.against), strict=True))

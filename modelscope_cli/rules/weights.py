@@ -21,8 +21,7 @@ def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: dangerous names and calls of unknown functions in the pickles of the file
     Source: pickle, Python's documentation: never unpickle data that could have been tampered with
     Hint: do not load it; modelscope weights FILE   lists each of them with its position
-    Why: a pickle is a program: torch.load with weights_only=False calls what it names, with your permissions
-        and on your files
+    Why: a pickle is a program: torch.load with weights_only=False runs what it names, with your permissions
     """
     assert evidence.safety is not None
     suspects = evidence.safety.dangerous + evidence.safety.calls
@@ -97,8 +96,8 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: root mean square of the input, and of the input of the first weights
     Source: QEDan/DLCheck: a mean above 10; images are below 3 once normalised, and about 130 as bytes 0..255
     Hint: divide by 255 and normalise as in training (--mean, --std); check what the data loader returns
-    Why: a network is initialised for inputs near mean 0 and standard deviation 1; other inputs saturate the
-        first layers, kill ReLUs, and make one learning rate too high for one layer and too low for another
+    Why: a network is initialised for inputs near mean 0 and standard deviation 1; others saturate the first layers
+        and kill ReLUs
     """
     for i, batch in enumerate(evidence.inputs):
         which = f"input {i}" if len(evidence.inputs) > 1 else "the input"

@@ -266,7 +266,7 @@ def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) 
     line = ["modelscope", *argv[: len(argv) - len(arguments) - 1], *arguments[at:]]
     if script == "torchrun":
         line = [script, *arguments[:at], "-m", "modelscope_cli", *line[1:]]
-    raise UsageError(f"'{script}' is not a training script: it runs one", shlex.join(line))
+    raise UsageError(f"'{script}' is not a training script; it launches one", shlex.join(line))
 
 
 def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] | None:

@@ -302,7 +302,7 @@ class TrainingOptions:
             "-b",
             metavar="N",
             min=1,
-            help="Images per step. A loader has its own batches.",
+            help="Images per step. A loader keeps its own batches.",
         ),
     ] = 32
     optimizer: Annotated[

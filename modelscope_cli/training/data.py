@@ -393,7 +393,7 @@ def _listed(folder: Path) -> ImageFolder:
     try:
         listing = ImageFolder(str(folder), is_valid_file=_is_image, allow_empty=True)
     except FileNotFoundError as error:
-        message = f"'{folder}' holds no folders: it needs one for each class, with its images"
+        message = f"'{folder}' contains no folders: it needs one per class, with its images"
         raise CannotRunError(message, here) from error
     if not listing.samples:
         raise CannotRunError(f"the folders in '{folder}' hold no images", here)

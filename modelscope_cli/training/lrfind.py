@@ -191,8 +191,8 @@ def lrfind(
         size: width and height of each image, in pixels.
         low: the first learning rate.
         high: the last learning rate.
-        steps: how many steps to make.
-        batch: images per step. A loader has its own batches.
+        steps: how many steps to take.
+        batch: images per step. A loader keeps its own batches.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).

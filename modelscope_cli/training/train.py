@@ -60,15 +60,15 @@ def train(
             validation).
         pictures: how many shapes to draw.
         size: width and height of each image, in pixels.
-        steps: how many optimizer steps to make.
-        batch: images per step. A loader has its own batches.
+        steps: how many optimizer steps to take.
+        batch: images per step. A loader keeps its own batches.
         lr: the learning rate, or its peak.
         schedule: constant, one-cycle, or cosine.
         clip_norm: scale all gradients to this norm.
-        callback: call the methods of your own class (repeatable). They are those of
+        callback: add a class of your own to the training loop (repeatable). They are those of
             modelscope_cli.training.runner.Callback. In Python also a class or an object, or several.
-        vary: train once for each value (repeatable). Several give every combination. OPTION is init, norm-layer,
-            activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
+        vary: train once for each value (repeatable). Give several to train every combination. OPTION is init,
+            norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
         every: record every K-th step, instead of about 200 in all.
         out: folder for the report, the figure, the table and the weights; `force` allows one that is not empty.
 

@@ -111,7 +111,7 @@ class Bookkeeper:
         own = [name for name, _ in module.named_parameters()] if is_partial else []
         if own and {*own} <= {*result.missing_keys}:
             theirs, ours = result.unexpected_keys[0], own[0]
-            words = f"load_state_dict has loaded nothing into {type(module).__name__}: no name fits"
+            words = f"load_state_dict loaded nothing into {type(module).__name__}: no name matches"
             words += f", as '{theirs}' is not '{ours}'"
             self._tell(UNLOADED, f"{words} ({place_of_caller()})")
         known = [(p, entry[1]) for p in module.parameters() if (entry := self._known.get(id(p))) is not None]

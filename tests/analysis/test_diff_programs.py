@@ -254,7 +254,7 @@ def test_objects_of_python(file, tmp_path):
 
 @pytest.mark.parametrize(("b", "keywords", "words"), [
     ("nowhere.onnx", {}, "no ONNX file"),
-    ("net.onnx", {"b_dtype": "bfloat16"}, "taken as it is"),
+    ("net.onnx", {"b_dtype": "bfloat16"}, "an exported model"),
     ("net.onnx", {"b_mode": "train"}, "run as a whole"),
     ("cut.onnx", {}, "damaged or cut short"),
 ])  # fmt: skip

@@ -170,4 +170,4 @@ def test_a_record_says_what_was_assumed_and_what_could_not_be():
     training = steps.memory()
     assert training.device == "cpu"
     assert not training.is_fake
-    assert training.assumed == ("the step cannot be run as on cuda: its tensors are those of cpu",)
+    assert training.assumed == ("the step cannot be modelled on cuda: its tensors are on cpu",)

@@ -30,7 +30,7 @@ def test_function_and_command_give_the_same_document(both, truth):
     ("--table worst", "'--table worst' needs --truth"),
     ("--truth folders --top 3", "'--truth folders' and '--top 3' exclude each other"),
     ("--truth folders --doctor", "'--doctor' and '--truth folders' exclude each other"),
-    ("--truth {truth} --scores sigmoid --table calibration", "does not exist for a truth of labels"),
+    ("--truth {truth} --scores sigmoid --table calibration", "is not available for labels"),
     ("--truth {truth} --columns ece", "unknown column 'ece'"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused(both, truth, typed, message):

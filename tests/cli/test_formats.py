@@ -124,9 +124,7 @@ def test_a_table_is_no_wider_than_the_terminal_and_says_what_it_left_out(on_term
     shown = on_terminal(COMMANDS[command], width, NO_COLOR="1")
     lines = shown.splitlines()
     assert max(map(cell_len, lines)) <= width
-    dropped = re.findall(
-        r"not shown for lack of width: ([\w, ]+?)  \(", " ".join(line.strip() for line in lines)
-    )
+    dropped = re.findall(r"hidden at this width: ([\w, ]+?) \(", " ".join(line.strip() for line in lines))
     full = once(f"{COMMANDS[command]} --format table").out
     if dropped:
         assert all(key in once(f"{COMMANDS[command]} --format tsv").rows[0] for key in dropped[0].split(", "))

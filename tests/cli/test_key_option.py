@@ -63,7 +63,7 @@ def test_an_unknown_key_lists_those_there_are(run, last, command):
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' holds no tensors"),
+    ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' contains no tensors"),
     ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, and there is none"),
     ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, and there is none"),
 ])  # fmt: skip

@@ -76,7 +76,7 @@ def test_of_several_pictures_in_a_file_the_first_is_taken_and_said(run, cwd, suf
     frames[0].save(cwd / f"many.{suffix}", save_all=True, append_images=frames[1:], lossless=True)
     frames[0].save(cwd / "one.png")
     many = run(f"stats many.{suffix} {{tiny}} -l head")
-    assert f"'many.{suffix}' holds 3 images; the first is taken\n" in many.err
+    assert f"'many.{suffix}' contains 3 images; the first is used\n" in many.err
     one = run("stats one.png {tiny} -l head")
     assert "pictures; the first" not in one.err
     assert [float(mean) for mean in many.column("mean")] == pytest.approx(

@@ -100,7 +100,7 @@ ANSWERS = [
     (LOOP, 5, "--fail-on error --strict", 1, "cannot tell", "cannot tell yet"),
     # A loss of torch with targets is held against what guessing costs, one of the script's own is not.
     (MEASURED, 200, "--fail-on error --strict", 0, "nothing wrong", "verdict: nothing wrong found"),
-    (LOOP, 200, "--fail-on error --strict", 0, "learning", "how good it is cannot be said without a metric"),
+    (LOOP, 200, "--fail-on error --strict", 0, "learning", "without a metric its quality is unknown"),
     (SLOW, 60, "--fail-on warning", 1, "fault", "warning MS710: 0.weight: "),
     (NO_ZERO_GRAD, 9, "", 0, "fault", "error MS713: "),
     (NO_ZERO_GRAD, 9, "--fail-on error", 1, "fault", "(loop.py:6)"),

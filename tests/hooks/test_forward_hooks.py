@@ -187,8 +187,8 @@ def test_raise_on_nan_names_the_call_and_counts(unchanged: Check) -> None:
         ("zero@hed", "--hook 'zero@hed': layer pattern 'hed' matches no layer", "did you mean head"),
         ("zero@relu#2", "--hook 'zero@relu#2': layer pattern 'relu#2': there is no call #2", "try relu"),
         ("pre:zero@type:Conv2d@9", "'type:Conv2d' has 3 calls", "try type:Conv2d"),
-        ("zero[4]@stem", "there is no channel 4 at the output of stem, only 0..3", "--hook 'zero[0..3]@stem'"),
-        ("print[9]@stem", "there is no channel 9 at the output of stem, only 0..3", "--hook 'print[0..3]@stem'"),
+        ("zero[4]@stem", "channel 4 does not exist at the output of stem, only 0..3", "--hook 'zero[0..3]@stem'"),
+        ("print[9]@stem", "channel 9 does not exist at the output of stem, only 0..3", "--hook 'print[0..3]@stem'"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_a_usage_error(unchanged: Check, text: str, message: str, hint: str) -> None:

@@ -39,7 +39,7 @@ def test_a_folder_without_pictures_of_its_own_is_those_of_its_folders(folder, tm
     folder.rename(above / "class")
     found = find_images([str(above)])
     assert [Path(picture.name).name for picture in found.files] == ["a.jpg", "b.PNG", "c.webp"]
-    assert found.notes[0] == f"'{above}': the images in its 1 folder"
+    assert found.notes[0] == f"{above}: 3 images in 1 subfolder"
     (above / "class" / "a.jpg").rename(above / "own.jpg")
     assert names(above) == [str(above / "own.jpg")]
 

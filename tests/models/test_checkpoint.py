@@ -152,4 +152,4 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     "content", [{}, {"epoch": 3}, [1, 2], torch.ones(2), {"a": {"b": {}}}, {3: torch.ones(1)}]
 )
 def test_no_tensors_inside(tmp_path: Path, content: Any) -> None:
-    assert "holds no named tensors" in rejected(saved(tmp_path / "a.pt", content)).message
+    assert "contains no named tensors" in rejected(saved(tmp_path / "a.pt", content)).message

@@ -220,7 +220,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
     ),
     "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95 % of its input to 0"),)), 0, None),
-    "MS765": (training(events=(event(UNLOADED, "load_state_dict has loaded nothing into Net"),)), 0, None),
+    "MS765": (training(events=(event(UNLOADED, "load_state_dict loaded nothing into Net"),)), 0, None),
     "MS766": (
         training(optimizers=(stepping(unusual=(("momentum", (1.0,), (0.0,)),)),)),
         0,

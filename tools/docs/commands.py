@@ -1,6 +1,7 @@
 """The part of a command's page that comes from the program: how it is called, its options, its examples."""
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,15 @@ from modelscope_cli.shell.overview import GROUPS
 from modelscope_cli.shell.parameters import OPTIONS, SHARED, Parameter, parameters_of
 from modelscope_cli.shell.typer_app import make_app
 from tools.docs.markdown import cell, link, table
+
+# By the first sentence of its help: where an argument of many commands is described.
+_ARGUMENTS = {
+    "The model; see `modelscope help model`": "[The model](../shared.md#a-model).",
+    "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file": (
+        "[The model](../shared.md#a-model)."
+    ),
+    "Images: files, folders, globs, @list": "[Images](../shared.md#input), one tensor file, or nothing: noise.",
+}
 
 
 @cache
@@ -42,22 +52,32 @@ def reference(name: str, command: Any) -> str:
         if not one.is_argument:
             panels.setdefault(one.panel, []).append(one)
     for panel, inside in panels.items():
-        if own := [one for one in inside if not one.is_shared]:
+        if own := [one for one in inside if not _is_shared(one)]:
             parts += [f"## {panel if panel == OPTIONS else f'{panel} options'}", _table(own)]
     listed = [
-        f"[{panel}](../shared.md#{link(f'{panel} options')}): {', '.join(names)}."
+        _listed(panel, shared, parameters_of(name))
         for panel, inside in panels.items()
-        if (names := [_listed(one) for one in inside if one.is_shared])
+        if (shared := [one for one in inside if _is_shared(one)])
     ]
     return "\n\n".join([*parts, "## Shared options", *listed] if listed else parts)
 
 
-def _listed(one: Parameter) -> str:
-    """Return a shared option, with its default where commands have different ones."""
-    names = ", ".join(f"`{name}`" for name in names_of(one))
-    if _shared()[one.name].shown_default == one.shown_default:
-        return names
-    return f"{names} ({f'default {one.shown_default}' if one.shown_default else 'no default'})"
+def _listed(panel: str, inside: list[Parameter], every: Mapping[str, Parameter]) -> str:
+    """Return a link to the shared options of a panel: those that the command has, or those it has not."""
+    shared = {name: one for name, one in _shared().items() if one.panel == panel}
+    missing = [one for name, one in shared.items() if name not in every]
+    other = [one for one in inside if shared[one.name].shown_default != one.shown_default]
+    text = f"[{panel}](../shared.md#{link(f'{panel} options')})"
+    if len(missing) > len(inside):
+        text += f": {', '.join(map(_spelled, inside))}"
+    elif missing:
+        text += f", but for {', '.join(map(_spelled, missing))}"
+    defaults = [f"{_spelled(one)}: {one.shown_default or 'no'} by default" for one in other]
+    return f"{'; '.join([text, *defaults])}."
+
+
+def _spelled(one: Parameter) -> str:
+    return f"`{one.names[0]}`"
 
 
 def shared() -> str:
@@ -68,18 +88,23 @@ def shared() -> str:
     return "\n\n".join(parts)
 
 
+def _is_shared(one: Parameter) -> bool:
+    return one.name in _shared() and _shared()[one.name].help == one.help
+
+
 @cache
 def _shared() -> dict[str, Parameter]:
-    """Return the options that many commands have, each with its default in most of them."""
-    found: dict[str, list[Parameter]] = {}
-    for one in (one for name in documented() for one in parameters_of(name).values() if one.is_shared):
-        found.setdefault(one.name, []).append(one)
-    defaults = {
-        name: Counter(one.shown_default for one in same).most_common(1)[0][0] for name, same in found.items()
-    }
-    return {
-        name: next(one for one in same if one.shown_default == defaults[name]) for name, same in found.items()
-    }
+    """Return the options that at least three commands have, each with its default in most of them."""
+    found: dict[tuple[str, str], list[Parameter]] = {}
+    for one in (one for name in documented() for one in parameters_of(name).values()):
+        if one.panel in SHARED:
+            found.setdefault((one.name, one.help), []).append(one)
+    shared = {}
+    for (name, _), same in sorted(found.items(), key=lambda item: len(item[1])):
+        default = Counter(one.shown_default for one in same).most_common(1)[0][0]
+        if len(same) >= 3:
+            shared[name] = next(one for one in same if one.shown_default == default)
+    return shared
 
 
 def example_lines(examples: str) -> list[str]:
@@ -102,7 +127,10 @@ def overview() -> str:
 
 
 def _table(options: list[Parameter]) -> str:
-    rows = [(_names(one), cell(one.shown_default), cell(one.help)) for one in options]
+    rows = [
+        (_names(one), cell(one.shown_default), _ARGUMENTS.get(one.help.partition(".")[0], cell(one.help)))
+        for one in options
+    ]
     return table(("argument" if options[0].is_argument else "option", "default", "what it does"), rows)
 
 

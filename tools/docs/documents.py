@@ -1,5 +1,6 @@
-"""The JSON documents: every key on the first level, and what it means."""
+"""The JSON documents: every key on the first level, and what it means; types are in the schema."""
 
+from collections import Counter
 from typing import Any
 
 from modelscope_cli.records.documents import DOCUMENTS, schema
@@ -9,31 +10,41 @@ _COMMON = ("schema", "tool", "argv", "model", "input", "device", "dtype", "seed"
 
 
 def overview() -> str:
-    """Return a table of keys for each document; those that all begin with are listed once."""
-    common = schema("stats")["properties"]
-    parts = ["### What all begin with", _table({key: common[key] for key in _COMMON})]
-    for name in DOCUMENTS:
-        properties = schema(name)["properties"]
-        own = {key: value for key, value in properties.items() if key not in _COMMON}
-        parts += [f"### {name}", cell(schema(name)["description"]), _table(own)]
+    """Return the keys of each document; those that many have are listed once."""
+    documents = {name: schema(name)["properties"] for name in DOCUMENTS}
+    texts = Counter(
+        (key, one.get("description", "")) for keys in documents.values() for key, one in keys.items()
+    )
+    often = [(key, text) for (key, text), count in texts.items() if count >= 3 and key not in _COMMON]
+    shared = {key: {"description": text} for key, text in often}
+    common = documents["stats"]
+    parts = [
+        "### What all begin with",
+        _keys({key: common[key] for key in _COMMON}),
+        "### What many have",
+        _keys(shared),
+    ]
+    for name, properties in documents.items():
+        own = {
+            key: value
+            for key, value in properties.items()
+            if key not in _COMMON and (key, value.get("description", "")) not in often
+        }
+        parts += [f"### {name}", _keys(own)]
     return "\n\n".join(parts)
 
 
-def _table(properties: dict[str, Any]) -> str:
-    rows = [
-        (f"`{key}`", _kind(value), cell(value.get("description", ""))) for key, value in properties.items()
-    ]
-    return table(("key", "type", "what it is"), rows)
-
-
-def _kind(value: dict[str, Any]) -> str:
-    if "const" in value:
-        return "string"
-    if "$ref" in value:
-        return f"`{value['$ref'].rpartition('/')[2]}`"
-    if "anyOf" in value:
-        return " or ".join(map(_kind, value["anyOf"]))
-    if value.get("type") == "array" and "items" in value:
-        return f"array of {_kind(value['items'])}"
-    kind = value.get("type", "any")
-    return kind if isinstance(kind, str) else " or ".join(kind)
+def _keys(properties: dict[str, Any]) -> str:
+    """Return a table of the keys that are described, and a line of the others."""
+    named: dict[str, list[str]] = {}
+    for key, value in properties.items():
+        named.setdefault(cell(value.get("description", "")), []).append(f"`{key}`")
+    others = named.pop("", [])
+    parts = (
+        [table(("key", "what it is"), [(", ".join(keys), text) for text, keys in named.items()])]
+        if named
+        else []
+    )
+    if others:
+        parts.append(f"{'Also' if named else 'Keys:'} {', '.join(others)}.")
+    return "\n\n".join(parts)

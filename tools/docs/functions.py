@@ -50,17 +50,18 @@ def _function(home: str, name: str, function: Any) -> str:
 
 
 def signature(function: Any) -> str:
-    """Return the signature as it was written, constants by their values; one argument a line where it is long."""
+    """Return the signature without types, constants by their values; those are in the code and in editors."""
     plain = inspect.unwrap(function)
     node = ast.parse(textwrap.dedent(inspect.getsource(plain))).body[0]
     if not isinstance(node, ast.FunctionDef):
         raise TypeError(f"{function} is not a function")
-    arguments = _arguments(_Values(plain.__globals__).visit(node.args))
+    arguments = [
+        text for text in _arguments(_Values(plain.__globals__).visit(node.args)) if text != "progress=None"
+    ]
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    line = f"{node.name}({', '.join(arguments)}){returns}"
-    if len(line) > 100:
-        line = f"{node.name}(\n" + "".join(f"    {text},\n" for text in arguments) + f"){returns}"
-    return line
+    return "\n".join(
+        textwrap.wrap(f"{node.name}({', '.join(arguments)}){returns}", 100, subsequent_indent="    ")
+    )
 
 
 class _Values(ast.NodeTransformer):
@@ -87,8 +88,7 @@ def _arguments(args: ast.arguments) -> list[str]:
 
 
 def _argument(arg: ast.arg, default: ast.expr | None) -> str:
-    text = f"{arg.arg}: {ast.unparse(arg.annotation)}" if arg.annotation else arg.arg
-    return text + (f" = {ast.unparse(default)}" if default is not None else "")
+    return arg.arg + (f"={ast.unparse(default)}" if default is not None else "")
 
 
 def _described(doc: str, options: set[str]) -> str:

@@ -80,19 +80,28 @@ DATA_SETS = {
 
 
 def overview() -> str:
-    """Return every rule with what it says, group by group."""
+    """Return every rule, group by group, with what it says; a guide has those of trainings."""
     rules = ms.list_rules().rules
     parts = []
     for prefix, title in GROUPS.items():
+        inside = [rule for rule in rules if rule.code.startswith(prefix)]
+        parts.append(f"## {title}")
+        if prefix == "MS7":
+            names = [f"[{rule.code}]({rule.code}.md) {rule.name}" for rule in inside]
+            parts += [
+                "[My training does not learn](../training.md) has them by symptom.",
+                f"{', '.join(names)}.",
+            ]
+            continue
         rows = [
-            (f"[{rule.code}]({rule.code}.md)", f"`{rule.name}`", rule.severity, cell(rule.sentence))
-            for rule in rules
-            if rule.code.startswith(prefix)
+            (f"[{rule.code}]({rule.code}.md) {rule.name}, {rule.severity}", cell(rule.sentence))
+            for rule in inside
         ]
-        parts += [f"## {title}", table(("code", "name", "severity", "fires when"), rows)]
-    if sum(part.count("\n| [MS") for part in parts) != len(rules):
+        parts.append(table(("rule", "fires when"), rows))
+    text = "\n\n".join(parts)
+    if sum(f"({rule.code}.md)" in text for rule in rules) != len(rules):
         raise ValueError("a group of rules has no heading here")
-    return "\n\n".join(parts)
+    return text
 
 
 def page(rule: RuleInfo) -> str:

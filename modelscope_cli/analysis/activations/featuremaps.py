@@ -206,7 +206,7 @@ def featuremaps(
         strongest: choose the channels with the largest mean |activation|.
         scale: the colour range: of each channel, or of the layer.
         cmap: A colour map of matplotlib.
-        cell: long side of a map.
+        cell: long side of a map, in pixels.
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
@@ -310,9 +310,7 @@ def _notes(n_taken: int, n_outputs: int, which: str, channels: str | Sequence[in
     """Explain the choices made for the user."""
     notes = []
     if n_taken < n_outputs:
-        notes.append(
-            f"{n_outputs} outputs: {which} drawn, {n_taken} in all; --layer selects others: --layer conv"
-        )
+        notes.append(f"{n_outputs} outputs: {which} drawn ({n_taken}); --layer selects others: --layer conv")
     if isinstance(channels, str) and channels.isdecimal():
         notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")
     return notes

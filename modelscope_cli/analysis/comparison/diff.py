@@ -113,7 +113,7 @@ def diff(
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
     is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b)
     if not is_run:
-        reason = "needs a run, and there is no input to run on"
+        reason = "needs a run, but there is no input"
         refuse_given({"--b-mode": b_mode}, reason, "--input-shape 1,3,224,224")
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")

@@ -131,9 +131,7 @@ def requests_of(
             weights = None if settings.weights == "auto" else settings.weights
             refuse_given({"--weights": weights, "--checkpoint": settings.checkpoint}, reason, "--model NAME")
     if names.a.model is not None and is_program(names.a.model):
-        message = (
-            f"'{names.a.model}' is taken as it is, so it is B, and A is the PyTorch model it was made from"
-        )
+        message = f"'{names.a.model}' is an exported model: it can only be B, and A the model it came from"
         other = names.b.model if names.b.model and not is_program(names.b.model) else "NAME"
         raise UsageError(message, f"modelscope diff {shlex.quote(other)} {shlex.quote(names.a.model)}")
     base = names.a if names.a.model else names.b
@@ -181,7 +179,7 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: B
     # `--b-weights` replaces a checkpoint that B only inherits from A.
     inherited = None if of_b.weights else option
     if is_program(names.b.model or ""):
-        reason = f"does not apply to '{names.b.model}', which is taken as it is"
+        reason = f"does not apply to '{names.b.model}', which is an exported model"
         refuse_given(replace(of_b, mode=None, seed=None).typed(), reason, "")
         return ModelRequest(names.b.model or "", seed=a.seed)
     checkpoint = of_b.checkpoint or (checkpoint_of_b if not (of_b.weights and names.is_left_out) else None)

@@ -62,7 +62,7 @@ def sources_handed_over(
         raise UsageError(message, "torch.testing.assert_close(b(x), a(x))   compares the outputs")
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
-        refuse_given({"--b-seed": of_b.seed}, "needs a run, and there is no input to run on", "give inputs")
+        refuse_given({"--b-seed": of_b.seed}, "needs a run, but there is no input", "give inputs")
     if _is_handed(a) and (b is None or b is a):
         return _same_module(_described(a), of_b, settings)
     module_side = _described(a if _is_handed(a) else b)
@@ -70,7 +70,7 @@ def sources_handed_over(
     def source(side: Any, side_settings: BSettings) -> Source:
         loading = replace(side_settings, mode=None, seed=None).typed()
         if isinstance(side, str) and is_run and is_program(side):
-            reason = f"does not apply to '{side}', which is taken as it is"
+            reason = f"does not apply to '{side}', which is an exported model"
             refuse_given(loading, reason, "")
             named_file = ModelRequest(side, seed=settings.seed)
             return named_file if side.lower().endswith(".pt2") else check_request(named_file)
@@ -80,7 +80,7 @@ def sources_handed_over(
             return _described(side)
         is_file = holds_weights(side)
         if is_file and not is_run:
-            reason = "is a setting of models, and a checkpoint without an input is compared as it is"
+            reason = "applies to models, but without an input the checkpoint's tensors are compared"
             refuse_given({**loading, "--b-key": None}, reason, "give inputs=")
             return WeightsFile(Path(side), side_settings.key or settings.key)
         if is_file:

@@ -162,7 +162,7 @@ def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause
             )
         b = b.permute(0, 3, 1, 2)
     if a.ndim == 4 and b.shape == a.mT.shape and apart(a.mT, b) < _ALIKE < apart(a, b):
-        message = "the inputs already differ: B takes them with height and width exchanged"
+        message = "the inputs already differ: B swaps height and width"
         return Cause("axis_order", None, message, "give both images of N, C, H, W")
     if a.shape != b.shape or a.ndim < 3 or a[:, 0].numel() < _FEWEST:
         return None

@@ -182,7 +182,7 @@ def explain(
         layer: the layer to explain.
         receipt: whether to test the maps: quick (do they repeat, do they depend on the image and on the head, do
             they mark what the score depends on) or none. In Python, True is quick and False none.
-        require: exit with 1 unless the best map is this: passed.
+        require: exit with 1 unless the best map passed.
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for every finished block, over several image files; `force` allows one that is not empty.
 

@@ -294,5 +294,5 @@ def _why(recorded: RecordedPass, value: int, layout: ImageLayout, blind_layers: 
     if value not in recorded.cuts and value not in recorded.names.norms:
         return f"the last feature map ({layout}); part of the score bypasses it"
     reader = next((call for call in recorded.followed.calls if value in call.reads), None)
-    use = f"the input of {reader.function}" if reader is not None else "the output of the model"
-    return f"the last feature map before the score ({layout}), {use}"
+    use = f"before {reader.function}" if reader is not None else "the output of the model"
+    return f"the last feature map ({layout}), {use}"

@@ -232,7 +232,7 @@ def _unseen(question: ImageQuery) -> str:
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
     least = percent(target.least_probability)
-    return f"its probability is {percent(question.probability, 1)}; at least {least} is needed"
+    return f"class probability {percent(question.probability, 1)}, needs {least}"
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:

@@ -72,9 +72,9 @@ def check(
         update_baseline: write the current findings to that file, and ignore them.
         max_params: at most this many parameters, such as 25M.
         max_macs: at most this many multiply-adds, such as 5G.
-        max_memory: at most this much memory at once in a forward of one image, weights included, such as 500MB.
-        max_train_memory: at most this much memory at once in a training step with adamw, of the smallest batch that
-            the model takes, such as 2GB.
+        max_memory: the most memory that a forward of one image may need at once, weights included, such as 500MB.
+        max_train_memory: the most memory that a training step with adamw may need at once, for the smallest batch
+            the model accepts, such as 2GB.
         expect_output: the expected shape of the output, such as 1,1000. In Python also `(1, 1000)`.
         allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
             allowed.

@@ -61,14 +61,13 @@ def predict(
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's input size.
-        top: how many classes or boxes to print for each image: 5, but only the likeliest class of each
-            of several images.
+        top: how many classes or boxes to print per image: by default 5, or 1 for several images.
         labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
             label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such as CLIP, chooses
             among these texts. In Python also a list of names.
         scores: softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or none, each
             scored independently. auto: sigmoid if the model specifies it, otherwise softmax.
-        threshold: with sigmoid, the lowest score of a class that is on; 0.5 by default.
+        threshold: with sigmoid, the score from which a class counts as predicted; 0.5 by default.
         temperature: divide the logits by this; above 1 makes the model less confident.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index; auto does so if all folders are labels. FILE: lines of image,class or JSON {image: class}; with

@@ -213,10 +213,10 @@ def prune(
             the model's input size.
         layer, exclude: layer patterns; a layer includes its sublayers.
         amount: the share to prune, from 0 to below 1.
-        method: what to prune first: the smallest by L1 or L2 norm (the same for single weights), or random ones.
+        method: what to prune first: the smallest L1 or L2 norm (the same for single weights), or random weights.
         by_channel: prune whole output channels, not single weights.
         global_: rank the weights of all layers together, not layer by layer.
-        sweep: measure the drift at these shares, too.
+        sweep: also measure the drift at these shares.
         save_weights: write the pruned weights as .safetensors, for --checkpoint. Zeros alone do not make the model
             smaller or faster. In Python `force` replaces a file that exists.
         hook: changes to values during the pass, in the syntax of `--hook`.
@@ -320,7 +320,7 @@ def write_weights(
         "sha256_of_source": run.model.weights.sha256,
         "seed": run.seed,
         "by": f"modelscope {run.versions['version']}, torch {run.versions['torch']}",
-        "note": "zeros alone do not make the file smaller or the forward pass faster",
+        "note": "zeros alone save neither space nor time",
     }
     about: dict[str, Any] = {"pruning": pruning}
     if categories:

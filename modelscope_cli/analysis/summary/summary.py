@@ -112,12 +112,11 @@ def summary(
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
         measure: what to measure of every call as well: `time`, `field`; the model then has values.
-        train: also run one training step without values, and say what it keeps in memory; noise then has two
-            images.
+        train: also simulate one training step and report its memory; noise then has two images.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
             Python also optimizers of torch over the parameters of the model, one or several.
         amp: run the forward of the step under autocast: bfloat16 or float16.
-        fit: find the largest batch whose step fits into this much memory, such as 24GB.
+        fit: find the largest batch whose training step fits into this much memory, such as 24GB.
         flow: record the data flow, for `record.plot()` and the page; of a training step, also what would
             need less memory.
 
@@ -212,7 +211,7 @@ def _as_on(training: TrainingMemory, device: torch.device) -> TrainingMemory:
     """Return the memory of a step, with a remark where it has the kernels of another device than the model."""
     if device.type in ("cpu", "meta", training.device):
         return training
-    remark = f"kernels as on {training.device}, as those of {device} are unknown"
+    remark = f"kernels of {training.device} are assumed, as those of {device} are unknown"
     return replace(training, assumed=(*training.assumed, remark))
 
 
@@ -245,7 +244,7 @@ def _training_steps(
 
     def with_values(reason: str) -> tuple[nn.Module, Arguments]:
         loaded, inputs = measured.loaded, measured.inputs
-        progress.note(f"the training step is computed, not run without data: {reason}")
+        progress.note(f"the training step runs on real values: {reason}")
         if loaded.device.type == "meta":
             loaded = _for_real(model, reason)
             inputs = open_for(given, loaded, SILENT)

@@ -210,14 +210,13 @@ class TrainingSteps:
 def _assumed(step: Step, options: StepOptions) -> tuple[str, ...]:
     """Return in words what the memory of a step rests on that was not asked of the device."""
     if step.device != options.device:
-        return (f"the step cannot be run as on {options.device}: its tensors are those of {step.device}",)
+        return (f"the step cannot be modelled on {options.device}: its tensors are on {step.device}",)
     if step.kernels is None:
         return ()
     calls = [f"{kernel} in {counted(n, 'call')}" for kernel, n in sorted(step.kernels.items())]
     attention = (f"scaled_dot_product_attention is {', '.join(calls)}",) if calls else ()
     return (
-        "no CUDA here: kernels as on a GPU of compute capability 8.0 or newer; the optimizer steps all tensors at "
-        "once; what cuDNN reserves for batch norm is taken as 0 bytes",
+        "no CUDA here: kernels of compute capability 8.0 or newer, a foreach optimizer, 0 bytes reserved by cuDNN",
         *attention,
     )
 

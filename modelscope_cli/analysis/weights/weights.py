@@ -51,7 +51,7 @@ def weights(
     Args:
         file: A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), or a *.index.json of shards.
         layer: only these tensors (repeatable): a name, the beginning of one (layer1), a glob ('*.weight') or
-            're:...'. There is no model, so no types and no calls.
+            're:...'. Patterns of types and calls need a model.
         key: read this entry of the file instead of its state dict: state_dict_ema, discriminator, model.optim.
         stats: read the values, tensor by tensor: mean, std, range, zeros, NaN.
         convert: write these tensors to a .safetensors file.
@@ -195,7 +195,7 @@ def _refused(path: Path, error: ModelscopeError, safety: Safety) -> WeightsRecor
 
 def _without_tensors(contents: "Contents") -> CannotRunError:
     keys = f", but the keys {', '.join(map(repr, list(contents.beside)[:5]))}" if contents.beside else ""
-    message = f"checkpoint '{contents.path}' holds no tensors{keys}"
+    message = f"checkpoint '{contents.path}' contains no tensors{keys}"
     return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
 
 

@@ -9,7 +9,7 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns
 _STAND_INS = {
     "zero": "zeros",
     "mean": "the mean of each channel over its positions (of all channels, if each has one value)",
-    "shuffle": "the layer's own values at shuffled positions, the same order in all channels",
+    "shuffle": "the layer's own values at shuffled positions, in the same order for all channels",
 }
 _HOW = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}
 

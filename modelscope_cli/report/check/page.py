@@ -60,4 +60,6 @@ def _rules(record: CheckRecord) -> Html:
         is_bad=lambda rule: by_code[rule.code] > 0,
         is_dim=lambda rule: not rule.judged,
     )
-    return sheet_section(sheet, "rule-rows", "Every selected rule, with its threshold and the source of it.")
+    return sheet_section(
+        sheet, "rule-rows", "Every selected rule, with its threshold and where that comes from."
+    )

@@ -182,7 +182,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             (
                 "cause",
-                "not found; checked were training mode, batch, inputs, order, precision, arguments and weights",
+                "not found: training mode, batch, inputs, order, precision, arguments and weights were checked",
             )
         )
     if record.labels_changed is not None:
@@ -191,11 +191,11 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     within = [row for row in record.rows if row.status == "same" and row.differing]
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
-        facts.append(("within it", f"{len(within)} not bit-identical; largest difference: {_describe(most)}"))
+        facts.append(("rounding only", f"{counted(len(within), 'row')}; the largest: {_describe(most)}"))
     if unstable := _unstable(record.rows):
         most = max(unstable, key=lambda row: row.rounding or 0.0)
         text = f"A is unstable: rounding alone changes {most.label} by {numbers.number(most.rounding)}"
-        count = f"{counted(len(unstable), 'row')} with differences of that order"
+        count = f"{counted(len(unstable), 'row')} with differences of that size"
         facts.append(("own rounding", f"{text}; {count} count as the same"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))

@@ -45,7 +45,7 @@ class ExplainView(View[ExplainRecord]):
         if not images:
             return None
         if record.images > len(images):
-            message = f"maps are kept of {MOST_SHOWN} images at most, not of {record.images:,}"
+            message = f"only the maps of the first {MOST_SHOWN} images are kept, not of {record.images:,}"
             raise UsageError(message, "explain fewer images at a time")
         return {
             method if len(images) == 1 else f"{n}.{method}": one.cells

@@ -59,7 +59,7 @@ class _FigurePage:
         return axes
 
     def explain_colours(self, one: ExplainedImage) -> None:
-        words = "red is for the class, blue against it"
+        words = "red is evidence for the class, blue against it"
         if one.index is None:
             words = f"red raises the {one.score_name}, blue lowers it"
         words += ", stronger values are more opaque; each map has its own range"

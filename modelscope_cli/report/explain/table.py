@@ -20,8 +20,8 @@ from modelscope_cli.report.numbers import headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns
 
 _MEANINGS = (
-    "covering: correlation of the evidence that a map shows in random halves of the image with the model's "
-    "score for that half (in brackets: what it has to exceed, the 95th percentile for shifted copies of the map); "
+    "covering: correlation between the evidence in random halves of the image and the model's score for them (in "
+    "brackets: the 95th percentile for shifted copies of the map, which it has to exceed); "
     "repeat, half image, random head: similarity of the map to a second run, to the map of the image with its "
     "right half covered, and to the map of a model with a random head; completeness: the sum of the map as a "
     "share of logit - logit(baseline)"

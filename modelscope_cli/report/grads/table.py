@@ -138,13 +138,14 @@ def _norms(record: GradsRecord) -> str:
     totals = record.totals
     text = f"|g| {_norm(totals.grad_norm)} over all parameters"
     if record.clip is not None:
-        how = {
-            "value": "every element clamped to",
-            "norm": "scaled to norm",
-        }[record.clip.kind]
-        share = numbers.percent(totals.clipped_fraction)
-        before = _norm(totals.norm_before_clip)
-        text += f", {before} before clipping ({how} {record.clip.value:g}: {share} clipped)"
+        value = f"{record.clip.value:g}"
+        how = f"clamped to [-{value}, {value}]" if record.clip.kind == "value" else f"scaled to norm {value}"
+        share = (
+            f"{numbers.percent(totals.clipped_fraction)} clipped"
+            if totals.clipped_fraction
+            else "nothing was clipped"
+        )
+        text += f", {_norm(totals.norm_before_clip)} before clipping ({how}; {share})"
     return f"{text}, {_norm(totals.output_grad_norm)} at the output"
 
 

@@ -186,4 +186,4 @@ def save_page(page: str, file: Path, *, is_forced: bool = False) -> str | None:
         message = f"the page would take {numbers.memory(size)}; many browsers cannot open more than {most}"
         raise UsageError(message, "--force   or fewer layers by --layer")
     write_text(file, page)
-    return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None
+    return f"{file} is {numbers.memory(size)} and may open slowly" if size > NOTED else None

@@ -35,7 +35,7 @@ def draw_reliability(record: PredictRecord | DoctorRecord) -> Any:
         low, high = sorted((one.accuracy, one.confidence))
         upper.bar(middle, one.accuracy, width, color=LINE, alpha=0.25 + 0.75 * one.n / most)
         upper.bar(middle, high - low, width, low, fill=False, hatch="///", edgecolor=ACCENT, lw=0.6)
-    upper.bar(0, 0, color=LINE, label="accuracy; the paler, the fewer images")
+    upper.bar(0, 0, color=LINE, label="accuracy; paler means fewer images")
     upper.bar(0, 0, fill=False, hatch="///", edgecolor=ACCENT, lw=0.6, label="gap to mean confidence")
     upper.plot(middles, confidences, "_", ms=14, mew=1.8, color=ACCENT, clip_on=False)
     upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="perfectly calibrated")

@@ -12,12 +12,12 @@ from modelscope_cli.report.predict.table import predict_sheet, tables_of
 
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _NO_IMAGES = (
-    "The wrong images are not shown: a page opens none of the files that its result names. "
-    "modelscope predict shows them with --out."
+    "The wrong images are not shown, because a page never opens the files that its result names. "
+    "modelscope predict --out shows them."
 )
 _TITLES = {
     "measures": "Metrics",
-    "worst": "Wrong with the highest score",
+    "worst": "Highest scores among the wrong images",
     "classes": "Classes, the lowest recall first",
     "confusions": "Confusions",
     "calibration": "Calibration",
@@ -77,7 +77,7 @@ def _matrix(truth: TruthReport) -> Html | None:
         rows.append(element("tr", element("th", one.label or str(one.index), scope="row"), *cells, last))
     left_out = len(occurring) - len(classes)
     caption = "Rows: the truth; columns: the prediction; right on the diagonal."
-    caption += f" Without the {left_out} classes that have fewer mistakes." if left_out else ""
+    caption += f" The {left_out} classes with the fewest mistakes are left out." if left_out else ""
     corner, end = element("th", "truth", scope="col"), element("th", "right", scope="col")
     table = element(
         "table",

@@ -83,7 +83,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     table = table or MEASURES
     tables = tables_of(report)
     if table not in tables:
-        message = f"'--table {table}' does not exist for a truth of {report.kind}"
+        message = f"'--table {table}' is not available for {report.kind}"
         raise UsageError(message, f"--table {next(iter(tables))}   one of {', '.join(tables)}")
     rows = tables[table]
     return Sheet(
@@ -121,7 +121,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         text = f"{missing} of {len(report.classes)} classes have no image"
         facts.append(("not seen", text))
     if not n_rows:
-        nothing = {"worst": "no image has a wrong class", "confusions": "no class is confused with another"}
+        nothing = {"worst": "no image is misclassified", "confusions": "no class is confused with another"}
         facts.append((table, nothing[table]))
     return tuple(facts)
 
@@ -203,9 +203,9 @@ def _doctor_answer(record: DoctorRecord) -> str:
     harmful = [row for row in others if row.changed]
     if not harmful:
         predictions = counted(record.images, "prediction")
-        return f"None of {len(others)} other ways of preprocessing changes any of {predictions}"
+        return f"None of {len(others)} other preprocessings changes any of {predictions}"
     worst = harmful[0]
-    words = f"{len(harmful)} of {len(others)} other ways of preprocessing change a prediction"
+    words = f"{len(harmful)} of {len(others)} other preprocessings change a prediction"
     return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}"
 
 
@@ -234,7 +234,7 @@ def doctor_sheet(record: DoctorRecord) -> Sheet:
 
 def _what(row: Variation) -> str:
     if row.kind == "meant":
-        return "the preprocessing that the others are compared with"
+        return "the preprocessing that the others are compared to"
     return row.what if row.affected else f"{row.what}: no effect on these images"
 
 
@@ -342,6 +342,6 @@ def _score_words(record: PredictRecord) -> str:
     if record.threshold is None:
         words = f"softmax: one of {classes} {unit}; the scores sum to 1"
     else:
-        words = f"sigmoid: each of {classes} independently; on at a score of {record.threshold:g} or more"
+        words = f"sigmoid: each of {classes} scored independently; predicted from {record.threshold:g} on"
     over = "; mean over the pixels of the class" if record.output == "pixels" else ""
     return words + over

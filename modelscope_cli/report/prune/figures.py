@@ -23,7 +23,7 @@ def draw_pruning(record: PruneRecord) -> Any:
     _curve(panels[1], record, [row.kl_divergence for row in rows], 0.0, "KL divergence, nats")
     _curve(panels[2], record, [row.max_logit_change for row in rows], 0.0, titles["max_logit_change"])
     panels[0].set_ylim(-4, 104)
-    panels[-1].set_xlabel(f"{'channels' if record.structured else 'weights'} cut, %")
+    panels[-1].set_xlabel(f"{'channels' if record.structured else 'weights'} pruned (%)")
     return figure
 
 

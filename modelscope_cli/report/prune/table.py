@@ -81,7 +81,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
         )
     if record.structured:
         facts.append(("left", "biases and batch norms: not pruned, so a pruned channel outputs a constant"))
-    facts.append(("zeros alone", "the zeros do not make the file smaller or the forward pass faster"))
+    facts.append(("zeros alone", "unstructured zeros save neither space nor time"))
     facts += hook_facts(record.hooks)
     if record.file is not None:
         facts.append(("weights", f"{record.file} ({numbers.memory(record.file_bytes or 0)})"))

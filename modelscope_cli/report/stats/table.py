@@ -166,8 +166,8 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     if any(row.dead_channels is not None for row in record.layers):
         facts.append(dead_fact(record.layers, record.images))
     is_sampled = any(row.histogram and row.histogram.sampled for row in record.layers)
-    sample = "; of a batch with over 262,144 values an even sample" if is_sampled else ""
-    facts.append(("histogram", f"the height is the logarithm of the number of values{sample}"))
+    sample = "; estimated from a sample where a batch has over 262,144 values" if is_sampled else ""
+    facts.append(("histogram", f"bar height is the logarithm of the count{sample}"))
     facts += hook_facts(record.hooks)
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))

@@ -39,7 +39,7 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory, embedded: E
     lists = {
         f"At the peak, {when_of(training.peak)}:": _shares(training.at_peak, training),
         "Layers that allocate or keep most of it:": _shares(layers, training),
-        "What would take less memory:": [words for key, words in training_facts(training) if key == HELP],
+        "Ways to use less memory:": [words for key, words in training_facts(training) if key == HELP],
     }
     listed = [
         joined([element("p", title), element("ul", *(element("li", one) for one in found))])

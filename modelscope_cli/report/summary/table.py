@@ -129,7 +129,7 @@ def _params(row: LayerShape) -> str:
 def _title(record: SummaryRecord) -> str:
     model, input_info = record.run.model, record.run.input
     shapes = numbers.shapes(input_info.shape) if input_info else ""
-    where = "run without data" if record.run.device == "meta" else record.run.device
+    where = "shapes inferred without computing" if record.run.device == "meta" else record.run.device
     return f"{model.name} ({model.class_name}), input {shapes}, {where}"
 
 
@@ -186,7 +186,7 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
         facts.append(("on a GPU", _ON_GPU))
     for saving in training.savings:
         how = f" ({saving.keyword})" if saving.keyword else ""
-        cost = f" for {saving.compute - 1:+.0%} compute" if saving.compute else ""
+        cost = f" at {saving.compute - 1:+.0%} compute" if saving.compute else ""
         less = training.peak_bytes - saving.peak_bytes
         facts.append((HELP, f"{saving.what}: -{size(less)}{cost}{how}"))
     return facts
@@ -199,12 +199,12 @@ def when_of(level: MemoryLevel) -> str:
     return (
         f"in the {level.phase} pass of {level.layer}"
         if level.layer
-        else f"in the {level.phase} pass, outside all layers"
+        else f"in the {level.phase} pass, outside any layer"
     )
 
 
 _ON_GPU = (
-    "also the CUDA context, workspaces of cuDNN and fragmentation, not counted: assume 1 GB, and --fit less"
+    "plus the CUDA context, cuDNN workspaces and fragmentation, not counted: allow 1 GB, and lower --fit"
 )
 
 
@@ -224,6 +224,6 @@ def fit_words(training: TrainingMemory) -> str:
     if fit.next_bytes is None:
         least = f"{size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
         return f"no batch fits: the smallest step needs {least}{kernels}"
-    how = "" if fit.is_computed else ", by a line through the steps of two smaller batches"
+    how = "" if fit.is_computed else ", extrapolated from two smaller batches"
     sizes = f"{size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}"
     return f"batch {fit.batch:,} ({sizes}{how}{kernels})"

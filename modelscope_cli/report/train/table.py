@@ -99,7 +99,7 @@ def _title(record: TrainRecord) -> str:
     data = record.data
     n = numbers.count(data.training_pictures)
     return (
-        f"{record.run.model.described} learning {n} images of "
+        f"{record.run.model.described} trained on {n} images of "
         f"{data.source}, {len(data.classes)} classes, {data.size}x{data.size}, {record.run.device}"
     )
 
@@ -117,7 +117,7 @@ def answer(record: TrainRecord) -> str:
         best = max(record.trainings, key=lambda one: _accuracy(one) or 0.0)
         words.append(f"best is {best.name}, validation accuracy {numbers.percent(_accuracy(best))}")
     wrong = [f"{one.name} ({_verdict(one)})" for one in record.trainings if one.findings]
-    words.append(f"something is wrong with {some(wrong, 4)}" if wrong else "no finding in any of them")
+    words.append(f"something is wrong with {some(wrong, 4)}" if wrong else "no findings")
     return f"{len(record.trainings)} variants: {'; '.join(words)}"
 
 

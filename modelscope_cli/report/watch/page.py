@@ -28,6 +28,6 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
 def _trials(record: WatchRecord) -> Html:
     if record.tried is None:
         return NOTHING
-    caption = "The script run again with one thing changed each time."
+    caption = "The script, run again with one change each time."
     rows = sheet_section(trials_sheet(record), "trial-rows", caption) if record.trials else NOTHING
     return joined([element("p", record.tried), rows])

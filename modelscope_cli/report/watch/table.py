@@ -220,7 +220,7 @@ def _agreement(ranks: RankFacts | None) -> str:
     if ranks.sharded:
         words.append(f"{ranks.sharded} not compared: each rank holds a part")
     if ranks.apart:
-        words.append(f"{ranks.apart} not compared: possibly different on purpose")
+        words.append(f"{ranks.apart} not compared: they may differ on purpose")
     return "; ".join(["", *words])
 
 
@@ -230,7 +230,7 @@ def _entering(one: WatchedInput, record: WatchRecord) -> tuple[str, str]:
     words = [f"{shape(one.shape)} {one.dtype}", f"mean {number(first_of(series.mean))}"]
     words += [f"std {number(first_of(series.std))}", *extent(series)]
     if any(series.non_finite):
-        words.append(f"{sum(series.non_finite):,} values that are not finite")
+        words.append(f"{sum(series.non_finite):,} non-finite values")
     return one.name if len(models) == 1 else f"{one.name} of {one.model}", ", ".join(words)
 
 

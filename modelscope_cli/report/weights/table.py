@@ -124,7 +124,9 @@ def answer(record: WeightsRecord | ScanRecord) -> str:
         words.append(f"{counted(broken, 'tensor')} with NaN or infinity" if broken else "no NaN, no infinity")
     if record.safety and record.safety.dangerous:
         words.insert(
-            0, f"dangerous: a full load would run {some([one.name for one in record.safety.dangerous], 2)}"
+            0,
+            "dangerous: an unrestricted torch.load would run "
+            + some([one.name for one in record.safety.dangerous], 2),
         )
     text = "; ".join(words)
     return text[:1].upper() + text[1:]

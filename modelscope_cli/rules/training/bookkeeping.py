@@ -365,10 +365,10 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A copy of the model, to validate or to average it or for its targets, is never updated.
 
-    Measure: passes without gradients, with steps of the model in between; 500 of one that is named a target
+    Measure: passes without gradients, with steps of the model in between; 500 for a copy named as a target
     Source: certain: its values are bit-identical to those of the model before the first step
-    Hint: update the average after each optimizer.step(), as averaged.update_parameters(model) does, or
-        validate the model itself; target.load_state_dict(model.state_dict()) updates a target network
+    Hint: update the average after each optimizer.step(), as averaged.update_parameters(model) does, or validate the
+        model itself; a target network by target.load_state_dict(model.state_dict())
     Why: the model that is validated and saved, or that computes the targets, is the untrained one
     """
     for one in case.facts.models:

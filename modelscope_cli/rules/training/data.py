@@ -221,8 +221,7 @@ def layout(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The values of images are in another order: height, width, channels, read as channels, height, width.
 
     Measure: mean difference of neighbouring pixels, beside that of the same values read in the other order
-    Source: derived: neighbouring pixels of an image are alike; read in the wrong order they are of different
-        channels and places, so that the ratio is below 1 for an image as it should be
+    Source: derived: neighbouring pixels of an image are alike, so the ratio is below 1 in the right order
     Hint: use permute(0, 3, 1, 2) or permute(2, 0, 1), not view or reshape
     Why: the model sees scrambled images: what a convolution looks for is gone
     """
@@ -260,9 +259,8 @@ def same_numbers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: batches in a row in which two workers draw random numbers from the same state
     Source: certain: the states of the random generators that they used, with shuffled samples
-    Hint: seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from torch,
-        random or numpy.random, which are seeded per worker
-    Why: some of the augmentation is missing: several samples get the same random values, in each worker or
-        epoch
+    Hint: seed the generator in worker_init_fn with torch.initial_seed(), or draw from torch, random or
+        numpy.random, which are seeded per worker
+    Why: several samples get the same augmentation, in each worker or epoch
     """
     return case.told(REPEATS)

@@ -66,9 +66,9 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A ReLU outputs almost only zeros, or a layer with weights only zeros, until the end.
 
     Measure: share of zeros in the output of a ReLU in the last four steps or more, if the training fails; else
-        99.99 %; all of a layer with weights, if they were not at first, in however short a run
+        99.99 %; all of the output of a layer with weights
     Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths. Certain: a weight whose
-        input is zero at every position of every sample has no gradient
+        input is always zero has no gradient
     Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
     Why: a ReLU that outputs only zeros gets no gradient, so it rarely recovers
     """

@@ -245,7 +245,7 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
     Source: own choice: accuracy within its standard error of the share of the most frequent label
     Hint: compare the preprocessing and the class indices of both sets; check which copy of the model is
         validated; if the model has memorised its training data, use more data
-    Why: the model has to work on images it was not trained on, and there it does not
+    Why: the model does not work on images it was not trained on
     """
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if case.progress.learns is not True or accuracy is None or guessed is None:
@@ -291,15 +291,14 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Or, for any loss: it is no higher for the predictions of other samples.
 
-    Measure: covariance of predictions and targets over a batch, as a share of the variance of the targets,
-        two standard errors added, in the last third of the records; or the mean rise of the loss when the rows
-        of the output are exchanged, in the last two thirds: its standard error, or a fifth of the difference
-        of the loss between two records
-    Source: derived: 0 for a constant and for the targets of other samples, R^2 at the least squared error;
-        own measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it begins to learn
-    Hint: check that inputs and targets belong to the same samples; in an autoencoder lower the weight of KL,
-        or raise it slowly, and look for a detach before the decoder
-    Why: the model has at best learnt the mean of the targets, and nothing about a single sample
+    Measure: covariance of predictions and targets over a batch, as a share of the variance of the targets, in the
+        last third of the records; or the mean rise of the loss, in standard errors, when the rows of the output are
+        exchanged
+    Source: derived: 0 for a constant and for the targets of other samples; own measurement: 0.004 in a healthy
+        autoencoder before it begins to learn
+    Hint: check that inputs and targets belong to the same samples; in an autoencoder lower the weight of KL, and
+        look for a detach before the decoder
+    Why: the model has at best learnt the mean of the targets
     """
     if any(small_updates.judge(case, SMALL)):
         return  # the weights do not change, which another rule reports
@@ -348,14 +347,13 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
 
     Also the posterior of a variational autoencoder, if it equals the prior for every sample.
 
-    Measure: spread of the outputs over a batch, or of their directions, at the end against that at first,
-        where the loss falls with its square; KL divergence from the prior, below 0.01 nats in half of the run
+    Measure: spread of the outputs over a batch, or of their directions, relative to the first records, where the
+        loss falls with its square; KL divergence from the prior, below 0.01 nats in half of the run
     Source: Jing et al. 2022, Understanding Dimensional Collapse; Bowman et al. 2016, Generating Sentences from a
         Continuous Space; own choice: a fifth
-    Hint: the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient and
-        a predictor, or a term for the variance; in a variational autoencoder lower the weight of KL, or raise it
-        slowly
-    Why: the loss is lowest when all samples are mapped to one point, which cannot distinguish them
+    Hint: push samples apart: negative pairs, a margin, a stopped gradient with a predictor, or a variance term; in
+        a variational autoencoder lower the weight of KL, or raise it slowly
+    Why: samples at one point cannot be distinguished
     """
     main = case.progress.main
     if case.course.steps >= 3 * _ENOUGH:

@@ -104,8 +104,7 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     The latter in a training that does not provably learn.
 
     Measure: steps of the schedule as a share of those of its optimizer; 8 lengths of a cosine
-    Source: certain: the schedule counts its steps, and its length equals that of the run; own choice: 8,
-        and 15 % of the learning rate that the optimizer was made with
+    Source: certain: the schedule counts its steps, and its length equals that of the run; own choice: 8 lengths
     Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
     Why: the learning rate hardly changes until the end of the run, or it falls and rises again and again
     """
@@ -144,12 +143,12 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Gradients are clipped so far that no step changes a weight noticeably, or while they are scaled.
 
-    Measure: by how much the norm of all gradients together differs between the steps; or 1e-4 of the norm
-        before clipping, in the median
+    Measure: by how much the norm of all gradients differs between the steps; or 1e-4 of the norm before clipping,
+        in the median
     Source: derived: norms of gradients vary from batch to batch, those that are always clipped do not
     Hint: clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler
-    Why: every step has the size of the clipping threshold: if that is tiny, the weights hardly change; gradients
-        clipped while they are scaled also shrink as the scale grows
+    Why: every step has the size of the clipping threshold; gradients clipped while they are scaled also shrink as
+        the scale grows
     """
     if told := list(case.told(CLIPPED)):
         yield from told
@@ -222,7 +221,7 @@ def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSightin
     Measure: momentum from which past gradients never fade; in trainings not shown to learn also eps beside
         gradients, and beta1, beta2
     Source: derived: the velocity is the sum of g momentum^k; Kingma and Ba 2015: a step is lr m / (sqrt(v) + eps),
-        m averages about 1 / (1 - beta1) gradients, and theorem 4.1 needs beta1^2 < sqrt(beta2)
+        and theorem 4.1 needs beta1^2 < sqrt(beta2)
     Hint: leave out the argument: the defaults of torch.optim suit nearly every model
     Why: steps are far larger or smaller than the learning rate says, or follow gradients of long ago
     """

@@ -37,19 +37,19 @@ def wrong_gradient(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS792", "nothing-to-learn-from-the-data", ERROR, 0.3, Link.DATA)
 def unrelated_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """No change makes it learn, but it learns eight samples by heart: the labels do not follow from the inputs.
+    """No change makes it learn, but it can memorise eight samples: the labels do not follow from the inputs.
 
     Measure: what is left of the loss of eight samples, as a share of it at first
     Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
     Hint: print a few inputs with their labels: are both of the same sample, prepared as they should be?
-    Why: the model, its loss and the optimizer work, so that only the data is left
+    Why: model, loss and optimizer work, so only the data is left
     """
     yield from _examined(case, DATA)
 
 
 @training_rule("MS793", "eight-samples-are-too-many", ERROR, 0.3, Link.DATA)
 def unable(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """No change makes it learn, and not even eight samples are learnt by heart.
+    """No change makes it learn, and it cannot even memorise eight samples.
 
     Measure: what is left of the loss of eight samples, as a share of it at first
     Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3

@@ -128,8 +128,7 @@ def _relative(case: Case, one: WatchedParameter) -> list[float | None]:
 def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Almost no gradient arrives at a weight, and the training fails.
 
-    Hint: add residual connections or norms, look for dead or saturated activations after it, or freeze it if
-        that is intended
+    Hint: add residual connections or norms, look for dead or saturated activations after it, or freeze it
     Why: these weights do not learn, however long the run lasts
     """
     return _gradients(case, lambda norm: norm < threshold, f"below {threshold:g}", -1)
@@ -261,9 +260,9 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: recorded steps with a learning rate and a gradient above zero; 3 times that the first values are loaded
     Source: certain: its values before and after each step are the same; a step of its size could be seen
-    Hint: check what writes to the weight: an optimizer that changes a copy, a hook or load_state_dict that
-        restores it; keep weights in float32 if steps are lost in rounding
-    Why: part of the model keeps its initial weights, and the other layers have to work around it
+    Hint: check what writes to the weight: an optimizer that changes a copy, a hook, load_state_dict; keep weights
+        in float32 if steps are lost in rounding
+    Why: part of the model keeps its initial weights
     """
     restored = [one for one in case.weights() if _is_to_learn(one) and _is_put_back(one, threshold)]
     still = [one for one in case.weights() if _is_to_learn(one) and _stays(case, one, threshold)]
@@ -327,8 +326,8 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: recorded steps, in all of which every element of the gradient is zero
     Source: certain: the derivative of the loss by the layer's output is zero
-    Hint: after this layer, look for sign, round, argmax or a comparison (derivative zero), a factor of 0 such
-        as the weight of a loss, or an activation that is always off
+    Hint: after this layer, look for sign, round, argmax or a comparison, a factor of 0 such as the weight of a
+        loss, or an activation that is always off
     Why: the weight keeps its initial values, even if the loss falls
     """
     rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]

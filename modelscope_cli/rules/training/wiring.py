@@ -162,8 +162,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     against the advantages or under which the rewards fall, or a loss that falls without limit.
 
     Measure: recorded steps, all with a loss below zero and a criterion above; or 1.5 times the chance level of a
-        criterion that is subtracted; or 12 losses of a policy, with rewards by the names of variables, 8 with
-        advantages
+        criterion that is subtracted; or 12 losses of a policy, 8 with advantages
     Source: certain: the criterion rises as the loss falls
     Hint: change its sign: a minus, or maximize=True, is missing or one too many
     Why: each step increases the criterion that it should decrease
@@ -236,11 +235,11 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: rows of a batch; for a penalty the share of the criterion in the loss, and its ratio to the cost of the
         best constant
-    Source: the gradient of a sum over n rows is n times that of the mean, and so is the step; own choice: a tenth
-        of the loss at first, half of it at the end
+    Source: the gradient of a sum over n rows is n times that of the mean; own choice: a tenth of the loss at first,
+        half of it at the end
     Hint: use reduction='mean' without dividing again, or change the learning rate accordingly
-    Why: the step grows with the batch size, so a usual learning rate is far too high; under a penalty that is too
-        large the model learns nothing from the data
+    Why: a summed loss makes steps grow with the batch size; under a penalty that is too large the model learns
+        nothing from the data
     """
     yield from _outweighed(case)
     if case.progress.learns is True:
@@ -402,8 +401,7 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: outputs that change with what they must not see, in a copy of the model in evaluation mode
     Source: certain: compared with a pass in which the other samples, or the last token, are changed
     Hint: look at dim in softmax and at batch_first; give attention its mask
-    Why: the model uses the tokens that it should predict, or other samples; at inference neither is available, and
-        it fails
+    Why: at inference those tokens or samples are not available, and the model fails
     """
     if not case.progress.is_adversarial:
         yield from case.told(LEAKS)

@@ -348,7 +348,7 @@ TRIALS = (
         "sign",
         gradients.sign_exchanged,
         _sign,
-        _says("the sign of the loss exchanged"),
+        _says("the sign of the loss flipped"),
         _says("minimise the loss: no minus before the criterion, and no maximize=True"),
         lambda clues: clues.survey.criterion,
         "MS722",

@@ -115,10 +115,7 @@ class FixFinder:
         if not hasattr(os, "fork"):
             return f"{sys.platform} cannot fork a process for each trial"
         if not landlock.is_available() and not self._request.fix_writes:
-            return (
-                "this system has no Landlock, which keeps trials from writing elsewhere than in their copy of the "
-                "files; --fix-writes / lets them write anywhere"
-            )
+            return "no Landlock here to confine the writes of trials; --fix-writes / lets them write anywhere"
         if not record.steps and not record.facts.backwards:
             return "nothing was trained"
         progress = follow(record.loss, record.lr, record.facts, record.events)

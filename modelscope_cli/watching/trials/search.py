@@ -46,7 +46,7 @@ _OTHER_SEED = 1000
 _STIR, _MORE_RIGHT = 0.02, 0.05  # share of the loss at first; accuracy
 _NEAR = 0.1  # share of a fall, by which two changes restore equally
 _CHECKED = 3  # steps, of which the second is examined
-_DIFFERENCES = "nothing; the gradient of each module beside differences of its output"
+_DIFFERENCES = "nothing; the gradient of each module compared with finite differences"
 # Of samples learnt by heart: share of the loss at first that is left, or accuracy
 _LEARNT, _RIGHT = 0.3, 0.99
 
@@ -204,14 +204,14 @@ class Search:
             )
         (heart,) = self.run([(HEART, 0)], self._steps)
         if not heart.has_acted:
-            return Trials(outcome=f"{what}; whether it can learn eight samples by heart could not be tried")
+            return Trials(outcome=f"{what}; whether it can memorise eight samples could not be tested")
         self._add(HEART, "eight samples in every step, and AdamW", heart, scale, None)
         if not scale.has_learnt(heart):
-            words = "and not even eight samples are learnt by heart: look at the model and its loss"
+            words = "and not even eight samples can be memorised: look at the model and its loss"
             return Trials(outcome=f"{what}, {words}", examined=MODEL, place=clues.survey.model)
         if not (heart.last(scale.what) < _LEARNT * scale.start or (_known(heart.last(RIGHT)) or 0) > _RIGHT):
-            return Trials(outcome=f"{what}, and eight samples are learnt by heart slowly: train for longer")
-        words = f"{what}, but it learns eight samples by heart"
+            return Trials(outcome=f"{what}, and eight samples are memorised slowly: train for longer")
+        words = f"{what}, but it can memorise eight samples"
         _, share = clues.labels_alike
         if share > _IMBALANCED and scale.what == COST:
             advice = "weight the classes, or sample them evenly"
