@@ -128,7 +128,11 @@ def overview() -> str:
 
 def _table(options: list[Parameter]) -> str:
     rows = [
-        (_names(one), cell(one.shown_default), _ARGUMENTS.get(one.help.partition(".")[0], cell(one.help)))
+        (
+            _names(one),
+            cell(one.shown_default),
+            _ARGUMENTS.get(one.help.partition(".")[0] if one.is_argument else "", cell(one.help)),
+        )
         for one in options
     ]
     return table(("argument" if options[0].is_argument else "option", "default", "what it does"), rows)
