@@ -162,9 +162,8 @@ def emit(
         from modelscope_cli.report.table import render_table
 
         is_whole = where.layout.is_whole or where.layout.top is not None
-        if where.layout.columns is None:
-            sheet = sheet.without_empty_columns()
-        _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
+        seen = sheet if where.layout.columns else sheet.without_empty_columns()
+        _console.show(render_table(seen, _console.terminal_width(), None if is_whole else fold(seen)))
     elif format == "table" and where.format == "auto":
         _console.write(to_text(sheet, _LOG_WIDTH))
         if review is not None:
