@@ -91,13 +91,16 @@ def _remove_stand_ins() -> None:
 
 
 @contextmanager
-def without_dynamo() -> Iterator[None]:
+def without_dynamo(applies: bool = True) -> Iterator[None]:
     """Replace `torch._dynamo`, sympy and the symbolic shapes by stubs while open, under the shell.
 
     Does nothing if a real one is loaded already, or outside `lean_imports`. At exit the stubs are removed, so a
     later import gets the real module; so does any access to a name that a stub lacks.
+
+    Args:
+        applies: False to do nothing, as for code of the user.
     """
-    if not _IS_OPEN.get() or any(name in sys.modules for name in _SERVED):
+    if not (applies and _IS_OPEN.get()) or any(name in sys.modules for name in _SERVED):
         yield
         return
     for name, served in _SERVED.items():

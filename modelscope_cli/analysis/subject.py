@@ -28,6 +28,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
+from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import family_of_module, load_model
 from modelscope_cli.models.loaded import LoadedModel
@@ -121,13 +122,14 @@ class Subject:
 
     def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
         """Find the selected calls; see `hooks.selection.select`."""
-        selection = select(
-            self.loaded.module,
-            as_patterns(layer),
-            as_patterns(exclude),
-            self.first.args,
-            is_feedforward=self.loaded.is_feedforward,
-        )
+        with without_dynamo(self.loaded.info.source == "zoo"):
+            selection = select(
+                self.loaded.module,
+                as_patterns(layer),
+                as_patterns(exclude),
+                self.first.args,
+                is_feedforward=self.loaded.is_feedforward,
+            )
         tell(self.progress, selection.notes)
         return selection
 
@@ -267,14 +269,15 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
 
 def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> Inputs:
     """Open the inputs for a model; print notes."""
-    inputs = open_inputs(
-        given,
-        family=loaded.family,
-        transforms=loaded.transforms,
-        module=loaded.module,
-        device=loaded.device,
-        dtype=loaded.dtype,
-    )
+    with without_dynamo(loaded.info.source == "zoo"):
+        inputs = open_inputs(
+            given,
+            family=loaded.family,
+            transforms=loaded.transforms,
+            module=loaded.module,
+            device=loaded.device,
+            dtype=loaded.dtype,
+        )
     tell(progress, inputs.notes)
     if inputs.preprocessing is not None:
         tell_more(progress, f"preprocessing: {inputs.preprocessing.words}")

@@ -63,25 +63,21 @@ def room_for(figure: Figure, names: Sequence[Name]) -> float:
 
 def write_names(axes: Any, names: Sequence[Name]) -> None:
     """Write a name to the left of every row of axes, and the blocks of a deep network to the left of that."""
+    from matplotlib.transforms import ScaledTranslation
+
+    def write(row: int, text: str, inches: float, colour: str) -> None:
+        place = axes.get_yaxis_transform() + ScaledTranslation(-inches, 0, axes.figure.dpi_scale_trans)
+        look = {"ha": "right", "va": "center_baseline", "fontsize": POINTS, "color": colour}
+        axes.text(0, row, text, transform=place, **look)
+
     texts, _ = _written(names)
-    axes.set_yticks(range(len(names)), texts, fontsize=POINTS)
-    axes.tick_params(axis="y", length=0, pad=72 * GAP)
-    if len(names) <= MOST_ACROSS:
-        return
-    away = _widest(axes.figure, texts) + 2 * GAP
-    for group in groups_of(names):
-        axes.annotate(
-            shortened(group.block),
-            (0, group.start),
-            xytext=(-72 * away, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            ha="right",
-            va="center_baseline",
-            fontsize=POINTS,
-            color=FAINT,
-            annotation_clip=False,
-        )
+    axes.set_yticks([])  # a tick for each name would take twice as long as its text
+    for row, text in enumerate(texts):
+        write(row, text, GAP, "black")
+    if len(names) > MOST_ACROSS:
+        away = _widest(axes.figure, texts) + 2 * GAP
+        for group in groups_of(names):
+            write(group.start, shortened(group.block), away, FAINT)
 
 
 def band_blocks(axes: Any, names: Sequence[Name]) -> None:

@@ -1,6 +1,7 @@
 """Measure two things in turn, so that whatever else the machine does falls on both alike."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -60,6 +61,14 @@ def compare_commands(
         Ratio(tuple(a[figure] / b[figure] for a, b in rounds)) for figure in ("seconds", "peak")
     )
     return time_ratio, memory_ratio
+
+
+def compare_cpu(ours: Sequence[str], peer: Sequence[str], pairs: int) -> Ratio:
+    """Compare the CPU time of two commands on one thread, each run once before for nothing."""
+    alone = os.environ | {"OMP_NUM_THREADS": "1"}
+    _run(ours, alone), _run(peer, alone)
+    rounds = _in_turn(lambda: _run(ours, alone), lambda: _run(peer, alone), pairs)
+    return Ratio(tuple(a["cpu"] / b["cpu"] for a, b in rounds))
 
 
 def _in_turn(ours: Callable[[], T], peer: Callable[[], T], pairs: int) -> Iterator[tuple[T, T]]:

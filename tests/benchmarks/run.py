@@ -21,7 +21,7 @@ from figure import HEADER, Figure
 ROOT = Path(__file__).parents[2]
 # Modules of this folder, each with a `measure(pairs)` that yields figures.
 BENCHMARKS = (
-    "published", "every_model", "summary_cost", "training_memory", "startup", "stats_time",
+    "published", "every_model", "summary_cost", "training_memory", "startup", "first_answers", "stats_time",
     "stats_memory", "stats_accuracy", "feed_throughput", "processes", "gradients", "diff_memory", "grid",
     "early_stop", "ablation", "weights_cost", "watch_cost",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Run the command given as arguments and print its wall time and peak memory as JSON.
+"""Run the command given as arguments and print its wall time, CPU time and peak memory as JSON.
 
 A script of its own, without imports that weigh: until it has started, a child counts the memory of the
 process it was started from as its own.
@@ -16,5 +16,6 @@ if __name__ == "__main__":
     _, status, resources = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - begin
     code = os.waitstatus_to_exitcode(status)
+    cpu = resources.ru_utime + resources.ru_stime
     # Kilobytes on Linux, bytes on macOS: good for ratios only.
-    print(json.dumps({"code": code, "seconds": seconds, "peak": resources.ru_maxrss}))
+    print(json.dumps({"code": code, "seconds": seconds, "cpu": cpu, "peak": resources.ru_maxrss}))

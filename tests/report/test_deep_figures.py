@@ -95,8 +95,8 @@ def drawn(record: Any, picture: str) -> Any:
 
 def names_in(axes: Any) -> list[Any]:
     """Return the names of layers at the left of axes."""
-    texts = [label for label in axes.get_yticklabels() if label.get_text()]
-    return texts if len(texts) > 60 and axes.yaxis.get_visible() else []
+    texts = [text for text in axes.texts if text.get_ha() == "right" and text.get_color() == "black"]
+    return texts if len(texts) > 60 else []
 
 
 def ticks_of(axis: Any) -> list[Any]:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torchvision.ops import batched_nms, box_convert, box_iou
 
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, settle
 from modelscope_cli.analysis.outputs.target_spec import (
@@ -18,7 +17,11 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.lean import without_dynamo
 from modelscope_cli.records.predict import Guess
+
+with without_dynamo():
+    from torchvision.ops import batched_nms, box_convert, box_iou
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Unpack, cast
 
@@ -158,7 +157,7 @@ def summary(
         with (
             counting(progress, "training steps, run for their memory", n_steps) as step,
             flags_kept(loaded.module),
-            without_dynamo() if loaded.info.source == "zoo" else nullcontext(),
+            without_dynamo(loaded.info.source == "zoo"),
         ):
             set_trainable(loaded.module, frozen)
             steps = _training_steps(model, measured, python_inputs, step_options, progress, step)
@@ -304,7 +303,7 @@ def _measure(
     loaded: LoadedModel, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
 ) -> _Measured:
     # No user code runs under the stand-ins.
-    with without_dynamo() if loaded.info.source == "zoo" else nullcontext():
+    with without_dynamo(loaded.info.source == "zoo"):
         inputs = open_for(given, loaded, SILENT)
         args = first_of(inputs, loaded).args
         loaded = with_shapes(loaded, args, given.request.seed, progress)

@@ -84,7 +84,7 @@ def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int
 
     One above `_LARGE` is compressed with invisible loss to about a third; the original is in the folder.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401, else `save` imports every format
 
     try:
         with Image.open(io.BytesIO(data)) as opened:
@@ -102,7 +102,7 @@ def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int
         kind = "image/png"
     if max(image.size) < 16_000:
         look = (
-            {"lossless": True, "quality": 60, "method": 2}
+            {"lossless": True, "quality": 20, "method": 2}
             if is_exact or is_chart or len(data) < _LARGE
             else {"quality": 90}
         )
