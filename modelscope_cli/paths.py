@@ -65,3 +65,8 @@ def in_repository(path: str | os.PathLike[str] | None) -> str | None:
     file = Path(path).resolve()
     is_outside = not file.is_relative_to(root) or {"site-packages", "dist-packages"} & set(file.parts)
     return None if is_outside else file.relative_to(root).as_posix()
+
+
+def project_file(folder: Path) -> Path | None:
+    """Return the nearest pyproject.toml, in a folder or above it; None if there is none."""
+    return next((p for p in (f / "pyproject.toml" for f in (folder, *folder.parents)) if p.is_file()), None)

@@ -9,6 +9,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.paths import project_file
 from modelscope_cli.records.weights import Safety, WeightsRecord
 from modelscope_cli.report.ci import CI_FORMATS, Review
 from modelscope_cli.shell.console import PROGRESS
@@ -93,12 +94,15 @@ def weights(
       modelscope weights --scan demo/shapes 'demo/*.safetensors' --fail-on unknown
     """
     from modelscope_cli.report.weights.table import check_columns, weights_sheet
-    from modelscope_cli.rules.settings import read_settings
 
     where = show.begin(format, CI_FORMATS)
     for one in file:
         refuse_model(str(one))
-    allow = read_settings(Path.cwd()).allow
+    allow: tuple[str, ...] = ()
+    if project_file(Path.cwd()) is not None:  # else no rule is imported
+        from modelscope_cli.rules.settings import read_settings
+
+        allow = read_settings(Path.cwd()).allow
     if scan:
         return _scan(file, fail_on, allow, where)
     if len(file) > 1:

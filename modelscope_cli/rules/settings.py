@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
+from modelscope_cli.paths import project_file
 from modelscope_cli.records.check import ERROR, SEVERITIES
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule, read_threshold
@@ -107,7 +108,7 @@ def _severity(value: object, option: str) -> str:
 
 
 def _read_project(folder: Path) -> CheckSettings:
-    path = next((p for p in (f / "pyproject.toml" for f in (folder, *folder.parents)) if p.is_file()), None)
+    path = project_file(folder)
     if path is None:
         return CheckSettings()
     try:

@@ -4,11 +4,12 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import torch
 from figure import Figure
-from paired import PYTHON, compare_commands
+from paired import PYTHON, compare_commands, compare_cpu
 
 from modelscope_cli.models.architecture import on_meta
 
@@ -44,6 +45,11 @@ def measure(pairs: int | None) -> Iterator[Figure]:
         over = f"`weights` on a checkpoint of {GIGABYTES:.1f} GB / torch.load and a list"
         yield seconds.at_most(f"time of {over}", 0.06)
         yield peak.at_most(f"peak memory of {over}", 0.05)
+        with chdir(folder):  # without settings of a project
+            cpu = compare_cpu(ours, [*ours[:3], "--version"], pairs or 7)
+        yield cpu.at_most(
+            f"CPU seconds of `weights` on a checkpoint of {GIGABYTES:.1f} GB / of --version", 5.0
+        )
         done = subprocess.run([PYTHON, "-c", _IS_TORCH_FREE, *ours[3:]], capture_output=True, check=False)
         yield Figure(
             "`weights`: torch", "imported" if done.returncode else "not imported", "not", not done.returncode

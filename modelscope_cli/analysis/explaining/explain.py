@@ -1,7 +1,6 @@
 """`explain`: the public function, and the totals over images."""
 
 import shlex
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -151,7 +150,6 @@ def _shown(result: ImageResult, methods: Iterable[str]) -> ExplainedImage:
 
 BATCH = 16
 _LONG = 10  # seconds from which the cost is announced
-_SLOWER = 2  # average cost relative to a forward pass, for gradients and changed images
 
 
 @spelled_out
@@ -222,7 +220,7 @@ def explain(
                 counted=_counted(
                     subject, question, "passes for the maps", sum(_COSTS.get(name, 1) for name in names)
                 ),
-                announced=partial(_announced, subject, question) if n == 0 else lambda passes: nullcontext(),
+                announced=partial(_announced, subject, question) if n == 0 else lambda *_: nullcontext(),
             )
             for n, question in enumerate(ask(batch, first), first)
         )
@@ -258,12 +256,9 @@ def explain(
 
 
 @contextmanager
-def _announced(subject: Subject, question: ImageQuery, passes: int) -> Iterator[None]:
-    """Announce the cost of the receipts, estimated from one pass, if it is long; count the passes of one image."""
-    started = time.perf_counter()
-    with torch.no_grad():
-        question.run.run(question.image)
-    seconds = _SLOWER * passes * (time.perf_counter() - started)
+def _announced(subject: Subject, question: ImageQuery, passes: int, pace: float) -> Iterator[None]:
+    """Announce the cost of the receipts, from seconds a pass, if it is long; count the passes of one image."""
+    seconds = passes * pace
     n_images = subject.inputs.n_images
     if n_images * seconds > _LONG:
         whole = f", about {spell_time(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ def explain_image(
     is_asked_for: bool,
     has_maps: bool,
     counted: AbstractContextManager[None],
-    announced: Callable[[int], AbstractContextManager[None]],
+    announced: Callable[[int, float], AbstractContextManager[None]],
 ) -> ImageResult:
     """Explain one image by every method that fits.
 
@@ -100,12 +101,15 @@ def explain_image(
         is_asked_for: whether the methods were named, so that one that does not fit is an error.
         has_maps: whether to return maps and image, and not only figures.
         counted: entered for the maps.
-        announced: entered for the receipt, with its approximate number of passes.
+        announced: entered for the receipt, with its approximate number of passes, and the seconds that a pass
+            for the maps took.
     """
+    started, n_before = time.perf_counter(), question.run.images
     with counted:
         outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
     if receipt != NONE:
-        with announced(_passes(outcomes)):
+        pace = (time.perf_counter() - started) / max(question.run.images - n_before, 1)
+        with announced(_passes(outcomes), pace):
             outcomes = _with_receipts(question, outcomes)
     return ImageResult(
         name=question.name,
@@ -209,7 +213,9 @@ def _with_receipts(question: ImageQuery, outcomes: Mapping[str, MethodResult]) -
     repeated, elsewhere = again(), again(faithfulness.left_half)
     head = question.find_head()
     references = {name: outcome.map.cells for name, outcome in outcomes.items()}
-    randomised = head_randomisation(head, again, references, seed=scored.seed) if head is not None else {}
+    is_linear = all(METHODS[name].units for name in outcomes)  # maps in logits are linear in them
+    score = partial(scored.scores, image) if is_linear else None
+    randomised = {} if head is None else head_randomisation(head, again, references, score, seed=scored.seed)
     unseen = _unseen(question)
     reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
     reasons |= dict.fromkeys(("repeat", "image"), "a map to compare it with is missing, flat or not finite")

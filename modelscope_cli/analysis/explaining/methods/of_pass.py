@@ -37,16 +37,21 @@ class _Rules(Dataflow):
     def compute(
         self, function: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
+        called: dict[str, Any] | None = None
         if function == "conv2d":
-            called = {**dict(zip(_CONV, args, strict=False)), **kwargs}
-            output = self._convolve(func(*args, **kwargs), called)
-            self._convolved[output] = called
+            convolved = called = {**dict(zip(_CONV, args, strict=False)), **kwargs}
+        elif function == "batch_norm":
+            norm = {**dict(zip(_NORM, args, strict=False)), **kwargs}
+            convolved = self._convolved.get(norm["input"])
+            called = None if convolved is None else _folded(convolved, norm)
+        if called is not None:
+            with torch.no_grad():
+                output = func(*args, **kwargs)
+            output = self._convolve(output, called)
+            if function == "conv2d":
+                self._convolved[output] = called
             return output
         output = func(*args, **kwargs)
-        if function == "batch_norm":
-            norm = {**dict(zip(_NORM, args, strict=False)), **kwargs}
-            called = self._convolved.get(norm["input"])
-            return output if called is None else self._convolve(output, _folded(called, norm))
         if isinstance(output, Tensor) and output.is_floating_point() and function not in _IN_PROPORTION:
             self.unknown = self.unknown or function
         return output
@@ -57,14 +62,46 @@ class _Rules(Dataflow):
         rest = {key: called[key] for key in _CONV[3:] if key in called}
         if self.number_of(image) == 0:
             self.ones = torch.ones_like(image).requires_grad_() if self.ones is None else self.ones
-            positive = F.conv2d(self.ones, torch.ones_like(weight), **rest)
-        else:
-            bias = None if bias is None else bias.clamp(min=0)
-            positive = F.conv2d(image.clamp(min=0), weight.clamp(min=0), bias, **rest)
+            return _proportional(
+                self.ones, output, lambda ones: F.conv2d(ones, torch.ones_like(weight), **rest)
+            )
+
+        def positive(image: Tensor) -> Tensor:
+            least = None if bias is None else bias.clamp(min=0)
+            sums = F.conv2d(image.clamp(min=0), weight.clamp(min=0), least, **rest)
             is_known = image.device.type == "cpu"  # on an accelerator it takes longer to ask than to compute
             if not is_known or image.detach().amin() < 0:
-                positive = positive + F.conv2d(image.clamp(max=0), weight.clamp(max=0), **rest)
-        return positive * (output / (positive + 1e-9)).detach()
+                sums = sums + F.conv2d(image.clamp(max=0), weight.clamp(max=0), **rest)
+            return sums
+
+        return _proportional(image, output, positive)
+
+
+class _Proportional(torch.autograd.Function):
+    """Returns `output`, whose gradient is that of `positive(image)` times the ratio of both.
+
+    `positive` runs in the backward pass, and not at all for a convolution whose batch norm is read alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, image: Tensor, output: Tensor, positive: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.positive = positive
+        ctx.save_for_backward(image, output)
+        return output.clone()  # a ReLU may write to it
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        image, output = ctx.saved_tensors
+        with torch.enable_grad():
+            leaf = image.detach().requires_grad_()
+            positive = ctx.positive(leaf)
+        ratio = output / (positive.detach() + 1e-9)
+        return torch.autograd.grad(positive, leaf, gradient * ratio)[0], None, None
+
+
+def _proportional(image: Tensor, output: Tensor, positive: Callable[[Tensor], Tensor]) -> Tensor:
+    made: Tensor = _Proportional.apply(image, output, positive)
+    return made
 
 
 def _folded(called: dict[str, Any], norm: dict[str, Any]) -> dict[str, Any]:

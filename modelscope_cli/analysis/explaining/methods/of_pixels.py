@@ -43,8 +43,18 @@ def integrated_gradients(scored: Scored, image: Tensor) -> Map:
 
 
 def integrate_briefly(scored: Scored, image: Tensor) -> Map:
-    """Return the same with the fewest points, for comparisons."""
-    return integrate(scored, image, torch.zeros_like(image), most=_FIRST)
+    """Return the same with the fewest points, for comparisons, without its error."""
+    total = _summed(scored, image, torch.zeros_like(image), _angles(_FIRST))
+    return Map((image[0].to(total) * total).sum(0).float().cpu() / _sines(_FIRST), "the fewest points")
+
+
+def _angles(intervals: int, step: int = 1) -> list[float]:
+    return [math.pi * n / intervals for n in range(1, intervals, step)]
+
+
+def _sines(intervals: int) -> float:
+    """Return the sum of the sines of all angles."""
+    return 1 / math.tan(math.pi / (2 * intervals))
 
 
 def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST, most: int = _MOST) -> Map:
@@ -53,9 +63,8 @@ def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST,
     total = torch.zeros_like(way)
     intervals, n_good, step = first, 0, 1
     while True:
-        total += _summed(scored, image, blank, [math.pi * n / intervals for n in range(1, intervals, step)])
-        weights = 1 / math.tan(math.pi / (2 * intervals))  # the sum of all the sines
-        parts = way * total / weights
+        total += _summed(scored, image, blank, _angles(intervals, step))
+        parts = way * total / _sines(intervals)
         scores, whole, cells = fetch([ends, parts.sum(), parts.sum(0).float()])
         start, end = scores.tolist()
         gap = end - start

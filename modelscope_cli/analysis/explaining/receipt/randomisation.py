@@ -17,7 +17,12 @@ Maps = Mapping[str, Tensor | None]  # by method; None without a map
 
 
 def head_randomisation(
-    head: nn.Module, explain_again: Callable[[], Maps], references: Maps, *, seed: int = 0
+    head: nn.Module,
+    explain_again: Callable[[], Maps],
+    references: Maps,
+    score: Callable[[], Tensor] | None = None,
+    *,
+    seed: int = 0,
 ) -> dict[str, float | None]:
     """Return the mean rank correlation of each map with those of two models; None if neither has a map.
 
@@ -27,11 +32,19 @@ def head_randomisation(
     Args:
         explain_again: returns the maps of the changed model, `(H, W)` each.
         references: the maps of the original model, by the same methods.
+        score: returns the score of the changed model, if all maps are linear in it: once the negative head has
+            negated it, it has negated the maps, and they are not computed again. None for other maps.
     """
     rhos: dict[str, list[float]] = {name: [] for name in references}
+    maps: Maps = {}
+    scores: list[Tensor] = []
     for sign in (1.0, -1.0):
         with shuffled(head, torch.Generator().manual_seed(seed), sign):
-            maps = explain_again()
+            scores += [] if score is None else [score()]
+            if len(scores) == 2 and torch.equal(scores[0], -scores[1]):
+                maps = {name: None if one is None else -one for name, one in maps.items()}
+            else:
+                maps = explain_again()
         for name, reference in references.items():
             new_map = maps[name]
             rho = None if new_map is None or reference is None else spearman(new_map, reference)
