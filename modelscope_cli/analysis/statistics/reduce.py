@@ -260,7 +260,7 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
     for chunk in _chunks(values, torch.float64 if exponent < -100 else None):
         # Scaling by a power of two, rounding down and subtracting an integer are exact: so is every edge.
         scaled = torch.mul(chunk, 2.0**-exponent, out=_room(chunk))
-        bins = scaled.floor_().sub_(float(first)).to(torch.int32)
+        bins = torch.from_numpy(scaled.floor_().sub_(float(first)).numpy().astype(np.uint8))
         counts += torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS).numpy()
     n_bins = math.floor(math.ldexp(high, -exponent)) - first + 1
     # Each sampled value stands for `step` of them, so that it weighs as much as in a batch counted in full.
@@ -272,7 +272,7 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
 def _lanes() -> Tensor:
     """Return what to add to the bins of a chunk so that neighbours, often equal, count in different rows:
     adding to one counter twice in a row waits for the first to be done."""
-    return torch.arange(CHUNK, dtype=torch.int32).remainder_(_LANES).mul_(N_BINS)
+    return torch.arange(CHUNK).remainder_(_LANES).mul_(N_BINS).to(torch.uint8)
 
 
 class _Memory(threading.local):
