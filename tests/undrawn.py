@@ -35,7 +35,9 @@ class Blank:
 
     __call__ = __getitem__ = __setitem__ = _blank
     __lt__ = __gt__ = __le__ = __ge__ = _no
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _blank
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = (
+        _blank
+    )
     __iter__ = _pair
 
     def __float__(self) -> float:

@@ -138,6 +138,19 @@ def test_the_relevance_of_a_network_without_biases_is_its_logit():
     assert found.adds_up == close(1.0, A_NETWORK, scale=1)
 
 
+def test_the_pass_of_lrp_has_the_score_of_the_model_where_z_plus_is_zero():
+    """A unit whose weights are all negative has no z+, but it has a value, which the next layer reads."""
+    inner, head = nn.Conv2d(4, 4, 3), nn.Linear(4 * 28 * 28, 3)
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), inner, nn.Flatten(), head).eval(), image()
+    inner.weight.data.abs_().neg_()
+    inner.bias.data.fill_(-1.0)
+    with scored(model, 1) as question:
+        copy = x.clone().requires_grad_() + 0
+        with _Rules(copy):
+            output = question.run(copy)
+    assert_close(output.detach(), model(x).detach(), A_NETWORK)
+
+
 class Tail(nn.Module):
     """What follows a first convolution, with a rule of captum's for each layer."""
 

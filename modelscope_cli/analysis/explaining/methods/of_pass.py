@@ -95,8 +95,9 @@ class _Proportional(torch.autograd.Function):
         with torch.enable_grad():
             leaf = image.detach().requires_grad_()
             positive = ctx.positive(leaf)
-        ratio = output / (positive.detach() + 1e-9)
-        return torch.autograd.grad(positive, leaf, gradient * ratio)[0], None, None
+            ratio = output / (positive.detach() + 1e-9)
+            relevance = (positive * (gradient * ratio)).sum()  # a gradient given to `grad` imports sympy
+        return torch.autograd.grad(relevance, leaf)[0], None, None
 
 
 def _proportional(image: Tensor, output: Tensor, positive: Callable[[Tensor], Tensor]) -> Tensor:
