@@ -58,19 +58,19 @@ def test_what_cannot_be_compared_is_refused():
     x = torch.rand(1, 3, 64, 64)
     with pytest.raises(UsageError, match="nothing to compare 'TinyResNet' with"):
         ms.diff(model, model, x)
-    with pytest.raises(UsageError, match="'--b-dtype float16' needs a model that is named"):
+    with pytest.raises(UsageError, match="'--b-dtype float16' needs a model given by name"):
         ms.diff(model, tiny_resnet(), x, b_dtype="float16")
     with pytest.raises(UsageError, match="'--b-weights DEFAULT'"):
         ms.diff(model, b_weights="DEFAULT")
     with pytest.raises(UsageError, match="'--b-seed 1' needs a run"):
         ms.diff(model, b_seed=1)
-    with pytest.raises(UsageError, match="'--b-dtype float16' is a setting of models"):
+    with pytest.raises(UsageError, match="'--b-dtype float16' applies to models"):
         ms.diff(model, HEALTHY, b_dtype="float16")
     with pytest.raises(UsageError, match="are different weights for B"):
         ms.diff(model, HEALTHY, x, b_checkpoint=SICK)
     with pytest.raises(UsageError, match="layer pattern 'nothing' matches no tensor"):
         ms.diff(model, HEALTHY, layer="nothing")
-    with pytest.raises(UsageError, match="'device' needs a model that is named"):
+    with pytest.raises(UsageError, match="'device' needs a model given by name"):
         ms.diff(model, tiny_resnet(), x, device="cpu")
     with pytest.raises(UsageError, match="two different inputs"):
         ms.diff(model, STAR, x, b_mode="train")

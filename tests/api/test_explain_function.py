@@ -71,7 +71,7 @@ def test_a_folder_keeps_pictures_of_its_images(cwd):
 
 def test_maps_are_kept_of_sixteen_images():
     record = ms.explain(TINY, [STAR] * 17, checkpoint=HEALTHY, method="saliency", receipt=False, size=32)
-    with pytest.raises(UsageError, match="of 16 images at most, not of 17"):
+    with pytest.raises(UsageError, match="the first 16 images are kept, not of 17"):
         record.save("maps.safetensors")
     assert record.save("all").files[0] == "explanation.png"
 

@@ -38,7 +38,7 @@ def test_what_no_model_takes_is_refused():
         ms.stats(model, iter([torch.rand(1, 3, 32, 32)]))
     with pytest.raises(UsageError, match="no tensor is among the named inputs"):
         ms.stats(model, {"x": 1})
-    with pytest.raises(UsageError, match="'device' needs a model that is named"):
+    with pytest.raises(UsageError, match="'device' needs a model given by name"):
         ms.stats(model, device="cuda")
     with pytest.raises(TypeError, match="unexpected keyword argument 'layers': did you mean layer"):
         ms.stats(model, layers="conv")

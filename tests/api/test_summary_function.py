@@ -43,7 +43,7 @@ def test_a_forward_that_raises_shows_the_layers_up_to_there(both, cwd):
 
 
 def test_what_has_no_effect_is_refused():
-    with pytest.raises(UsageError, match="'num_classes' needs a model that is named"):
+    with pytest.raises(UsageError, match="'num_classes' needs a model given by name"):
         ms.summary(tiny_resnet(), num_classes=3)
 
 
