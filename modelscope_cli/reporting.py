@@ -78,7 +78,7 @@ def make_report(
         UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).
         CannotRunError: there is no result, no part can be computed, or the page cannot be written (exit 4).
     """
-    told = progress or SILENT
+    told = _Once(progress or SILENT)
     target = None if html is None else Path(html)
     given = to_inputs(inputs, keywords)
     failed: dict[str, str] = {}
@@ -97,7 +97,7 @@ def make_report(
         options: Mapping[str, Any] = keywords
         of_model = {name: options[name] for name in options if name in ModelKeywords.__annotations__}
         loaded = ms.load(result, progress=told, **of_model)
-        parts = list(_compute(loaded, given, _Once(told), failed))
+        parts = list(_compute(loaded, given, told, failed))
         page = page_of_parts(parts, failed)
         target = target or free_folder("report", loaded.info.short_name) / PAGE
     note = save_page(page, target, is_forced=force)

@@ -56,7 +56,7 @@ def train(
         typer.Option(
             metavar="FILE:CLASS",
             rich_help_panel="Training",
-            help="Add a class of your own to the training loop (repeatable). They are those of "
+            help="Add your own class to the training loop (repeatable). They are those of "
             "modelscope_cli.training.runner.Callback.",
         ),
     ] = None,

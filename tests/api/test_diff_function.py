@@ -58,7 +58,7 @@ def test_what_cannot_be_compared_is_refused():
     x = torch.rand(1, 3, 64, 64)
     with pytest.raises(UsageError, match="nothing to compare 'TinyResNet' with"):
         ms.diff(model, model, x)
-    with pytest.raises(UsageError, match="'--b-dtype float16' needs a model given by name"):
+    with pytest.raises(UsageError, match="'--b-dtype float16' needs a model that is named"):
         ms.diff(model, tiny_resnet(), x, b_dtype="float16")
     with pytest.raises(UsageError, match="'--b-weights DEFAULT'"):
         ms.diff(model, b_weights="DEFAULT")

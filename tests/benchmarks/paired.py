@@ -64,11 +64,16 @@ def compare_commands(
 
 
 def compare_cpu(ours: Sequence[str], peer: Sequence[str], pairs: int) -> Ratio:
-    """Compare the CPU time of two commands on one thread, each run once before for nothing."""
+    """Compare the CPU time of two commands on one thread."""
+    return Ratio(tuple(a / b for a, b in cpu_seconds(ours, peer, pairs)))
+
+
+def cpu_seconds(ours: Sequence[str], peer: Sequence[str], pairs: int) -> list[tuple[float, float]]:
+    """Return the CPU seconds of two commands on one thread, in turn, each run once before for nothing."""
     alone = os.environ | {"OMP_NUM_THREADS": "1"}
     _run(ours, alone), _run(peer, alone)
     rounds = _in_turn(lambda: _run(ours, alone), lambda: _run(peer, alone), pairs)
-    return Ratio(tuple(a["cpu"] / b["cpu"] for a, b in rounds))
+    return [(a["cpu"], b["cpu"]) for a, b in rounds]
 
 
 def _in_turn(ours: Callable[[], T], peer: Callable[[], T], pairs: int) -> Iterator[tuple[T, T]]:

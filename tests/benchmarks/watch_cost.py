@@ -6,11 +6,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from figure import Figure
-from paired import PYTHON, compare_commands
+from paired import PYTHON, compare_commands, cpu_seconds
 
 STEPS, LONG = 300, 100_000
+SHORT = 200, 2000  # steps of the small net
 _PEERS = Path(__file__).parent / "peers"
 
 
@@ -26,6 +28,16 @@ def measure(pairs: int | None) -> Iterator[Figure]:
         yield peak.at_most(f"peak memory of `watch` / bare ({what})", 1.05)
         seconds, _ = compare_commands([*watch, "--every", "1", script, str(STEPS)], bare, pairs or 3)
         yield seconds.at_most(f"time of `watch --every 1` / bare ({what})", 1.6)
+
+        for steps in SHORT:
+            small = [str(_PEERS / "small_training.py"), str(steps)]
+            rounds = cpu_seconds([*watch, *small], [PYTHON, *small], pairs or 5)
+            extra = [watched - 1.05 * alone for watched, alone in rounds]
+            bare_s = median(alone for _, alone in rounds)
+            what = f"12 small layers, {steps:,} steps, {bare_s:.1f} s bare"
+            measured = f"{median(extra):.2f} s ({min(extra):.2f} .. {max(extra):.2f})"
+            what = f"CPU time of `watch` beyond 1.05x of bare ({what})"
+            yield Figure(what, measured, "<= 0.50 s", median(extra) <= 0.5, len(rounds))
 
         long = [*watch, str(_PEERS / "tiny_training.py"), str(LONG)]
         subprocess.run(long, check=True, capture_output=True)

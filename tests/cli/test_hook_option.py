@@ -91,7 +91,7 @@ WRONG = [
     ("stats", "zero@nothing", 2, "layer pattern 'nothing' matches no layer", "types present"),
     ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call", "try type:Conv2d@3   counted among all Conv2d"),
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "--hook grad:zero@conv"),
-    ("stats", "zero[99]@conv", 2, "no channel 99 at the output of conv, only 0..15", "--hook 'zero[0..15]@conv'"),
+    ("stats", "zero[99]@conv", 2, "channel 99 does not exist at the output of conv", "--hook 'zero[0..15]@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
     ("stats", "call=missing.py:fn@conv", 4, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "did you mean hooks.py:double"),

@@ -53,7 +53,6 @@ def folder(cwd):
     ("predict net.py:Net img.jpg last.pth -c other.pth", "predict net.py:Net img.jpg -c other.pth"),
     ("diff net.py:Net last.pth last.pth", "diff last.pth last.pth"),
     ("weights resnet18", "summary resnet18"),
-    ("report resnet18", "summary resnet18 --html report.html"),
     # commands
     ("lr_find net.py:Net photos", "lrfind net.py:Net photos"),
     ("net.py", "watch net.py"),

@@ -151,5 +151,7 @@ def test_a_channel_that_is_not_there_is_a_usage_error(unchanged: Check) -> None:
         run(module, "grad:zero[4]@conv2", backward=True)
     module.zero_grad()
     check()
-    assert "no channel 4 at the gradient at the output of conv2, only 0..3" in caught.value.message
+    assert (
+        "channel 4 does not exist at the gradient at the output of conv2, only 0..3" in caught.value.message
+    )
     assert "grad:zero[0..3]" in (caught.value.hint or "")

@@ -113,7 +113,10 @@ def test_a_file_for_a_model_is_loaded_into_what_it_is_of(tmp_path: Path) -> None
     request = ModelRequest(str(tmp_path / "best.pth"), device="cpu")
     for loaded in (load_model(request), load_skeleton(request)):
         assert loaded.info.name == "squeezenet1_1"
-        assert f"model: squeezenet1_1, by the names and shapes in '{tmp_path / 'best.pth'}'" in loaded.notes
+        assert (
+            f"model: squeezenet1_1, recognised by the names and shapes in '{tmp_path / 'best.pth'}'"
+            in loaded.notes
+        )
         assert "num classes: 5, as in the checkpoint" in loaded.notes
     torch.testing.assert_close(load_model(request).module.state_dict(), module.state_dict())
 

@@ -133,7 +133,7 @@ def test_a_trial_that_breaks_does_not_end_the_search(search):
         (course(2.3, 0.01), DATA, "look at the data and the labels"),
         (course(2.3, 2.3), MODEL, "look at the model and its loss"),
         (course(2.3, 1.5), None, "slowly"),
-        (BROKEN, None, "could not be tried"),
+        (BROKEN, None, "could not be tested"),
     ],
 )
 def test_where_to_look_if_no_change_helps(search, heart, examined, words):
