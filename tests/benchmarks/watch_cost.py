@@ -31,7 +31,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
 
         for steps in SHORT:
             small = [str(_PEERS / "small_training.py"), str(steps)]
-            rounds = cpu_seconds([*watch, *small], [PYTHON, *small], pairs or 5)
+            rounds = cpu_seconds([*watch, *small], [PYTHON, *small], pairs or 3)
             extra = [watched - 1.05 * alone for watched, alone in rounds]
             bare_s = median(alone for _, alone in rounds)
             what = f"12 small layers, {steps:,} steps, {bare_s:.1f} s bare"
