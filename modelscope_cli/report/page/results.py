@@ -57,6 +57,7 @@ def page_of_parts(records: Sequence[Shown], failed: Mapping[str, str]) -> str:
         failed: why other parts are missing, by command.
     """
     parts = [_content_of_run(record) for record in records]
+    # That a map fails its test says something about the method, not about the model.
     kinds = [part.kind for part in parts if part.command != "explain"]
     sections = [Section(part.command, part.command, within(part.command, part.as_part())) for part in parts]
     if failed:
