@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.options import ImagesArgument, InputOptions, NamedModelOptions
@@ -59,12 +61,14 @@ def report(
     where = show.begin()
     if html is not None:
         check_page(html)
+    source: str | ModelRequest
+    inputs: list[str] | InputRequest | None
     if result is not None and is_saved(result):
-        record = ms.make_report(result, images or None, html=html, force=show.force, progress=PROGRESS)
+        source, inputs = result, images or None
     else:
         # The first word is the model, unless --model names one.
         is_model = names_model if on.model else lambda _: True
-        model, files = on.choose(result, images, is_model=is_model)
+        source, files = on.choose(result, images, is_model=is_model)
         inputs = data.request(files, on.seed)
-        record = ms.make_report(model, inputs, html=html, force=show.force, progress=PROGRESS)
+    record = ms.make_report(source, inputs, html=html, force=show.force, progress=PROGRESS)
     emit(where, pages_sheet(record), record)
