@@ -37,6 +37,8 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the files of tests/golden.")
+    told = "The device of tests/devices: cuda, mps, ...; a stand-in by default."
+    parser.addoption("--accelerator", default="stand", help=told)
 
 
 def pytest_configure() -> None:

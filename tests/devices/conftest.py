@@ -1,4 +1,7 @@
-"""Processes in which torch has the device `stand` of `stand_in.cpp` as its accelerator, each forked from one."""
+"""Processes in which torch has an accelerator, each forked from one.
+
+It is the device `stand` of `stand_in.cpp`, unless `pytest --accelerator cuda` names one of the machine.
+"""
 
 import json
 import os
@@ -14,12 +17,12 @@ from outcome import Outcome
 from stand_in_runs import Compare, Python, differences
 
 HERE = Path(__file__).parent
-IMPORTED = ("devices.stand_in", *warm.EVERYTHING)
+STAND_IN = "stand"
+OF_THE_STAND_IN = ("test_failures.py", "test_stand_in.py")  # another device does not fail at will
 
-# Begins every program; `settings` is what makes the device fail.
-PREAMBLE = """
-import json, os, sys
-import torch
+# Begin every program; `settings` is what makes the stand-in fail.
+IMPORTS = "import json, os, sys, torch\n"
+SETTINGS = """
 from devices.stand_in import stand
 for name, value in json.loads(os.environ["STAND_IN_SETTINGS"]).items():
     setattr(stand.settings, name, set(value) if isinstance(value, list) else value)
@@ -30,15 +33,21 @@ main()
 """
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker("device")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = [item for item in items if item.path.is_relative_to(HERE)]
+    for item in here:
+        item.add_marker("device")
+    if config.option.accelerator != STAND_IN:
+        left_out = [item for item in here if item.path.name in OF_THE_STAND_IN]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")
-def library(pytestconfig: pytest.Config) -> None:
-    """Build the device once; where it cannot be built, say why and skip."""
+def accelerator(pytestconfig: pytest.Config) -> str:
+    """Return the name of the device, and build the stand-in once; where it cannot be built, say why and skip."""
+    if (name := str(pytestconfig.option.accelerator)) != STAND_IN:
+        return name
     if not sys.platform.startswith("linux") or not shutil.which("c++"):
         pytest.skip("the stand-in for an accelerator needs Linux and a C++ compiler, named c++")
     cache = pytestconfig.cache.mkdir("stand_in")
@@ -49,16 +58,21 @@ def library(pytestconfig: pytest.Config) -> None:
         [sys.executable, HERE / "stand_in.py"], capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr[-4000:]
+    return name
 
 
 @pytest.fixture
-def python(library: None, tmp_path: Path) -> Python:
-    """Return a function that runs a program, to which `stand` and `torch` are given."""
+def python(accelerator: str, tmp_path: Path) -> Python:
+    """Return a function that runs a program, to which `torch` and, where it is the device, `stand` are given."""
+    is_stand_in = accelerator == STAND_IN
+    preamble = IMPORTS + (SETTINGS if is_stand_in else "")
+    imported = (*(["devices.stand_in"] if is_stand_in else []), *warm.EVERYTHING)
 
     def run_it(program: str, *argv: object, cwd: Path = tmp_path, **settings: object) -> Outcome:
         words = {"STAND_IN_SETTINGS": json.dumps(settings), "MSCOPE_OFFLINE": "1", "COLUMNS": "160"}
-        env = os.environ | words | {"TORCH_HOME": str(tmp_path / "torch_home")}
-        done = warm.run("-c", PREAMBLE + program, *argv, cwd=cwd, env=env, imported=IMPORTED)
+        # CUDA rounds the inputs of convolutions to 10 bits, unless told not to.
+        env = os.environ | words | {"TORCH_HOME": str(tmp_path / "torch_home"), "NVIDIA_TF32_OVERRIDE": "0"}
+        done = warm.run("-c", preamble + program, *argv, cwd=cwd, env=env, imported=imported)
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run_it
@@ -86,12 +100,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def compare(command: Python, demo: Path, tmp_path: Path) -> Compare:
+def compare(command: Python, accelerator: str, demo: Path, tmp_path: Path) -> Compare:
     """Return a function that runs a command on both devices and compares its documents, which it returns."""
 
     def compare_it(*words: str, rounding: float) -> tuple[Any, Any]:
         results = []
-        for device in ("cpu", "stand"):
+        for device in ("cpu", accelerator):
             folder = tmp_path / device
             folder.mkdir()
             (folder / "demo").symlink_to(demo)

@@ -81,7 +81,7 @@ for images, labels in batches(12):
 """,
     "pinned memory, and copies that do not block": """
 data = torch.utils.data.TensorDataset(IMAGES, LABELS)
-loader = torch.utils.data.DataLoader(data, 16, shuffle=True, generator=draw, pin_memory=device.type == "stand")
+loader = torch.utils.data.DataLoader(data, 16, shuffle=True, generator=draw, pin_memory=device.type != "cpu")
 model, criterion = net().to(device), nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(4):

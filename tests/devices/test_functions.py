@@ -15,7 +15,7 @@ from modelscope_cli import testing
 sys.path.insert(0, "demo")
 from tiny_resnet import TinyResNet
 
-dtype = getattr(torch, sys.argv[1])
+dtype, there = getattr(torch, sys.argv[1]), sys.argv[2]
 base = TinyResNet().eval()
 base.load_state_dict(load_file("demo/tiny_resnet.safetensors"))
 base = base.to(dtype)
@@ -95,7 +95,7 @@ CALLS = {
 }
 found = {}
 for name, call in CALLS.items():
-    for device, at in (("cpu", "cpu"), ("stand:1", "stand:1"), ("stand:1", "cpu")):
+    for device, at in (("cpu", "cpu"), (there, there), (there, "cpu")):
         torch.manual_seed(3)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -109,9 +109,10 @@ print(json.dumps(found))
     ("bfloat16", {}), ("float32", {"has_float64": False}),
 ])  # fmt: skip
 def test_every_function_gives_what_it_gives_on_the_cpu(
-    python: Python, demo: Path, dtype: str, settings: dict[str, bool]
+    python: Python, accelerator: str, demo: Path, dtype: str, settings: dict[str, bool]
 ) -> None:
-    outcome = python(PROGRAM, dtype, cwd=demo.parent, **settings)
+    there = "stand:1" if accelerator == "stand" else accelerator
+    outcome = python(PROGRAM, dtype, there, cwd=demo.parent, **settings)
     assert outcome.code == 0, outcome.err
     found = outcome.json
     rounding = max(ROUNDING[dtype], 1e-3)  # of updates that training divides by small numbers

@@ -15,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torchvision.models import resnet18
 
+device = sys.argv[1]
+
 class Waits(TorchDispatchMode):
     n = 0
 
@@ -22,7 +24,7 @@ class Waits(TorchDispatchMode):
         result = operator(*args, **(kwargs or {}))
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         taken = tree_leaves(result)
-        is_of_device = any(x.device.type == "stand" for x in given)
+        is_of_device = any(x.device.type == device for x in given)
         has_left = not any(isinstance(x, torch.Tensor) and x.device.type != "cpu" for x in taken)
         # The size of these results depends on values.
         is_ragged = operator.overloadpacket.__name__ in ("nonzero", "masked_select", "_unique2")
@@ -36,9 +38,9 @@ def waits(function):
     return counted.n
 
 torch.manual_seed(0)
-model = resnet18(weights=None).eval().to("stand")
-images = torch.randn(4, 3, 32, 32).to("stand")
-labels, one = torch.zeros(4, dtype=torch.long, device="stand"), images[:1]
+model = resnet18(weights=None).eval().to(device)
+images = torch.randn(4, 3, 32, 32).to(device)
+labels, one = torch.zeros(4, dtype=torch.long, device=device), images[:1]
 """
 
 CALLS = """
@@ -83,10 +85,10 @@ MOST = {
 }
 
 TRAINING = """
-sys.path.insert(0, sys.argv[1])
+sys.path.insert(0, sys.argv[2])
 from tiny_resnet import TinyResNet
 
-model = TinyResNet().to("stand")  # small, as many steps are made
+model = TinyResNet().to(device)  # small, as many steps are made
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 def step():
@@ -109,14 +111,16 @@ print(json.dumps({"bare": bare, "watched": watched, "recorded": recorded, "losse
 """
 
 
-def test_results_leave_the_device_together(python: Python) -> None:
-    found = python(COUNT + OBSERVED + CALLS).json
+def test_results_leave_the_device_together(python: Python, accelerator: str) -> None:
+    found = python(COUNT + OBSERVED + CALLS, accelerator).json
     assert found["control: a forward, and five numbers"] == 5
     assert {what: found[what] for what, most in MOST.items() if found[what] > most} == {}
 
 
-def test_a_watched_step_waits_twice_if_it_is_recorded_and_else_never(python: Python) -> None:
-    outcome = python(COUNT + TRAINING, SAMPLES)
+def test_a_watched_step_waits_twice_if_it_is_recorded_and_else_never(
+    python: Python, accelerator: str
+) -> None:
+    outcome = python(COUNT + TRAINING, accelerator, SAMPLES)
     assert outcome.code == 0, outcome.err
     found = outcome.json
     waits, recorded = found["watched"], set(found["recorded"])

@@ -17,11 +17,13 @@ def test_a_training_gives_the_record_it_gives_on_the_cpu(compare: Compare, demo:
     assert not documents[1]["warnings"]
 
 
-def test_autocast_and_a_gradient_scaler_are_followed(command: Python, tmp_path: Path) -> None:
+def test_autocast_and_a_gradient_scaler_are_followed(
+    command: Python, accelerator: str, tmp_path: Path
+) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "script.py").write_text(BEGIN + AUTOCAST)
     words = (WATCH[0], "--force", *WATCH[1:])
-    here, there = (command(*words, device, cwd=tmp_path).json for device in ("cpu", "stand"))
+    here, there = (command(*words, device, cwd=tmp_path).json for device in ("cpu", accelerator))
     for key in ("findings", "warnings", "verdict", "recorded", "model"):
         assert here[key] == there[key]
     assert list(differences(here["loss"], there["loss"], rounding=2**-5)) == []
