@@ -51,15 +51,6 @@ def train(
             metavar="V", rich_help_panel="Training", help="Scale all gradients to this norm; above 0."
         ),
     ] = None,
-    callback: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE:CLASS",
-            rich_help_panel="Training",
-            help="Add your own class to the training loop (repeatable). They are those of "
-            "modelscope_cli.training.runner.Callback.",
-        ),
-    ] = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,7 +105,6 @@ def train(
         schedule=schedule,
         clip_norm=clip_norm,
         vary=vary or (),
-        callback=callback or (),
         every=every,
         out=out or free_folder("train", model.model),
         force=show.force,

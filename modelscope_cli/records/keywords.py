@@ -120,10 +120,8 @@ class LearningKeywords(TypedDict, total=False):
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: weight decay of the optimizer.
         init: default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.
-        activation: replace the ReLUs: leaky:SLOPE, or general:SLOPE:SUBTRACT:MAXIMUM for
-            min(leaky_relu(x) - SUBTRACT, MAXIMUM). relu keeps them; leaky alone is leaky:0.1, and general is
-            general:0.1:0.4.
-        norm_layer: replace batch norms: layer, group, instance, running, or none. batch keeps them.
+        activation: replace the ReLUs: leaky:SLOPE; leaky alone is leaky:0.1. relu keeps them.
+        norm_layer: replace batch norms: layer, group, instance, or none. batch keeps them.
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
     """

@@ -338,18 +338,16 @@ class TrainingOptions:
         typer.Option(
             metavar="NAME",
             rich_help_panel="Change the model",
-            help="Replace the ReLUs: leaky:SLOPE, or general:SLOPE:SUBTRACT:MAXIMUM for min(leaky_relu(x) - "
-            "SUBTRACT, MAXIMUM). relu keeps them; leaky alone is leaky:0.1, and general is "
-            "general:0.1:0.4.",
-            autocompletion=completion.one_of("relu", "leaky", "general"),
+            help="Replace the ReLUs: leaky:SLOPE; leaky alone is leaky:0.1. relu keeps them.",
+            autocompletion=completion.one_of("relu", "leaky"),
         ),
     ] = "relu"
     norm_layer: Annotated[
-        Literal["batch", "layer", "group", "instance", "running", "none"],
+        Literal["batch", "layer", "group", "instance", "none"],
         typer.Option(
             metavar="NAME",
             rich_help_panel="Change the model",
-            help="Replace batch norms: layer, group, instance, running, or none. batch keeps them.",
+            help="Replace batch norms: layer, group, instance, or none. batch keeps them.",
         ),
     ] = "batch"
     freeze: Freeze = None

@@ -3,43 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.predictions.scores import class_scores
-from modelscope_cli.errors import UsageError
-from modelscope_cli.models.importspec import import_object, user_code_failed
-from modelscope_cli.records.naming import with_article
-from modelscope_cli.training.runner import (
-    Callback,
-    CancelBatch,
-    CancelEpoch,
-    CancelFit,
-    LabelledBatch,
-    Runner,
-)
-
-
-class StepLimit(Callback):
-    """Ends the training after `steps`, or after an epoch in which every batch was cancelled."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self._step_before = 0
-
-    def begin_epoch(self, run: Runner) -> None:
-        self._step_before = run.step
-
-    def after_batch(self, run: Runner) -> None:
-        if run.step >= self.steps:
-            raise CancelFit
-
-    def after_epoch(self, run: Runner) -> None:
-        if run.step == self._step_before:
-            raise CancelFit
+from modelscope_cli.training.runner import Callback, LabelledBatch, Runner, StopTraining
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +47,7 @@ class StopAtNonFinite(Callback):
     def after_loss(self, run: Runner) -> None:
         if not torch.isfinite(run.loss.detach()):
             self.at = run.step
-            raise CancelFit
+            raise StopTraining
 
 
 class HeldOut(Callback):
@@ -108,41 +78,3 @@ class HeldOut(Callback):
         run.model.train()
         if n_images := self.labels.total():
             self.results.append((run.step, loss / n_images, hits / n_images))
-
-
-class UserCallback:
-    """A user's callback: missing methods are skipped, its exceptions are reported as the user's.
-
-    Args:
-        callback: `file.py:Class`, a class, or an instance.
-    """
-
-    def __init__(self, callback: Any) -> None:
-        self._spec = callback if isinstance(callback, str) else _name_of(callback)
-        target = import_object(callback, "--callback") if isinstance(callback, str) else callback
-        if isinstance(callback, str) and not isinstance(target, type):
-            raise UsageError(
-                f"callback '{callback}' is {with_article(type(target).__name__)}, not a class",
-                "--callback path/to/file.py:Class",
-            )
-        self._callback = self._guarded(target)() if isinstance(target, type) else target
-
-    def __getattr__(self, event: str) -> Callable[..., Any]:
-        method = getattr(self._callback, event, None)
-        return self._guarded(method) if method else lambda run: None
-
-    def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*args: Any) -> Any:
-            try:
-                return call(*args)
-            except (CancelBatch, CancelEpoch, CancelFit):
-                raise
-            except Exception as error:
-                raise user_code_failed(f"callback '{self._spec}'", error) from error
-
-        return guarded
-
-
-def _name_of(callback: Any) -> str:
-    kind = callback if isinstance(callback, type) else type(callback)
-    return kind.__name__

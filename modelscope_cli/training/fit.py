@@ -2,7 +2,6 @@
 
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -88,7 +87,7 @@ class History(Callback, Observer):
         self._channels = ChannelFinder()
         self._is_on = self._is_looking = False  # during the forward pass; during the whole batch
         self._calls: dict[tuple[str, int], Call] = {}
-        self._rows: dict[tuple[str, int], dict[int, Row]] = {}  # by step: a cancelled batch is repeated
+        self._rows: dict[tuple[str, int], dict[int, Row]] = {}  # by step
         self._pending: dict[tuple[str, int], Callable[[], Moments]] = {}
         self._gradients: dict[tuple[str, int], Tensor] = {}
         self._weights: dict[str, Tensor] = {}
@@ -205,13 +204,11 @@ def train_once(
     data: DataSource,
     variant: Variant,
     place: cb.ModelPlace,
-    own_callbacks: Sequence[Any] = (),
     advance: Callable[[], object] = lambda: None,
 ) -> Training:
     """Train `model` in place as `variant` requests and return the curves; the same seed gives the same bits.
 
     Args:
-        own_callbacks: those of the user.
         advance: called after every step.
     """
     request = variant.request
@@ -221,22 +218,20 @@ def train_once(
     history = History(type(model).__name__, request.looks_every)
     non_finite = cb.StopAtNonFinite()
     held_out = cb.HeldOut(data.held_out_batches(), place)
-    parts: list[Any] = [
+    parts: list[Callback] = [
         cb.to_place(place),
         *([cb.On("begin_step", lambda run: clip(run.model.parameters(), norm))] if norm else []),
         history,
         non_finite,
         *([cb.On("after_step", lambda run: schedule.step())] if schedule else []),
         cb.On("after_step", lambda run: advance()),
-        *own_callbacks,
-        cb.StepLimit(request.steps),
         held_out,
     ]
     batches = data.batches(request.batch, request.seed)
     criterion = classification_loss(request.label_smoothing, data.n_classes)
     with forward_of(model, data, request.seed, [history]) as forward:
         runner = Runner(model, optimizer, batches, criterion, parts, forward)
-        runner.fit(epochs=sys.maxsize)
+        runner.fit(request.steps)
     name = type(optimizer).__name__
     loss, lr = history.scalars(name)
     training = Training(

@@ -1,7 +1,6 @@
 """`lrfind`: suggest a learning rate by a range test of a copy of the model."""
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,7 +19,7 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import LrfindRecord, RangeTest, Suggestion
 from modelscope_cli.rules.training.progress import noise_deviation
 from modelscope_cli.training.request import check_data, check_init, name_model, request_of, seed_of
-from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
+from modelscope_cli.training.runner import Callback, LabelledBatch, LossFunction, Runner, StopTraining
 
 _SMOOTHING = 0.9  # weight of the past in the smoothed loss
 _DIVERGED = 4.0  # times the lowest smoothed loss
@@ -53,7 +52,7 @@ class LrSweep(Callback):
         self.lr: list[float] = []
         self.losses: list[float] = []
         self.smoothed: list[float] = []
-        self.stopped = ""  # why it ended
+        self.stopped = "the end of the range"  # why it ended
         self._average = 0.0
 
     def begin_batch(self, run: Runner) -> None:
@@ -66,12 +65,12 @@ class LrSweep(Callback):
         self.losses.append(loss)
         if not math.isfinite(loss):
             self.stopped = f"the loss was not finite at step {run.step}"
-            raise CancelFit
+            raise StopTraining
         self._average = _SMOOTHING * self._average + (1 - _SMOOTHING) * loss
         self.smoothed.append(self._average / (1 - _SMOOTHING ** len(self.losses)))
         if self.smoothed[-1] > _DIVERGED * min(self.smoothed):
             self.stopped = f"diverged: the smoothed loss is {_DIVERGED:g} times its lowest value"
-            raise CancelFit
+            raise StopTraining
 
     def judged(self) -> tuple[list[float], list[float]]:
         """Return rates and smoothed losses without the first tenth of the sweep and its last five steps.
@@ -82,11 +81,6 @@ class LrSweep(Callback):
         curve = slice(self.sweep.steps // 10, len(self.smoothed) if is_nan else max(len(self.losses) - 5, 0))
         return self.lr[curve], self.smoothed[curve]
 
-    def after_batch(self, run: Runner) -> None:
-        if run.step >= self.sweep.steps:
-            self.stopped = "the end of the range"
-            raise CancelFit
-
 
 def find_lr(
     model: nn.Module,
@@ -94,13 +88,15 @@ def find_lr(
     batches: Iterable[LabelledBatch],
     loss_function: LossFunction,
     sweep: Sweep,
-    callbacks: Iterable[Any] = (),
+    callbacks: Iterable[Callback] = (),
     forward: Callable[[Any], Any] | None = None,
 ) -> RangeTest:
     """Run the range test (L. N. Smith, "Cyclical Learning Rates", 2017, section 3.3), which changes the model."""
     callback = LrSweep(sweep)
     runner = Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward)
-    runner.fit(sys.maxsize)
+    runner.fit(sweep.steps)
+    if runner.interrupted_at is not None:
+        callback.stopped = f"Ctrl-C after {counted(runner.step, 'step')}"
     n = len(callback.smoothed)
     rates, judged = callback.judged()
     fall, noise = largest_fall(judged), noise_of(callback.losses[:n])
@@ -110,7 +106,7 @@ def find_lr(
         loss=(*callback.losses[:n], *non_finite),
         smoothed=(*callback.smoothed, *non_finite),
         suggestion=suggest(rates, judged) if fall > noise else Suggestion(None, None, None),
-        stopped=callback.stopped or f"Ctrl-C after {counted(runner.step, 'step')}",
+        stopped=callback.stopped,
         fall=fall,
         noise=noise,
     )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import set_trainable
@@ -14,7 +13,7 @@ from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.run import Notice
-from modelscope_cli.training.request import TrainRequest, parse_activation
+from modelscope_cli.training.request import TrainRequest, slope_of
 
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _INSTANCE_NORM = {
@@ -51,13 +50,11 @@ def prepare(
 
 
 def swap_activations(model: nn.Module, request: TrainRequest) -> None:
-    """Replace every `nn.ReLU` by a leaky or generalised ReLU, in place."""
-    rectifier = parse_activation(request.activation)
+    """Replace every `nn.ReLU` by a leaky ReLU, in place."""
+    slope = slope_of(request.activation)
 
     def make(old: nn.Module) -> nn.Module:
-        if rectifier.kind == "general":
-            return GeneralReLU(rectifier.slope, rectifier.subtract, rectifier.maximum)
-        return nn.LeakyReLU(rectifier.slope, inplace=bool(old.inplace))
+        return nn.LeakyReLU(slope, inplace=bool(old.inplace))
 
     if not _swap(model, (nn.ReLU,), make):
         raise UsageError(f"'--activation {request.activation}': this model has no ReLU", "--activation relu")
@@ -76,8 +73,6 @@ def swap_norms(model: nn.Module, norm: str) -> None:
             new = nn.GroupNorm(math.gcd(32, n), n, old.eps)
         elif norm == "instance":
             new = _INSTANCE_NORM[type(old)](n, old.eps, affine=True)
-        elif norm == "running":
-            new = RunningBatchNorm(n, old.momentum or 0.1, old.eps)
         else:
             new = nn.Identity()
         like = old.weight if old.affine else old.running_mean
@@ -109,7 +104,7 @@ def initialise(model: nn.Module, request: TrainRequest, inputs: Tensor) -> None:
     """
     if request.init == "default":
         return
-    slope = parse_activation(request.activation).slope
+    slope = slope_of(request.activation)
     layers = [(layer.name, module) for layer, module in list_layers(model) if isinstance(module, _WEIGHTED)]
     with seeded(request.seed):
         for _, module in layers:
@@ -148,73 +143,6 @@ def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters to optimize."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-class GeneralReLU(nn.Module):
-    """`min(leaky_relu(x, leak) - subtract, maximum)`, of any shape.
-
-    A ReLU of N(0, 1) has mean 0.3989; subtracting about that keeps the mean near 0 through the layers. From
-    J. Howard, "Deep Learning from the Foundations" (2019), lesson 10.
-    """
-
-    def __init__(self, leak: float = 0.0, subtract: float = 0.0, maximum: float | None = None) -> None:
-        super().__init__()
-        self.leak, self.subtract, self.maximum = leak, subtract, maximum
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.leaky_relu(x, self.leak) - self.subtract
-        return x if self.maximum is None else x.clamp_max(self.maximum)
-
-    def extra_repr(self) -> str:
-        return f"leak={self.leak:g}, subtract={self.subtract:g}, maximum={self.maximum}"
-
-
-class RunningBatchNorm(nn.Module):
-    """Batch norm that uses its running statistics in training as well: `(N, C, ...)` to the same.
-
-    Sums, squares and counts are averaged, not means and variances, so that batch sizes are weighted correctly.
-    The weight of a batch is `1 - (1 - momentum) / sqrt(max(N - 1, 1))`: a small batch moves less. From
-    J. Howard, "Deep Learning from the Foundations" (2019), lesson 10. Gradients flow through the current batch.
-    """
-
-    sums: Tensor
-    squares: Tensor
-    count: Tensor
-    seen: Tensor
-
-    def __init__(self, num_features: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.momentum, self.eps = momentum, eps
-        self.weight = nn.Parameter(torch.ones(num_features))
-        self.bias = nn.Parameter(torch.zeros(num_features))
-        self.register_buffer("sums", torch.zeros(num_features))
-        self.register_buffer("squares", torch.zeros(num_features))
-        self.register_buffer("count", torch.zeros(()))
-        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        sums, squares, count = self._updated(x) if self.training else (self.sums, self.squares, self.count)
-        is_fresh = int(self.seen) == 0
-        mean = sums / count if not is_fresh else torch.zeros_like(sums)
-        var = (squares / count - mean * mean).clamp_min(0) if not is_fresh else torch.ones_like(sums)
-        if int(self.seen) < 20:  # too few images for a reliable variance
-            var = var.clamp_min(0.01)
-        factor = self.weight / (var + self.eps).sqrt()
-        shape = (1, -1, *[1] * (x.ndim - 2))
-        return x * factor.view(shape) + (self.bias - mean * factor).view(shape)
-
-    def _updated(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        dims = [d for d in range(x.ndim) if d != 1]
-        share = 1 - (1 - self.momentum) / math.sqrt(max(len(x) - 1, 1))
-        sums = torch.lerp(self.sums, x.sum(dims), share)
-        squares = torch.lerp(self.squares, (x * x).sum(dims), share)
-        count = torch.lerp(self.count, self.count.new_tensor(x.numel() / x.shape[1]), share)
-        with torch.no_grad():
-            self.sums.copy_(sums)
-            self.squares.copy_(squares)
-            self.count.copy_(count)
-            self.seen += len(x)
-        return sums, squares, count
 
 
 _TOLERANCE, _MOST_TRIES = 0.1, 10

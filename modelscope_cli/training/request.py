@@ -18,7 +18,7 @@ from modelscope_cli.records.refusals import check_range, check_word, unknown
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adamw")
 SCHEDULES = ("constant", "one-cycle", "cosine")
 INITS = ("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv")
-NORMS = ("batch", "layer", "group", "instance", "running", "none")
+NORMS = ("batch", "layer", "group", "instance", "none")
 # Options whose setting has another name in documents.
 _SETTINGS = {"norm_layer": "norm"}
 
@@ -35,7 +35,7 @@ class TrainRequest:
     label_smoothing: float = 0.0
     weight_decay: float = 0.0
     init: str = "default"
-    activation: str = "relu"  # `relu`, `leaky:SLOPE` or `general:SLOPE:SUBTRACT:MAXIMUM`
+    activation: str = "relu"  # `relu` or `leaky:SLOPE`
     norm: str = "batch"
     clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
     every: int | None = None  # record every this many steps; None for about 200 records in all
@@ -53,44 +53,29 @@ class TrainRequest:
         check_word("schedule", self.schedule, SCHEDULES)
         check_word("init", self.init, INITS)
         check_word("norm_layer", self.norm, NORMS)
-        parse_activation(self.activation)
+        slope_of(self.activation)
 
     @property
     def looks_every(self) -> int:
         return self.every or max(1, math.ceil(self.steps / 200))
 
 
-@dataclass(frozen=True, slots=True)
-class Rectifier:
-    """The activation `min(leaky_relu(x, slope) - subtract, maximum)`."""
-
-    kind: str  # `relu`, `leaky` or `general`
-    slope: float = 0.0
-    subtract: float = 0.0
-    maximum: float | None = None
-
-
-# The numbers of each activation where only its name is given.
-_RECTIFIERS: dict[str, tuple[float, ...]] = {"relu": (), "leaky": (0.1,), "general": (0.1, 0.4)}
-
-
-def parse_activation(text: str) -> Rectifier:
-    """Parse `relu`, `leaky[:SLOPE]` or `general[:SLOPE[:SUBTRACT[:MAXIMUM]]]`.
+def slope_of(activation: str) -> float:
+    """Return the slope below 0 of the activation `relu` or `leaky[:SLOPE]`, 0.1 where only its name is given.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: it is neither.
     """
-    kind, *numbers = text.split(":")
-    if kind not in _RECTIFIERS:
-        raise unknown("a value of --activation", text, tuple(_RECTIFIERS))
+    kind, *numbers = activation.split(":")
+    if kind not in ("relu", "leaky"):
+        raise unknown("a value of --activation", activation, ("relu", "leaky"))
     try:
-        values = [float(number) for number in numbers]
+        slopes = [float(number) for number in numbers]
     except ValueError:
-        values = [math.nan]
-    if len(values) > {"relu": 0, "leaky": 1, "general": 3}[kind] or not all(map(math.isfinite, values)):
-        message = f"'--activation {text}' is not relu, leaky:SLOPE or general:SLOPE:SUBTRACT:MAXIMUM"
-        raise UsageError(message, "--activation general:0.1:0.4:6")
-    return Rectifier(kind, *values, *_RECTIFIERS[kind][len(values) :])
+        slopes = [math.nan]
+    if len(slopes) > (kind == "leaky") or not all(map(math.isfinite, slopes)):
+        raise UsageError(f"'--activation {activation}' is not relu or leaky:SLOPE", "--activation leaky:0.1")
+    return slopes[0] if slopes else 0.1 if kind == "leaky" else 0.0
 
 
 def request_of(keywords: ClassifierKeywords, **options: Any) -> TrainRequest:

@@ -1,6 +1,7 @@
-"""A short training loop whose callbacks may change or cancel each stage."""
+"""A short training loop that tells callbacks of each stage."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,44 +17,21 @@ LabelledBatch = tuple[Any, Any]  # inputs, targets
 LossFunction = Callable[[Any, Any], Tensor]
 
 
-class CancelBatch(Exception):  # noqa: N818 - a request of a callback, not an error
-    """Raised by a callback: go on with the next batch."""
-
-
-class CancelEpoch(Exception):  # noqa: N818
-    """Raised by a callback: go on with the next epoch."""
-
-
-class CancelFit(Exception):  # noqa: N818
+class StopTraining(Exception):  # noqa: N818 - a request of a callback, not an error
     """Raised by a callback: the training is over."""
 
 
 class Callback:
-    """Base class of callbacks; every method gets the `Runner` and may change its attributes.
-
-    A cancelled batch, epoch or fit still gets its `after_...`; nothing is called after an error.
-    """
-
-    def begin_fit(self, run: "Runner") -> None:
-        """Before the first batch."""
-
-    def begin_epoch(self, run: "Runner") -> None:
-        """Before an epoch."""
+    """Base class of callbacks; every method gets the `Runner`. Nothing is called after an error."""
 
     def begin_batch(self, run: "Runner") -> None:
-        """`run.inputs` and `run.targets` are set."""
+        """`run.inputs` and `run.targets` are set, and may be replaced."""
 
     def begin_loss(self, run: "Runner") -> None:
-        """The forward pass is done: `run.outputs` is set."""
+        """The forward pass is done."""
 
     def after_loss(self, run: "Runner") -> None:
         """`run.loss` is set, with its graph."""
-
-    def begin_backward(self, run: "Runner") -> None:
-        """Before the backward pass."""
-
-    def after_backward(self, run: "Runner") -> None:
-        """The gradients are computed."""
 
     def begin_step(self, run: "Runner") -> None:
         """Before the optimizer changes the weights: the last chance to change a gradient."""
@@ -62,17 +40,17 @@ class Callback:
         """After the optimizer step. `run.step` is still the number of this step."""
 
     def after_batch(self, run: "Runner") -> None:
-        """After a batch, also a cancelled one."""
+        """`run.step` is the number of the next step."""
 
     def after_epoch(self, run: "Runner") -> None:
-        """After an epoch, also a cancelled one."""
+        """After an epoch that is not the last."""
 
     def after_fit(self, run: "Runner") -> None:
-        """At the end, also of a cancelled training."""
+        """At the end, also of a training that a callback or Ctrl-C stopped."""
 
 
 class Runner:
-    """A training loop with its state, public for callbacks.
+    """A training loop with its state.
 
     Args:
         model, optimizer, batches, loss_function: `loss_function(outputs, targets)` gives a scalar.
@@ -80,8 +58,8 @@ class Runner:
         forward: runs the model; `model` by default.
 
     Attributes:
-        epoch, step: counted from 0; a step is one update of the weights, so cancelled batches do not count.
-        inputs, targets, outputs, loss: of the current batch.
+        step: counted from 0.
+        inputs, targets, loss: of the current batch.
         interrupted_at: the step after which Ctrl-C ended the training; None without.
     """
 
@@ -91,7 +69,7 @@ class Runner:
         optimizer: torch.optim.Optimizer,
         batches: Iterable[LabelledBatch],
         loss_function: LossFunction,
-        callbacks: Sequence[Any] = (),
+        callbacks: Sequence[Callback] = (),
         forward: Callable[[Any], Any] | None = None,
     ) -> None:
         self.model = model
@@ -100,57 +78,43 @@ class Runner:
         self.loss_function = loss_function
         self.callbacks = list(callbacks)
         self.forward = forward or model
-        self.epoch = self.step = 0
+        self.step = 0
         self.inputs: Any = None
         self.targets: Any = None
-        self.outputs: Any = None
         self.loss = torch.tensor(0.0)
         self.interrupted_at: int | None = None
 
-    def fit(self, epochs: int) -> None:
-        """Train for `epochs` epochs, in train mode."""
-        with deferred() as self._is_interrupted:
-            try:
-                self._tell("begin_fit")
-                for self.epoch in range(epochs):
-                    self._run_epoch()
-            except CancelFit:
-                pass
+    def fit(self, steps: int) -> None:
+        """Take `steps` optimizer steps in train mode; fewer where a callback or Ctrl-C stops the training."""
+        with deferred() as is_interrupted, suppress(StopTraining):
+            while self.step < steps:
+                self.model.train()
+                for batch in self.batches:
+                    self.inputs, self.targets = batch
+                    self._run_batch()
+                    if self.step == steps:
+                        break
+                    if is_interrupted():
+                        self.interrupted_at = self.step
+                        raise StopTraining
+                else:
+                    self._tell("after_epoch")
         self._tell("after_fit")
 
-    def _run_epoch(self) -> None:
-        try:
-            self._tell("begin_epoch")
-            self.model.train()
-            for batch in self.batches:
-                self.inputs, self.targets = batch
-                self._run_batch()
-                if self._is_interrupted():
-                    self.interrupted_at = self.step
-                    raise CancelFit
-        except CancelEpoch:
-            pass
-        self._tell("after_epoch")
-
     def _run_batch(self) -> None:
-        try:
-            self.optimizer.zero_grad()
-            self._tell("begin_batch")
-            self.outputs = self.forward(self.inputs)
-            self._tell("begin_loss")
-            self.loss = self.loss_function(self.outputs, self.targets)
-            self._tell("after_loss")
-            if not self.loss.requires_grad:
-                raise CannotRunError(NO_GRADIENT, "modelscope stats ...   needs no gradients")
-            self._tell("begin_backward")
-            self.loss.backward()
-            self._tell("after_backward")
-            self._tell("begin_step")
-            self.optimizer.step()
-            self._tell("after_step")
-            self.step += 1
-        except CancelBatch:
-            pass
+        self.optimizer.zero_grad()
+        self._tell("begin_batch")
+        outputs = self.forward(self.inputs)
+        self._tell("begin_loss")
+        self.loss = self.loss_function(outputs, self.targets)
+        self._tell("after_loss")
+        if not self.loss.requires_grad:
+            raise CannotRunError(NO_GRADIENT, "modelscope stats ...   needs no gradients")
+        self.loss.backward()
+        self._tell("begin_step")
+        self.optimizer.step()
+        self._tell("after_step")
+        self.step += 1
         self._tell("after_batch")
 
     def _tell(self, event: str) -> None:

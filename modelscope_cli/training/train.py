@@ -39,7 +39,6 @@ def train(
     lr: float = 0.05,
     schedule: str = "constant",
     clip_norm: float | None = None,
-    callback: str | Sequence[str] | Any = (),
     vary: str | Sequence[str] = (),
     weights: str = "none",
     every: int | None = None,
@@ -65,8 +64,6 @@ def train(
         lr: the learning rate, or its peak.
         schedule: constant, one-cycle, or cosine.
         clip_norm: scale all gradients to this norm.
-        callback: add a class of your own to the training loop (repeatable). They are those of
-            modelscope_cli.training.runner.Callback. In Python also a class or an object, or several.
         vary: train once for each value (repeatable). Give several to train every combination. OPTION is init,
             norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
         every: record every K-th step, instead of about 200 in all.
@@ -100,7 +97,6 @@ def train(
 
     from modelscope_cli.hooks.random_states import kept_random_states
     from modelscope_cli.tensor_file import write_tensors
-    from modelscope_cli.training.callbacks import UserCallback
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import check_source, open_data
     from modelscope_cli.training.fit import train_once
@@ -124,7 +120,6 @@ def train(
                 source,
                 variant,
                 classifier.place,
-                own_callbacks=[UserCallback(part) for part in as_tuple(callback)],
                 advance=advance,
             )
             trainings.append(training)

@@ -13,7 +13,6 @@ import modelscope_cli as ms
 from modelscope_cli.analysis.dataset import check_images
 from modelscope_cli.interrupts import is_cut_short
 from modelscope_cli.report.check.table import answer
-from modelscope_cli.training.runner import Callback
 
 N_BATCHES = 6
 
@@ -26,15 +25,6 @@ def handler():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
     is_cut_short()
-
-
-class PressesCtrlC(Callback):
-    def __init__(self, *steps: int) -> None:
-        self.steps = steps
-
-    def after_loss(self, run) -> None:
-        if run.step in self.steps:
-            signal.raise_signal(signal.SIGINT)
 
 
 class Net(nn.Sequential):
@@ -54,15 +44,24 @@ class Net(nn.Sequential):
         return super().forward(x)
 
 
-def batches():
-    generator = torch.Generator().manual_seed(0)
-    return [
-        (torch.randn(4, 3, 8, 8, generator=generator), torch.tensor([0, 1, 2, 0])) for _ in range(N_BATCHES)
-    ]
+class Batches:
+    """Presses Ctrl-C before its batch `n`, so often."""
+
+    def __init__(self, n: int, times: int = 1) -> None:
+        generator = torch.Generator().manual_seed(0)
+        targets = torch.tensor([0, 1, 2, 0])
+        self.pairs = [(torch.randn(4, 3, 8, 8, generator=generator), targets) for _ in range(N_BATCHES)]
+        self.n, self.times = n, times
+
+    def __iter__(self):
+        for n, batch in enumerate(self.pairs):
+            for _ in range(self.times if n == self.n else 0):
+                signal.raise_signal(signal.SIGINT)
+            yield batch
 
 
 def test_a_training_ends_after_the_step(tmp_path):
-    record = ms.train(Net(), batches(), steps=50, callback=PressesCtrlC(3), out=tmp_path / "run")
+    record = ms.train(Net(), Batches(3), steps=50, out=tmp_path / "run")
     (training,) = record.trainings
     assert training.steps == 4
     assert [(event.step, event.kind) for event in training.events] == [(4, "interrupted")]
@@ -73,26 +72,19 @@ def test_a_training_ends_after_the_step(tmp_path):
 
 
 def test_of_several_trainings_the_next_does_not_begin():
-    record = ms.train(Net(), batches(), steps=5, callback=PressesCtrlC(2), vary="lr=0.1,0.2,0.3")
+    record = ms.train(Net(), Batches(2), steps=5, vary="lr=0.1,0.2,0.3")
     assert [one.steps for one in record.trainings] == [3]
 
 
 def test_a_second_ctrl_c_ends_at_once():
     with pytest.raises(KeyboardInterrupt):
-        ms.train(Net(), batches(), steps=50, callback=(PressesCtrlC(3), PressesCtrlC(3)))
+        ms.train(Net(), Batches(3, times=2), steps=50)
 
 
 def test_a_sweep_ends_after_the_step_and_the_model_is_as_it_was():
-    class Pressing(list):
-        def __iter__(self):
-            for n, batch in enumerate(super().__iter__()):
-                if n == 4:
-                    signal.raise_signal(signal.SIGINT)
-                yield batch
-
     net = Net()
     before = copy.deepcopy(net.state_dict())
-    record = ms.lrfind(net, Pressing(batches()), steps=100)
+    record = ms.lrfind(net, Batches(4), steps=100)
     assert record.stopped == "Ctrl-C after 5 steps"
     assert len(record.lr) == 5
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
@@ -137,12 +129,14 @@ def test_a_check_of_images_keeps_what_it_has_read(tmp_path, monkeypatch):
 def test_the_command_ends_with_130(run, cwd):
     (cwd / "net.py").write_text(
         "import signal\n"
-        "from modelscope_cli.training.runner import Callback\n"
-        "class Press(Callback):\n"
-        "    def after_step(self, run):\n"
-        "        if run.step == 2: signal.raise_signal(signal.SIGINT)\n"
+        "import torch\n"
+        "class Loader:\n"
+        "    def __iter__(self):\n"
+        "        for step in range(9):\n"
+        "            if step == 2: signal.raise_signal(signal.SIGINT)\n"
+        "            yield torch.zeros(4, 3, 32, 32), torch.arange(4)\n"
+        "loader = Loader()\n"
     )
-    line = "train squeezenet1_1 --weights none --pictures 20 --size 32 --batch 4 --steps 9 --callback net.py:Press"
-    outcome = run(f"{line} --json", expect=130)
+    outcome = run("train squeezenet1_1 --weights none --loaders net.py:loader --steps 9 --json", expect=130)
     assert outcome.json["steps"] == 3
     assert outcome.json["events"][-1]["message"] == "Ctrl-C after 3 steps: stopped"

@@ -135,8 +135,6 @@ TABLE = [
     (LEARN, "<{bad}/broken.py:Few> --size 8", 4, "outputs 4 scores, the data have 10 classes", "num_classes=10"),
     (LEARN, "<tiny> -c {trained} --init lsuv", 2, "'--init lsuv' would overwrite", "--init default"),
     ("train", "<tiny> --vary inti=lsuv", 2, "'--vary inti=lsuv' is not an option", "--vary init="),
-    ("train", "<tiny> --callback {bad}/mine.py:number", 2, "is an int, not a class", "--callback path/to/file.py:"),
-    ("train", "<tiny> --callback {bad}/mine.py:Fails", 4, "ValueError: not now at {bad}/mine.py:4", ""),
     (LEARN, "<tiny> --loaders {bad}/mine.py:empty", 2, "yields no batches", "starts again"),
     (LEARN, "<tiny> --loaders {bad}/mine.py:words", 2, "a str, not two tensors", "yield inputs, targets"),
     (LEARN, "<tiny> --loaders x.py:words {bad}", 2, "'--loaders x.py:words' and the folder", "--loaders x.py"),
@@ -221,11 +219,6 @@ class Unbuildable(nn.Module):
 
 
 MINE = """
-class Fails:
-    def after_loss(self, run):
-        raise ValueError("not now")
-
-number = 3
 words = ["once", "upon"]
 empty = []
 def fails():

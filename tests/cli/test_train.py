@@ -1,7 +1,6 @@
 """`modelscope train` and `lrfind`: the contract, the study, and what they leave behind."""
 
 import json
-import re
 
 import torch
 from PIL import Image
@@ -81,12 +80,3 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
     assert document["data"]["classes"] == ["blue", "green", "red"]
     assert document["data"]["skipped"] == ["data/red/3.png"]
     assert document["held_out"][-1]["accuracy"] == 1
-
-
-def test_a_callback_of_the_user_is_notified_and_can_end_the_training(run, cwd, samples):
-    """The class of the documentation, with another limit: a loss that every first step is below."""
-    (source,) = re.findall(
-        r"```py\n(.*?)```", (samples.parent / "docs/commands/train.md").read_text(), re.DOTALL
-    )
-    (cwd / "mine.py").write_text(source.replace("run.loss < 1", "run.loss < 99 and run.step == 2"))
-    assert run(f"train {SMALL} --steps 9 --callback mine.py:StopAtOne --json").json["steps"] == 2

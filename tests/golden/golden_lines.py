@@ -113,7 +113,7 @@ LINES = {
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
     "train_vary": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --vary lr=0.1,1e12 --vary init=default,lsuv #~",
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
-    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --callback own.py:Quiet --activation general:0.2:0.3:5 "
+    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --activation leaky:0.2 "
     "--norm-layer group --freeze conv --every 2 --init kaiming-normal "
     "--fail-on error --seed 3 #~",
     "train_loaders": f"train {BARE} --loaders own.py:loaders --steps 2 --train-only head #jt",
@@ -197,7 +197,7 @@ LINES = {
     "grads_inputs": f"grads {TWO} --mean 0 --std 1 --no-save #jt",
     "train_key": "train demo/tiny_resnet.py:TinyResNet -c wrapped.pt --key state_dict_ema --strict --model-arg width=16 -d cpu "
     "--steps 2 --pictures 20 --size 16 --batch 4 #t",
-    "lrfind_key": f"lrfind {LOADED.replace(' --num-classes 10', '')} --steps 3 --pictures 40 --size 16 --batch 4 --activation general:0.2:0.3:4 "
+    "lrfind_key": f"lrfind {LOADED.replace(' --num-classes 10', '')} --steps 3 --pictures 40 --size 16 --batch 4 --activation leaky:0.2 "
     "--freeze conv #jt",
     "ablate_key": f"ablate {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --no-save -l 'block*' --workers 0 #jt",
     "ablate_inputs": f"ablate {TWO} --mean 0 --std 1 --no-save #jt",

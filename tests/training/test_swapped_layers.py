@@ -3,79 +3,20 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tolerance import A_NETWORK, assert_close
+from tolerance import assert_close
 from torch import nn
 from torchvision.models import resnet18
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.session import HookSession, Observer
-from modelscope_cli.training.model import GeneralReLU, RunningBatchNorm, initialise, prepare, swap_norms
+from modelscope_cli.training.model import initialise, prepare, swap_norms
 from modelscope_cli.training.request import TrainRequest
-
-
-def normal(n=1_000_000):
-    """The quantiles of N(0, 1): a sample without chance."""
-    return torch.special.ndtri((torch.arange(n, dtype=torch.float64) + 0.5) / n)
-
-
-@pytest.mark.parametrize(
-    ("layer", "mean", "std"),
-    [(GeneralReLU(), 0.3989, 0.5838), (nn.ReLU(), 0.3989, 0.5838), (GeneralReLU(0.1, 0.4), -0.0410, 0.6133)],
-)
-def test_moments_behind_a_relu_of_a_normal(layer, mean, std):
-    y = layer(normal())
-    assert y.mean().item() == pytest.approx(mean, abs=6e-5)
-    assert y.std().item() == pytest.approx(std, abs=6e-5)
-
-
-def test_the_maximum_cuts_from_above():
-    x = torch.linspace(-9, 9, 101)
-    assert torch.equal(GeneralReLU(0.1, 0.4, 6.0)(x), (F.leaky_relu(x, 0.1) - 0.4).clamp_max(6))
-
-
-def test_running_batch_norm_of_one_batch_is_batch_norm():
-    x = torch.randn(64, 5, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3 + 2
-    norm = RunningBatchNorm(5).double()
-    expected = F.batch_norm(x, None, None, training=True)
-    assert_close(norm(x), expected)  # the averages start at zero, their ratio does not know
-    norm.eval()
-    assert_close(norm(x), expected)
-    assert not [name for name, p in norm.named_parameters() if p.grad is not None]
-
-
-def test_running_batch_norm_weighs_batches_by_size_and_momentum():
-    generator = torch.Generator().manual_seed(2)
-    a, b = torch.randn(17, 3, generator=generator), torch.randn(5, 3, generator=generator) + 1
-    norm = RunningBatchNorm(3)
-    norm(a)
-    norm(b)
-    old, new = (1 - 0.1) / 16**0.5, 1 - (1 - 0.1) / 4**0.5
-    sums = (1 - old) * (1 - new) * a.sum(0) + new * b.sum(0)
-    count = (1 - old) * (1 - new) * 17 + new * 5
-    assert_close(norm.sums / norm.count, sums / count)
-
-
-def test_running_batch_norm_passes_gradients_through_the_batch():
-    norm = RunningBatchNorm(4).double()
-    x = torch.randn(6, 4, 3, 3, dtype=torch.float64, requires_grad=True)
-
-    def fresh(x):  # its output depends on what it has seen before
-        return RunningBatchNorm(4).double()(x)
-
-    assert torch.autograd.gradcheck(fresh, (x,))
-    for _ in range(3):  # nothing of the last graph is left in the buffers
-        norm(x).square().sum().backward()
-
-
-def test_running_batch_norm_can_be_evaluated_before_it_has_seen_anything():
-    x = torch.randn(2, 3, 4, 4)
-    assert_close(RunningBatchNorm(3).eval()(x), x, A_NETWORK)
 
 
 @pytest.mark.parametrize(
     ("norm", "kind"),
     [("layer", nn.GroupNorm), ("group", nn.GroupNorm), ("instance", nn.InstanceNorm2d),
-     ("running", RunningBatchNorm), ("none", nn.Identity)],
+     ("none", nn.Identity)],
 )  # fmt: skip
 def test_every_batch_norm_of_a_resnet_is_swapped(norm, kind):
     model = resnet18()
