@@ -1,5 +1,6 @@
 """Identify a file by its first bytes and its name. Standard library."""
 
+import codecs
 import shlex
 from contextlib import suppress
 from pathlib import Path
@@ -92,11 +93,14 @@ def foreign_model(path: Path) -> str | None:
 
 def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
     """Describe a file that is not a checkpoint by its beginning, quoting its first words if it is text."""
+    head = head.removeprefix(codecs.BOM_UTF8)
     start = head.lstrip().lower()
-    if start.startswith(_LFS):
+    if is_lfs_pointer(head):
         return "it is a git-lfs pointer to the file"
     if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        return "it is a web page"
+        return "it is a web page (a failed download?)"
+    if not head.strip(b"\0"):
+        return "it is empty (0 bytes)" if not head else "it is filled with zeros from its first byte"
     kind = _known(head, path)
     named = path and MODEL_SUFFIXES.get(path.suffix.lower())
     if kind or named:
@@ -110,7 +114,7 @@ def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
 
 def remedy(path: Path, head: bytes) -> str:
     """Return a hint on how to get the real file."""
-    if head.lstrip().startswith(_LFS):
+    if is_lfs_pointer(head):
         return f"git lfs pull --include {shlex.quote(path.name)}"
     if foreign_model(path) is not None:
         return "modelscope summary FILE.py:NAME   a function there that returns the PyTorch model it was made from"
@@ -165,6 +169,18 @@ def is_onnx(head: bytes) -> bool:
 def is_onnx_file(path: Path) -> bool:
     """Tell whether a file is named like an ONNX model."""
     return path.suffix.lower() == ".onnx"
+
+
+def is_lfs_pointer(head: bytes) -> bool:
+    """Tell whether a file is what Git LFS leaves where its content was not fetched."""
+    return head.lstrip().startswith(_LFS)
+
+
+def is_model_name(path: Path) -> bool:
+    """Tell whether a name is that of a checkpoint or a model in a binary format."""
+    suffix = path.suffix.lower()
+    is_binary = suffix in MODEL_SUFFIXES and suffix not in (".pbtxt", ".prototxt")
+    return is_binary or suffix in (".npy", ".npz") or is_checkpoint_name(path.name)
 
 
 def is_checkpoint_name(name: str) -> bool:

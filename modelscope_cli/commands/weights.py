@@ -97,7 +97,8 @@ def weights(
 
     where = show.begin(format, CI_FORMATS)
     for one in file:
-        refuse_model(str(one))
+        if not (scan and one.exists()):
+            refuse_model(str(one))
     allow: tuple[str, ...] = ()
     if project_file(Path.cwd()) is not None:  # else no rule is imported
         from modelscope_cli.rules.settings import read_settings
@@ -163,6 +164,6 @@ def _scan(paths: list[Path], fail_on: str, allow: tuple[str, ...], where: Destin
     where.layout.check(SCAN_COLUMNS)
     record = ms.scan(paths, fail_on=fail_on, allow=allow, progress=PROGRESS)
     emit(where, scan_sheet(record), record, lambda: _review(record.source, record.files, fail_on))
-    if not record.passed:
+    if any(file.fails(fail_on) for file in record.files):
         return FOUND
-    return UNREADABLE if any(file.errors for file in record.files) else 0
+    return 0 if record.passed else UNREADABLE

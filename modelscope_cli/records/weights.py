@@ -12,7 +12,8 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Listing, Notice, Shape, first_keys, to_plain
 
 KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
-RANKS = (KNOWN, UNKNOWN, DANGEROUS)
+NOT_A_CHECKPOINT = "not a checkpoint"  # a web page or an empty file by the name of one
+RANKS = (KNOWN, NOT_A_CHECKPOINT, UNKNOWN, DANGEROUS)
 # What fails: dangerous names, also calls of unknown names, every unknown name, nothing.
 CALL = "call"
 _N_NAMED, _N_ERRORS = 8, 3  # in a warning
@@ -70,12 +71,13 @@ class Safety:
 
     Attributes:
         file: the path, as it was given.
-        rank: of the worst of its names; at least `unknown` where something could not be read.
+        rank: of the worst of its names; at least `unknown` where something could not be read; `not a checkpoint`
+            for a file that is named like one and is something else, such as a web page.
         suspects: the dangerous ones first.
         foreign: all names except those of torch, in that order.
         pickles: where pickles were found in the file.
         unread: pickles that torch.load does not read, but another loader may.
-        errors: what could not be read, or is not judged, and is therefore unknown.
+        errors: what could not be read, or is not judged, and is therefore not known.
         allowed: unknown names that were allowed and are therefore not among the suspects.
     """
 
@@ -128,7 +130,7 @@ class ScanRecord(Listing):
 
     Attributes:
         rank: of the worst file.
-        passed: no file is as bad as `fail_on`.
+        passed: every file was judged, and none is as bad as `fail_on`.
     """
 
     document: ClassVar[str] = "weights-scan"
@@ -142,7 +144,7 @@ class ScanRecord(Listing):
 
     @property
     def passed(self) -> bool:
-        return not any(file.fails(self.fail_on) for file in self.files)
+        return not any(file.errors or file.fails(self.fail_on) for file in self.files)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
@@ -257,7 +259,7 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     if safety.unread:
         places = some(safety.unread, _N_NAMED)
         notices.append(Notice("more_pickles", f"it contains more pickles than torch.load reads: {places}"))
-    if safety.errors:
+    if safety.errors and safety.rank != NOT_A_CHECKPOINT:  # which the error says
         errors = some(safety.errors, _N_ERRORS)
         notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))
     return tuple(notices)

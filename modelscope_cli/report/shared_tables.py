@@ -13,6 +13,7 @@ from modelscope_cli.records.weights import (
     CALL,
     DANGEROUS,
     KNOWN,
+    NOT_A_CHECKPOINT,
     UNKNOWN,
     Safety,
     ScanRecord,
@@ -111,7 +112,8 @@ SCAN_COLUMNS: tuple[Column, ...] = (
         lambda r: " ".join(_unknown(r)),
         lambda r: some(_unknown(r), 3),
         is_number=False,
-        rank=3,
+        rank=0,
+        wraps=True,
     ),
     Column(
         "weights_only",
@@ -126,9 +128,10 @@ SCAN_COLUMNS: tuple[Column, ...] = (
         "problem",
         "problem",
         lambda r: "; ".join(r.errors) or None,
-        lambda r: some(r.errors, 1) if r.errors else "",
+        lambda r: some(r.errors, 1).removeprefix(f"{NOT_A_CHECKPOINT}: ") if r.errors else "",
         is_number=False,
-        rank=2,
+        rank=0,
+        wraps=True,
     ),
 )
 
@@ -136,7 +139,7 @@ SCAN_COLUMNS: tuple[Column, ...] = (
 def scan_sheet(record: ScanRecord) -> Sheet:
     """Return the files of a scan, in the order of the folder."""
     n = Counter(file.rank for file in record.files)
-    counts = [f"{n[rank]} {rank}" for rank in (DANGEROUS, UNKNOWN) if n[rank]]
+    counts = [f"{n[rank]} {rank}" for rank in (DANGEROUS, UNKNOWN, NOT_A_CHECKPOINT) if n[rank]]
     counts += [f"{n[KNOWN]} without unknown code"] if n[KNOWN] else []
     return Sheet(
         title=f"{record.source}",
@@ -181,7 +184,7 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         rules=tuple(rules),
         problems=tuple(problem(file, suspect) for file in files for suspect in file.suspects),
         outcome=outcome + (f"; {n_unread} not judged" if unread else ""),
-        not_judged=tuple(unread),
+        not_judged=tuple(unread) if n_failed else (),
         not_judged_title=f"not judged: {n_unread} of {n}",
-        failure="" if n_failed else "; ".join(f"could not be read: {one}" for one in unread),
+        failure="" if n_failed or not unread else f"not judged: {'; '.join(unread)}",
     )

@@ -48,7 +48,7 @@ def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     n = len(safety.objects) + len(safety.errors)
     if n > threshold:
         problems = [f"it names {some(suspect.name for suspect in safety.objects)}"] * bool(safety.objects)
-        problems += [f"it cannot be read to its end ({some(safety.errors, 1)})"] * bool(safety.errors)
+        problems += [f"it was not judged ({some(safety.errors, 1)})"] * bool(safety.errors)
         yield Sighting(None, n, f"{safety.file}: {' and '.join(problems)}")
 
 

@@ -104,7 +104,7 @@ def test_a_folder_is_scanned_to_any_depth_and_not_beyond(run, files, tmp_path_fa
     (inside / "a" / "evil.txt").unlink()
     document = json.loads(run("weights in --scan --json", expect=4).out)
     assert document["schema"] == "modelscope/weights-scan/1"
-    assert (document["rank"], document["passed"], len(document["files"])) == ("unknown", True, 2)
+    assert (document["rank"], document["passed"], len(document["files"])) == ("unknown", False, 2)
 
 
 def test_a_file_that_is_not_judged_does_not_pass(run, files):
@@ -120,7 +120,8 @@ def test_a_file_that_is_not_judged_does_not_pass(run, files):
         assert "not judged: this tool judges what PyTorch, NumPy and safetensors load" in row["problem"]
     run("weights . --scan --fail-on unknown", expect=1)
     told = run("weights . --scan --format github", expect=4).out
-    assert "not judged%3A 1 of 3 files" in told
+    assert told.count("model.gguf: another format") + told.count("model.gguf: a GGUF file") == 1
+    assert "::error title=modelscope weights::not judged: " in told
     assert "nothing found in 2 of 3 files; 1 not judged" in told
 
 
@@ -176,3 +177,95 @@ def test_the_summary_of_a_step_lists_only_findings(run, files, monkeypatch):
     assert "evil.pt" in told
     assert "| good.pt |" not in told
     assert "1 dangerous, 1 without unknown code" in told
+
+
+PAGE = b"<!DOCTYPE html>\n<title>404</title>\n"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+OTHERS = {
+    "a web page": (
+        PAGE,
+        b"\n  <html lang=en>",
+        b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>",
+    ),
+    "a git-lfs pointer to the file": (POINTER, POINTER.replace(b"\n", b"\r\n")),
+    "empty (0 bytes)": (b"",),
+    "filled with zeros": (bytes(5000),),
+    "text, 'Entry not found'": (b"Entry not found", b"\xef\xbb\xbfEntry not found\r\n"),
+    """text, '{"error":""": (b'{"error":"gone"}',),
+    "a PNG image": (b"\x89PNG\r\n\x1a\n" + bytes(90),),
+    "a PDF document": (b"%PDF-1.4\n",),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_named_like_a_checkpoint_and_is_none_does_not_pass(run, cwd, kind):
+    for data in OTHERS[kind]:
+        for name in ("a.pt", "a.pth", "a.bin", "a.ckpt", "a.safetensors", "a.onnx", "a.pth.tar", "a.pt2"):
+            (cwd / name).write_bytes(data)
+        torch.save(STATE, "good.pt")
+        outcome = run("weights --scan good.pt 'a.*'", expect=4)
+        good, *others = outcome.rows
+        assert (good["rank"], good["problem"]) == ("known", "")
+        assert {row["rank"] for row in others} == {"not a checkpoint"}
+        assert all(row["problem"].startswith(f"not a checkpoint: {kind}") for row in others)
+        document = run("weights --scan . --json", expect=4).json
+        assert (document["rank"], document["passed"]) == ("not a checkpoint", False)
+        assert "8 not a checkpoint, 1 without unknown code" in run("weights --scan .", expect=4).err
+
+
+def test_what_is_not_named_like_a_checkpoint_may_be_text_but_no_pointer(run, cwd):
+    for name, data in (("README.md", b"# read me\n"), ("page.html", PAGE), ("a.npy", b""), (".gitkeep", b"")):
+        (cwd / name).write_bytes(data)
+    (cwd / "a.npy").unlink()
+    (cwd / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    assert {*run("weights --scan .").column("rank")} == {"known"}
+    (cwd / "README.md").write_bytes(POINTER)
+    assert "not a checkpoint" in run("weights --scan .", expect=4).column("rank")
+
+
+@pytest.mark.parametrize("kind", ["zip", "legacy", "module", "safetensors"])
+def test_a_file_that_is_cut_anywhere_is_never_known(run, cwd, kind):
+    from safetensors.torch import save_file
+
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))
+    whole = cwd / ("whole.safetensors" if kind == "safetensors" else "whole.pt")
+    if kind == "safetensors":
+        save_file(net.state_dict(), whole)
+    else:
+        saved = net if kind == "module" else net.state_dict()
+        torch.save(saved, whole, _use_new_zipfile_serialization=kind == "zip")
+    data = whole.read_bytes()
+    lengths = {*range(0, len(data), max(1, len(data) // 40)), *range(len(data) - 9, len(data))}
+    for length in lengths:
+        (cwd / f"{length}{whole.suffix}").write_bytes(data[:length])
+    outcome = run("weights --scan .", expect=4)
+    assert [row["file"] for row in outcome.rows if row["rank"] == "known"] == [whole.name]
+
+
+def test_why_a_file_is_unknown_can_be_read_at_80_columns(files, capsys):
+    from rich.console import Console
+
+    import modelscope_cli as ms
+    from modelscope_cli.report.shared_tables import scan_sheet
+    from modelscope_cli.report.table import render_table
+
+    (files / "page.pt").write_bytes(PAGE)
+    (files / "model.gguf").write_bytes(b"GGUF" + bytes(90))
+    for name, reason in (
+        ("odd.pt", "Normal"),
+        ("model.gguf", "GGUF file"),
+        ("page.pt", "web page"),
+        ("called.pt", "kept('a')"),
+        ("evil.pt", "system('exit"),
+    ):
+        Console(width=80).print(render_table(scan_sheet(ms.scan([name, "good.pt"])), 80))
+        assert reason in capsys.readouterr().out
+    Console(width=80).print(render_table(scan_sheet(ms.scan(".")), 80))
+    told = capsys.readouterr().out
+    assert all(column in told for column in ("dangerous", "unknown", "problem"))
+
+
+def test_a_file_beside_a_script_is_scanned_with_it(run, files):
+    (files / "train.py").write_text("x = 1\n")
+    assert run("weights --scan good.pt train.py").column("rank") == ["known", "known"]
+    run("weights train.py", expect=2)

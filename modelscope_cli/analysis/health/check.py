@@ -15,7 +15,7 @@ from modelscope_cli.records.keywords import MODES, Keywords, OutputBlockKeywords
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
+from modelscope_cli.records.weights import Safety, tell_allowed
 from modelscope_cli.rules.baseline import (
     CheckBaseline,
     check_model,
@@ -120,7 +120,7 @@ def check(
     try:
         examined = examine(model, inputs, keywords, needs, mode, blocks, progress)
     except ModelscopeError as error:
-        if safety is None or safety.rank == KNOWN:
+        if safety is None or not safety.suspects:
             raise
         load_error = error
         evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))

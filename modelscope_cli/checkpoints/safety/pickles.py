@@ -289,7 +289,7 @@ def _with_sweep(file: IO[bytes], broken: FoundPickle, place: str) -> FoundPickle
     suspects = dict(broken.suspects)
     for match in _NAME.finditer(data):
         parts = match[1] or match[3], match[2] or match[4]
-        module, name = (part.decode("utf-8", "replace") for part in parts)
+        module, name = python3_name(*(part.decode("utf-8", "replace") for part in parts))
         ranked = rank(Global(f"{module}.{name}", module))
         if ranked.rank == DANGEROUS and f"{module}.{name}" not in suspects:
             where = f"{place}, byte {broken.start + match.start()}".removeprefix(", ")

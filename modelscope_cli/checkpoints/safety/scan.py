@@ -14,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.file_type import INDEX, is_safetensors
+from modelscope_cli.checkpoints.entries import UnsupportedError
+from modelscope_cli.checkpoints.file_type import INDEX, guess, is_lfs_pointer, is_model_name, is_safetensors
 from modelscope_cli.checkpoints.opcodes import Blob
 from modelscope_cli.checkpoints.reading import MAX_INDEX_BYTES, METADATA, is_outside
+from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.safety.call_rules import LOADS_BYTES
 from modelscope_cli.checkpoints.safety.containers import (
     MAX_ALL_UNPACKED,
@@ -30,14 +32,16 @@ from modelscope_cli.checkpoints.safety.containers import (
 )
 from modelscope_cli.checkpoints.safety.known_names import WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickles import LEGACY_MAGIC, N_LEGACY, WeightsOnlyRules, read_pickles
+from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.checkpoints.zip_directory import (
     appended_archive,
     as_torch_compares,
     list_entries,
     torch_records,
 )
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.weights import UNKNOWN, Safety, Suspect, WeightsOnly, worst
+from modelscope_cli.records.weights import NOT_A_CHECKPOINT, UNKNOWN, Safety, Suspect, WeightsOnly, worst
 
 _MAX_DEPTH = 4
 _MAX_TEXT = 32 << 20
@@ -48,6 +52,7 @@ _N_HEAD = 512
 # Raw tensor bytes in a torch.export archive.
 _SPACES = str.maketrans("", "", "\t\r\n\f")
 _BEGIN = re.compile(rb"\x80[\0-\5]|PK|\x93NUMPY")
+_OTHER_FORMAT = f"another format, {NOT_JUDGED}"
 _EXPORTED = re.compile(r"(?:[^/]+/)?data/(?:weights/weight|constants/tensor)_[0-9]+")
 # Beginnings of formats without pickles.
 _PLAIN_FORMATS = (
@@ -111,7 +116,7 @@ class Scanner:
         pickles = self._look_for_pickles(file, "", 0, rules)
         if not pickles and not is_archive:
             if not self._pickles and not self._errors and not self._suspects and not _is_plain(head):
-                self._errors.append(f"another format, {NOT_JUDGED}")
+                self._errors.append(_OTHER_FORMAT)
             start = appended_archive(file)
             if start is not None:  # zipfile and torch.jit look for the directory only at the end
                 nbytes = file.seek(0, 2)
@@ -283,13 +288,41 @@ def scan_file(path: Path) -> Safety:
         return _not_read(path, "not a plain file")
     try:
         result = scan(path)
+        with path.open("rb") as file:
+            head = file.read(_N_HEAD)
     except OSError as error:
         return _not_read(path, error.strerror or str(error))
+    is_other = not (result.pickles or result.suspects) and result.errors in ((), (_OTHER_FORMAT,))
+    if is_other and _is_misnamed(path, head):
+        kind = guess(head, quoted=not path.is_symlink()).removeprefix("it is ")  # never what a link leads to
+        return replace(result, rank=NOT_A_CHECKPOINT, errors=(f"{NOT_A_CHECKPOINT}: {kind}",))
+    if not result.errors and (reason := _damage(path, head)):
+        result = replace(result, rank=worst((result.rank, UNKNOWN)), errors=(reason,))
     if path.name != METADATA and not (path.parent / METADATA).is_file():
         return result
     errors = (f"in a folder of torch.distributed.checkpoint, {NOT_JUDGED}", *result.errors)
     loads = WeightsOnly("unasked", (), "torch.distributed.checkpoint loads pickles with weights_only=False")
     return replace(result, rank=worst((result.rank, UNKNOWN)), weights_only=loads, errors=errors)
+
+
+def _is_misnamed(path: Path, head: bytes) -> bool:
+    """Tell whether a file without pickles is named like a checkpoint, but is text, another format, or empty."""
+    if path.name.endswith(INDEX) and head.lstrip().startswith(b"{"):
+        return False
+    is_other = not head.strip(b"\0") or (_is_plain(head) and not head.startswith(b"\x93NUMPY"))
+    return is_lfs_pointer(head) or (is_model_name(path) and is_other and not is_safetensors(head))
+
+
+def _damage(path: Path, head: bytes) -> str | None:
+    """Return why a file of torch or safetensors is damaged, by its headers; None for any other."""
+    if not head.startswith((b"PK\x03\x04", b"\x80")) and not (is_safetensors(head) and b"\0" in head[:8]):
+        return None
+    try:
+        read_safetensors(path) if is_safetensors(head) else read_torch(path)
+    except CannotRunError as error:
+        is_other = isinstance(error.__cause__, UnsupportedError)
+        return None if is_other else error.message.removeprefix(f"checkpoint '{path}' is ")
+    return None
 
 
 def scan_checkpoint(path: Path) -> Safety:
