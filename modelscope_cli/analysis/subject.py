@@ -28,6 +28,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
+from modelscope_cli.inputs.truth import named_labels
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import family_of_module, load_model
@@ -66,6 +67,7 @@ class Subject:
         keywords: Keywords | None = None,
         *,
         hook: str | Sequence[str] = (),
+        labels: str | os.PathLike[str] | Sequence[str] | None = None,
         has_backward: bool = False,
         needs_weights: bool = False,
         progress: Progress | None = None,
@@ -84,6 +86,8 @@ class Subject:
         self.seed = seed_of(model, keywords)
         strict = model.strict if isinstance(model, ModelRequest) else keywords.get("strict")
         self._is_strict = strict is True
+        # The names of the classes that were given, and what to call them in a message
+        self.labels, self.source_of_labels = named_labels(labels)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         # The model; a module passed in is neither moved nor changed
         self.loaded = load(self.request or model, keywords, self.progress)
@@ -91,6 +95,8 @@ class Subject:
         check_word("output_kind", kind, OUTPUT_KINDS)
         if kind != "auto":
             self.loaded = replace(self.loaded, output_kind=kind)
+        if self.labels is not None:
+            self.loaded = replace(self.loaded, categories=self.labels)
         if self.loaded.info.source == "onnx":
             check_onnx(command, self.loaded.info.name)
         # Reasons why the result may be unreliable, in the order found

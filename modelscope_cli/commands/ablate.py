@@ -10,6 +10,7 @@ from modelscope_cli.shell.options import (
     Hook,
     ImagesArgument,
     InputOptions,
+    Labels,
     LayerOptions,
     ModelArgument,
     ModelOptions,
@@ -46,6 +47,7 @@ def ablate(
     ] = "predicted",
     hook: Hook = None,
     output_kind: OutputKind = "auto",
+    labels: Labels = None,
     out: Out = None,
     save: Save = True,
     *,
@@ -58,6 +60,7 @@ def ablate(
 
     A forward hook replaces a layer's output; only the layers after it are computed again.
     Rows are sorted by the change of the prediction (KL divergence); over several images all numbers are means.
+    For folders named after classes, the accuracy without each layer is printed.
 
     Examples:
 
@@ -85,6 +88,7 @@ def ablate(
         target=target,
         hook=hook or (),
         output_kind=output_kind,
+        labels=labels,
         progress=PROGRESS,
     )
     record = save_report(record, folder)

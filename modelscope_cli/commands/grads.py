@@ -12,6 +12,7 @@ from modelscope_cli.shell.options import (
     Hook,
     ImagesArgument,
     InputOptions,
+    Labels,
     LayerOptions,
     Mode,
     ModelArgument,
@@ -46,10 +47,10 @@ def grads(
             "-t",
             metavar="TARGET",
             rich_help_panel="Loss",
-            help="A class: its index, its label, or predicted. Or an output value instead of a loss: box:N, "
-            "mask:CLASS.",
+            help="A class: its index, its label, or predicted. auto: the class that the folder of each image is "
+            "named after, else predicted. Or an output value instead of a loss: box:N, mask:CLASS.",
         ),
-    ] = "predicted",
+    ] = "auto",
     label_smoothing: Annotated[
         float,
         typer.Option(
@@ -84,6 +85,7 @@ def grads(
     hook: Hook = None,
     mode: Mode = "auto",
     output_kind: OutputKind = "auto",
+    labels: Labels = None,
     table: Annotated[
         Literal["parameters", "activations", "batch-norm"],
         typer.Option(help="Which table to print."),
@@ -137,6 +139,7 @@ def grads(
         hook=hook or (),
         mode=mode,
         output_kind=output_kind,
+        labels=labels,
         progress=PROGRESS,
     )
     record = save_report(record, folder)

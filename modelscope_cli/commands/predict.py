@@ -21,6 +21,7 @@ from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     BatchOptions,
     Hook,
+    Labels,
     ModelArgument,
     ModelOptions,
     OutputKind,
@@ -49,15 +50,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file of class names, instead of those of the weights: one per line, a JSON list, or JSON "
-            "{index: label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such "
-            "as CLIP, chooses among these texts.",
-        ),
-    ] = None,
+    labels: Labels = None,
     scores: Annotated[
         Literal["auto", "softmax", "sigmoid"],
         typer.Option(
@@ -118,7 +111,7 @@ def predict(
     boxes. Images are predicted in batches; tsv and csv are written row by row. For folders named after
     classes, the accuracy and the misclassified images are printed. With --truth, the metrics are printed: accuracy,
     classes, confusions, calibration, the worst images. With --doctor, one row for each usual preprocessing mistake,
-    with the number of predictions that it changes.
+    with the number of predictions that it changes. A model for images and texts (CLIP) chooses among --labels.
 
     Examples:
 

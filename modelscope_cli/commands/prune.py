@@ -12,6 +12,7 @@ from modelscope_cli.shell.options import (
     Hook,
     ImagesArgument,
     InputOptions,
+    Labels,
     LayerOptions,
     ModelArgument,
     ModelOptions,
@@ -66,6 +67,7 @@ def prune(
     ] = None,
     hook: Hook = None,
     output_kind: OutputKind = "auto",
+    labels: Labels = None,
     out: Out = None,
     save_weights: Annotated[
         Path | None,
@@ -85,7 +87,8 @@ def prune(
     """Prune weights, and measure how far the predictions drift.
 
     The masks are those of torch.nn.utils.prune, applied by hooks while the model runs: its parameters and its file
-    do not change. --layer includes all sublayers. Biases and batch norms are not pruned.
+    do not change. --layer includes all sublayers. Biases and batch norms are not pruned. For folders named after
+    classes, the accuracy before and after is printed.
 
     Examples:
 
@@ -120,6 +123,7 @@ def prune(
         global_=global_,
         hook=hook or (),
         output_kind=output_kind,
+        labels=labels,
         save_weights=save_weights,
         force=show.force,
         progress=PROGRESS,

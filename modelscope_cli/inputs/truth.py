@@ -20,6 +20,17 @@ from modelscope_cli.records.naming import some, with_article
 _LABELS_HINT = "one label per line, or a JSON list of labels"
 
 
+def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
+    """Return the names of the classes, and what to call them in a message."""
+    if labels is None:
+        return None, ""
+    if isinstance(labels, str | PathLike) and "," in fspath(labels) and not Path(labels).exists():
+        return tuple(name.strip() for name in fspath(labels).split(",")), "the list of labels"
+    if isinstance(labels, str | PathLike):
+        return read_labels(Path(labels)), f"labels file '{fspath(labels)}'"
+    return tuple(labels), "the list of labels"
+
+
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return the labels in a file, in the order of the classes.
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from modelscope_cli.records.display import Row, change, column, figure, hidden, share, words
-from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.predict import Prediction, Share
 from modelscope_cli.records.run import HookReport, Record
 
 
@@ -19,6 +19,7 @@ class Baseline:
         target_logit, target_probability: score of the target, and its probability if it has one; means over the
             images.
         predictions: the top predictions for every image.
+        accuracy: None where the folders of the images are not named after classes.
     """
 
     target: str
@@ -27,6 +28,7 @@ class Baseline:
     target_logit: float
     target_probability: float | None
     predictions: tuple[Prediction, ...]
+    accuracy: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Ablation(Row):
         kl_divergence: KL(before || after) of the softmax, nats; a mean over pixels.
         output_l2: Euclidean distance between the outputs before and after.
         answer_index, answer_label: the most frequent prediction after.
+        accuracy, accuracy_drop: after, and how many percentage points less than before; None without classes.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Ablation(Row):
     output_l2: Annotated[float | None, figure("L2", rank=4, key="l2")]
     answer_index: int
     answer_label: str | None
+    accuracy: Share | None = None
+    accuracy_drop: Annotated[float | None, column("accuracy drop (pp)", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)

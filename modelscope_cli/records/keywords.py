@@ -87,6 +87,17 @@ class OutputKeywords(Keywords, total=False):
     output_kind: str
 
 
+class LabelledKeywords(OutputKeywords, total=False):
+    """Further keywords of every function that compares predictions with the folders of the images.
+
+    Attributes:
+        labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
+            label}; or the names themselves: 'cat,dog'. In Python also a list of names.
+    """
+
+    labels: str | PathLike[str] | Sequence[str] | None
+
+
 class BlockKeywords(Keywords, total=False):
     """Further keywords of every function that cuts a list of image files into blocks of `batch`.
 
@@ -150,7 +161,7 @@ DEFAULTS: dict[str, Any] = {
     **{"input_shape": (), "size": None, "mean": None, "std": None, "batch": None},
     **{"workers": None},
     **{"resume": False, "share": False},
-    **{"output_kind": "auto"},
+    **{"output_kind": "auto", "labels": None},
 }
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from modelscope_cli.records.display import Row, column, count, figure, hidden, shape, share, words
-from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.predict import Prediction, Share
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 DEFAULT_SWEEP = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -52,6 +52,7 @@ class Drift(Row):
         agreement: share of images (pixels) with the same prediction, 0..1; NaN never agrees.
         kl_divergence: KL(before || after) of the softmax in nats, mean over the images (pixels).
         max_logit_change: largest |after - before| of any number of the output over all images.
+        accuracy: None where the folders of the images are not named after classes.
     """
 
     amount: Annotated[float, column(rank=0)]
@@ -60,6 +61,7 @@ class Drift(Row):
     agreement: float
     kl_divergence: Annotated[float, figure("KL (nats)")]
     max_logit_change: float
+    accuracy: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class PruneRecord(Record):
         method: `l1`, `l2`, `random`.
         structured: whole output channels instead of single weights.
         scope: `layer` or `global`: whether an amount is a share of each layer or of all layers.
-        images: how many the drift was measured on.
+        images: how many the drift was measured on. `accuracy`: on them, unpruned; None without classes.
         output: what the model gives: scores of `classes` or of `pixels`.
         file: the pruned weights, `file_bytes` long; None without `--save-weights`.
         out_dir, files: the report's folder and what is in it.
@@ -91,6 +93,7 @@ class PruneRecord(Record):
     scope: str
     images: int
     output: str = "classes"
+    accuracy: Share | None = None
     file_bytes: int | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()

@@ -69,6 +69,14 @@ OutputKind = Annotated[
         "segmentation, depth (one value per pixel), detection, or embedding.",
     ),
 ]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file of class names, instead of those of the weights: one per line, a JSON list, or JSON "
+        "{index: label}; or the names themselves: 'cat,dog'.",
+    ),
+]
 Hook = Annotated[
     list[str] | None,
     typer.Option(

@@ -14,6 +14,7 @@ STAR, HARB = "demo/star.png", "demo/harbour.jpg"
 
 LOADED = "demo/tiny_resnet.py:TinyResNet -c wrapped.pt --key state_dict_ema --strict --num-classes 10 --model-arg width=16 -d cpu --seed 3"
 PREPARED = "--mean 0.5,0.4,0.3 --std 0.2,0.3,0.2 --size 32"
+FOLDERS = "demo/shapes/star demo/shapes/ring --labels circle,square,triangle,star,ring,cross,stripes,checkerboard,dots,waves"
 TWO = f"two_inputs.py:TwoInputs -w none --input image={STAR} --input side=1,5"
 
 LINES = {
@@ -108,6 +109,7 @@ LINES = {
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
     "grads_r18": f"grads {R18} {STAR} --no-save",
     "grads_vit": f"grads {VIT} {STAR} --no-save",
+    "grads_folders": f"grads {TINY} {FOLDERS} --size 96 --batch 3 --no-save #jt",
     "grads_noise": f"grads {BARE} --input-shape 2,3,32,32 --seed 3 --exclude bn --no-save #jt",
     # train
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
@@ -128,6 +130,7 @@ LINES = {
     "ablate_tiny": f"ablate {TINY} {STAR} --size 48 --out run",
     "ablate_channels": f"ablate {TINY} {STAR} --size 48 -l block3.conv2 --by-channel --no-save --hook scale=2@block1.conv1 --top 5",
     "ablate_options": f"ablate {TINY} {STAR} {HARB} --size 48 --method shuffle -t star -b 2 --exclude bn --no-save --seed 5 --sort kl:asc",
+    "ablate_folders": f"ablate {TINY} {FOLDERS} --size 96 -l 'block3*' --no-save",
     "ablate_r18": f"ablate {R18} {STAR} -l layer1 --method mean --no-save #jt",
     "ablate_vit": f"ablate {VIT} {STAR} --no-save #jt",
     # prune
@@ -136,6 +139,7 @@ LINES = {
     "prune_channels": f"prune {TINY} {STAR} {HARB} --size 48 --by-channel --method l2 -l 'block*' --exclude '*shortcut' --sweep 0.5 "
     "--hook scale=1@conv -b 2",
     "prune_random": f"prune {BARE} {STAR} --size 48 --method random --seed 7 --sweep 0.5 #jt",
+    "prune_folders": f"prune {TINY} {FOLDERS} --size 96 --sweep 0.5",
     "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
     # check, rules
     "check_tiny": f"check {TINY} {STAR}",

@@ -5,10 +5,11 @@ from typing import Any, Unpack
 
 from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
+from modelscope_cli.analysis.predictions.folder_truth import FolderTruth
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
-from modelscope_cli.records.keywords import OutputKeywords, spelled_out
+from modelscope_cli.records.keywords import LabelledKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_word, refuse_without
 
@@ -25,7 +26,7 @@ def ablate(
     target: str | int = PREDICTED,
     hook: str | Sequence[str] = (),
     progress: Progress | None = None,
-    **keywords: Unpack[OutputKeywords],
+    **keywords: Unpack[LabelledKeywords],
 ) -> AblateRecord:
     """Ablate the layers of a model one by one, and return how the prediction changes. Only the layers after the
     ablated one are computed again. Over several images all numbers are means. The model has to output scores of
@@ -50,7 +51,9 @@ def ablate(
     check_word("method", method, ("zero", "mean", "shuffle"))
     if by_channel and not layer:
         refuse_without("by_channel", True, "layer", "conv@-1")
-    subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)
+    subject = Subject(
+        "ablate", model, inputs, keywords, hook=hook, labels=keywords.get("labels"), progress=progress
+    )
     subject.open()
     selection = subject.select(layer, exclude)
     ablations = ablating.ablate(
@@ -58,6 +61,7 @@ def ablate(
         subject.inputs,
         selection,
         ablating.AblationRequest(method, by_channel, parse_aim(str(target)), subject.seed),
+        truth_of=FolderTruth(subject).of,
         interventions=subject.bind().interventions,
         progress=subject.progress,
     )

@@ -23,6 +23,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     label_of_class,
     name_class,
 )
+from modelscope_cli.analysis.predictions.folder_truth import RightPredictions, TruthOf, no_truth
 from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
@@ -36,7 +37,7 @@ from modelscope_cli.interrupts import deferred
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.predict import Prediction, Share
 from modelscope_cli.records.progress import SILENT, Progress, spell_time
 from modelscope_cli.records.run import Notice
 
@@ -85,8 +86,11 @@ class Effect:
     _sums: dict[str, float] = field(default_factory=dict)
     _answers: Counter[int] = field(default_factory=Counter)
     _has_changed: bool = False
+    _right: RightPredictions = field(default_factory=RightPredictions)
 
-    def add(self, before: ModelOutput, after: ModelOutput, followed: FollowedScore) -> None:
+    def add(
+        self, before: ModelOutput, after: ModelOutput, followed: FollowedScore, truth: Tensor | None
+    ) -> None:
         """Add the difference between the outputs for some images before and after the ablation, on the CPU."""
         changed = before.scores.changed(after.scores)
         figures = {
@@ -101,9 +105,12 @@ class Effect:
             self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
         self._has_changed |= bool(changed.any())
         self._answers.update(after.scores.best_classes())
+        self._right.add(after.scores.tensor(), truth)
         self.n_images += len(after)
 
-    def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
+    def to_row(self, mode: str, categories: Sequence[str] | None, before: Share | None) -> Ablation:
+        """`before`: the accuracy of the intact model."""
+        accuracy = self._right.share()
         means = {name: total / self.n_images for name, total in self._sums.items()}
         ((answer, _),) = self._answers.most_common(1)
         return Ablation(
@@ -118,6 +125,8 @@ class Effect:
             output_l2=_finite(means["distance"]),
             answer_index=answer,
             answer_label=label_of_class(answer, categories),
+            accuracy=accuracy,
+            accuracy_drop=100 * (before.value - accuracy.value) if before and accuracy else None,
         )
 
 
@@ -174,16 +183,18 @@ def ablate(
     selection: Selection,
     request: AblationRequest,
     *,
+    truth_of: TruthOf = no_truth,
     interventions: Sequence[Intervention] = (),
     progress: Progress = SILENT,
 ) -> Ablations:
     """Replace the output of every selected call in turn, for all images, batch by batch.
 
     Args:
+        truth_of: as in `FolderTruth.of`.
         interventions: applied in every pass, the baseline included.
         progress: shows the passes, and before a long run their number and an estimate of the time.
     """
-    ablating = _Ablating(loaded, selection, request, interventions)
+    ablating = _Ablating(loaded, selection, request, interventions, truth_of)
     with ablating.session:
         started = time.perf_counter()
         n_passes = ablating.prepare(next(iter(inputs))) * inputs.n_batches
@@ -205,7 +216,9 @@ class _Ablating:
         selection: Selection,
         request: AblationRequest,
         interventions: Sequence[Intervention],
+        truth_of: TruthOf,
     ) -> None:
+        self._truth_of, self._right = truth_of, RightPredictions()
         self._module, self._categories = loaded.module, loaded.categories
         self._reader = OutputReader.of(loaded)
         self._request = request
@@ -254,9 +267,11 @@ class _Ablating:
             if number == 0:
                 self._judge(before, holdings)
             followed = before.follow(self._request.target, self._categories)
+            truth = self._truth_of(batch, before.main.n_classes or 0) if before.kind == "classes" else None
+            self._right.add(before.scores.tensor(), truth)
             self._remember(batch, before, followed)
             for n, effect in enumerate(self._effects, 1):
-                effect.add(before, self._run_ablated(batch, effect), followed)
+                effect.add(before, self._run_ablated(batch, effect), followed, truth)
                 yield
                 if is_interrupted() and number == 0:
                     self._cut_short(n)
@@ -323,7 +338,8 @@ class _Ablating:
         self._classes.update(followed.classes or ())
 
     def result(self) -> Ablations:
-        rows = [effect.to_row(self._request.how, self._categories) for effect in self._effects]
+        how, accuracy = self._request.how, self._right.share()
+        rows = [effect.to_row(how, self._categories, accuracy) for effect in self._effects]
         index = next(iter(self._classes)) if len(self._classes) == 1 else None
         return Ablations(
             baseline=Baseline(
@@ -333,6 +349,7 @@ class _Ablating:
                 target_logit=_mean(self._scores),
                 target_probability=_mean(self._probabilities) if self._probabilities else None,
                 predictions=tuple(self._predictions),
+                accuracy=accuracy,
             ),
             rows=by_effect(rows),
             classes=self._trial.main.n_classes or len(self._categories or ()),

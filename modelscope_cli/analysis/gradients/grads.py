@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import (
+    AUTO,
+    PREDICTED,
     GradsRequest,
     LossRequest,
     check_loss,
@@ -13,7 +15,7 @@ from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import GradsRecord
-from modelscope_cli.records.keywords import MODES, OutputKeywords, spelled_out
+from modelscope_cli.records.keywords import MODES, LabelledKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word, refuse_both
 
@@ -27,7 +29,7 @@ def grads(
     exclude: str | Sequence[str] = (),
     hook: str | Sequence[str] = (),
     loss: str | Callable[..., Any] = "auto",
-    target: str | int = "predicted",
+    target: str | int = "auto",
     label_smoothing: float = 0.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
@@ -36,7 +38,7 @@ def grads(
     train_only: str | Sequence[str] = (),
     mode: str = "auto",
     progress: Progress | None = None,
-    **keywords: Unpack[OutputKeywords],
+    **keywords: Unpack[LabelledKeywords],
 ) -> GradsRecord:
     """Return the gradient of every parameter and activation after forward and backward passes; nothing is trained.
 
@@ -50,8 +52,8 @@ def grads(
         loss: the loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by the output;
             bce is for several labels or none; your function is called as fn(output) or fn(output, target). In
             Python also a function, called in the same way.
-        target: A class: its index, its label, or predicted. Or an output value instead of a loss: box:N,
-            mask:CLASS.
+        target: a class: its index, its label, or predicted. auto: the class that the folder of each image is named
+            after, else predicted. Or an output value instead of a loss: box:N, mask:CLASS.
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: add L/2 |w|^2 to the loss. Its share of every gradient is shown.
         clip: clamp the gradients of the parameters to [-V, V].
@@ -71,16 +73,21 @@ def grads(
     check_range("clip_norm", clip_norm, above=0)
     if clip is not None and clip_norm is not None:
         refuse_both("clip", clip, "clip_norm", clip_norm)
-    loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
+    is_auto = target == AUTO
+    loss_request = _loss_request(loss, PREDICTED if is_auto else str(target), label_smoothing, weight_decay)
     aim = parse_aim(loss_request.target)
     is_class = aim.is_class
     limit = choose_clip(clip, clip_norm)
     check_loss(loss_request)
 
     from modelscope_cli.analysis.gradients.measure import measure_gradients
+    from modelscope_cli.analysis.predictions.folder_truth import FolderTruth, no_truth
     from modelscope_cli.analysis.subject import Subject, as_patterns
 
-    subject = Subject("grads", model, inputs, keywords, hook=hook, has_backward=True, progress=progress)
+    labels = keywords.get("labels")
+    subject = Subject(
+        "grads", model, inputs, keywords, hook=hook, labels=labels, has_backward=True, progress=progress
+    )
     has_own_loss = subject.loaded.family == "detection" and loss == "auto" and is_class
     is_training = mode == "train" or (mode == "auto" and has_own_loss)
     if has_own_loss and mode == "auto":
@@ -100,6 +107,7 @@ def grads(
             is_training=is_training,
         ),
         aim=None if is_class else aim,
+        truth_of=FolderTruth(subject, "target: not the folders").of if is_auto else no_truth,
         interventions=bound.interventions,
         track=subject.track,
     )

@@ -25,6 +25,8 @@ from modelscope_cli.records.naming import with_article
 _AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
 # Targets of a loss that are not a class.
 _NOTHING, _ZERO, _OWN = "none", "zero", "the model's own"
+_OF_FOLDERS = "the class of each folder"
+Truth = Callable[[int], Tensor | None]
 _WITHOUT_CLASS = (_NOTHING, _ZERO, _OWN)
 
 NO_GRADIENT = (
@@ -66,13 +68,19 @@ class Criterion:
             return 1
         return class_index(self._request.target, None, self._categories)
 
-    def target_in_words(self, loss: Loss, classes: Sequence[int]) -> str:
+    def target_in_words(self, loss: Loss, classes: Sequence[int], n_passes: int) -> str:
         """Return the target of a loss with the class, if it is that of one image; `classes`: those of the loss."""
-        is_one = loss.target == PREDICTED and len(classes) == 1
+        is_one = loss.target == PREDICTED and len(classes) == n_passes == 1
         return f"{PREDICTED}: {name_class(classes[0], self._categories)}" if is_one else loss.target
 
-    def __call__(self, output: Any, args: Any = ()) -> Loss:
-        """Return the loss of one pass; `args` are the inputs of the model."""
+    def __call__(self, output: Any, args: Any = (), truth: Truth = lambda n_classes: None) -> Loss:
+        """Return the loss of one pass.
+
+        Args:
+            args: the inputs of the model.
+            truth: returns the class of each image, `(N,)`, given their number; None for the target of the request.
+        """
+        self._truth = truth
         floats = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
         outputs = [(path, tensor) for path, tensor in floats if tensor.requires_grad]
         if not outputs:
@@ -170,19 +178,24 @@ class Criterion:
             ]
             for _, weight in parts[1:]:
                 where += f" + {weight:g} x an auxiliary head's"
-        value = torch.stack([weight * self._score(name, tensor, classes) for tensor, weight in parts]).sum()
+        value = torch.stack(
+            [weight * self._score(name, tensor, classes, words) for tensor, weight in parts]
+        ).sum()
         per_pixel = " per pixel" if main.ndim > 2 else ""
         labels = classes if classes.ndim == 1 else None
         return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in parts), labels)
 
     def _classes(self, main: Tensor) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
+        truth = self._truth(main.shape[1]) if main.ndim == 2 else None
+        if truth is not None:
+            return truth.to(main.device), _OF_FOLDERS
         if self._request.target == PREDICTED:
             return main.detach().argmax(1), PREDICTED
         index = class_index(self._request.target, main.shape[1], self._categories)
         return torch.full_like(main[:, 0], index, dtype=torch.long), name_class(index, self._categories)
 
-    def _score(self, name: str, scores: Tensor, classes: Tensor) -> Tensor:
+    def _score(self, name: str, scores: Tensor, classes: Tensor, target: str) -> Tensor:
         if name == "cross-entropy":
             return F.cross_entropy(scores, classes, label_smoothing=self._request.label_smoothing)
         if name == "nll":
@@ -197,7 +210,7 @@ class Criterion:
         hot = F.one_hot(classes, scores.shape[1]).movedim(-1, 1).to(scores.dtype)
         if name == "mse":
             return F.mse_loss(scores, hot)
-        if self._request.target == PREDICTED:  # several labels or none
+        if target == PREDICTED:  # several labels or none
             hot = (scores.detach() > 0).to(scores.dtype)
         return F.binary_cross_entropy_with_logits(scores, hot)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import mul
 from typing import Any
 
@@ -26,6 +27,7 @@ from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, judged
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
+from modelscope_cli.analysis.predictions.folder_truth import TruthOf, no_truth
 from modelscope_cli.devices import widest_float
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
@@ -76,6 +78,7 @@ def measure_gradients(
     request: GradsRequest,
     *,
     aim: TargetSpec | None = None,
+    truth_of: TruthOf = no_truth,
     interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> Gradients:
@@ -84,10 +87,11 @@ def measure_gradients(
     Args:
         selection: the layers whose activations are shown.
         aim: the number that is differentiated instead of a loss.
+        truth_of: the targets of a loss of classes, as in `FolderTruth.of`; None for those of the request.
         interventions: change what flows, forward and backward.
         track: wraps an iteration to show its progress.
     """
-    return _Measurement(loaded, selection, request, interventions, aim).run(batches, track)
+    return _Measurement(loaded, selection, request, interventions, aim, truth_of).run(batches, track)
 
 
 class _Measurement:
@@ -98,7 +102,9 @@ class _Measurement:
         request: GradsRequest,
         interventions: Sequence[Intervention],
         aim: TargetSpec | None,
+        truth_of: TruthOf,
     ) -> None:
+        self._truth_of = truth_of
         self._interventions = interventions
         self._loaded = loaded
         self._model = loaded.module
@@ -132,7 +138,7 @@ class _Measurement:
                     self._judged.clear()
                     self._n_images.append(max(batch.n_images, 1))
                     self._model.zero_grad(set_to_none=True)
-                    loss = self._forward(session, batch.args)
+                    loss = self._forward(session, batch)
                     for tensor in loss.outputs:
                         tensor.register_hook(self._see_start)
                     prior = self._prior(collector)
@@ -159,7 +165,8 @@ class _Measurement:
             interventions=interventions,
         )
 
-    def _forward(self, session: HookSession, args: Arguments) -> Loss:
+    def _forward(self, session: HookSession, batch: Batch) -> Loss:
+        args = batch.args
         is_searching = self._request.is_training and self._loaded.family == "detection"
         label = self._criterion.detection_label() if is_searching else 1
         if is_searching:
@@ -167,7 +174,7 @@ class _Measurement:
         try:
             with torch.inference_mode(False), torch.enable_grad():
                 output = session.run(args)
-                loss = self._criterion(output, args)
+                loss = self._criterion(output, args, partial(self._truth_of, batch))
         except ForwardError as error:
             if is_searching and isinstance(error.__cause__, IndexError):
                 message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
@@ -229,7 +236,7 @@ class _Measurement:
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
             value=sum(map(mul, losses, self._n_images)) / sum(self._n_images),
-            target=self._criterion.target_in_words(loss, classes),
+            target=self._criterion.target_in_words(loss, classes, n_passes),
             label_smoothing=request.loss.label_smoothing,
             weight_decay=request.loss.weight_decay,
             classes=classes,

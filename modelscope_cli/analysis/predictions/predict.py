@@ -1,11 +1,9 @@
 """`predict`: the likeliest classes of images, or their best boxes."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any, Unpack
 
 from torch import Tensor
@@ -17,6 +15,7 @@ from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
+from modelscope_cli.analysis.predictions.folder_truth import tell_unnamed
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
@@ -28,7 +27,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
 from modelscope_cli.inputs.noise import IMAGES, texts_of
-from modelscope_cli.inputs.truth import AUTO, class_folders, read_labels, read_truth
+from modelscope_cli.inputs.truth import AUTO, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
@@ -86,7 +85,6 @@ def predict(
             (exit 4).
     """
     check_scoring(scores, threshold, temperature, top)
-    names, of_labels = named_labels(labels)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     given_truth = None if truth is None else read_truth(truth)
     subject = Subject(
@@ -95,10 +93,12 @@ def predict(
         inputs,
         keywords,
         hook=hook,
+        labels=labels,
         needs_weights=given_truth is not None and not given_truth.is_auto,
         progress=progress,
     )
     activation = choose_activation(scores, threshold, subject.loaded.module)
+    names = subject.labels
     _compare_with(names, subject)
     subject.open()
     interventions = subject.bind().interventions
@@ -111,7 +111,7 @@ def predict(
         threshold=(0.5 if threshold is None else threshold) if activation == "sigmoid" else None,
     )
     reader = OutputReader.of(subject.loaded)
-    categories = names or subject.loaded.categories
+    categories = subject.loaded.categories
     scoring = Scoring(activation, temperature)
     judge = (
         Evaluator(given_truth, subject, categories, scoring, record.threshold or 0.0)
@@ -125,7 +125,7 @@ def predict(
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
         answer = _as_predictions(answer, activation, subject)
         if names is not None and answer.main.n_classes is not None:
-            check_labels(names, answer.main.n_classes, of_labels)
+            check_labels(names, answer.main.n_classes, subject.source_of_labels)
         has_rows = judge is None or judge.truth.is_auto or each is not None
         is_one_enough = answer.kind == "classes" and activation == "softmax" and subject.inputs.n_listed > 1
         most = top or (1 if is_one_enough else 5)
@@ -205,10 +205,8 @@ def _tell(part: "Predicted", subject: Subject, is_accuracy_expected: bool) -> No
     """Report how the output was read, and what is missing for an accuracy of class folders."""
     if part.note is not None:
         subject.progress.note(part.note)
-    folders = class_folders(subject.inputs.files) if is_accuracy_expected else []
-    if len(folders) == part.classes > 1:
-        order = f"if this is their order: --labels {shlex.quote(','.join(folders))}"
-        subject.progress.note(f"accuracy: not computed, as the classes of the model have no names; {order}")
+    if is_accuracy_expected:
+        tell_unnamed(subject, part.classes, "accuracy: not computed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +246,3 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
         return replace(answer, main=ClassScores(main.values.reshape(len(main), 1), has_several=True))
     check_output("predict", answer)
     return answer
-
-
-def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
-    """Return the names of the classes, and what to call them in a message."""
-    if labels is None:
-        return None, ""
-    if isinstance(labels, str | PathLike) and "," in fspath(labels) and not Path(labels).exists():
-        return tuple(name.strip() for name in fspath(labels).split(",")), "the list of labels"
-    if isinstance(labels, str | PathLike):
-        return read_labels(Path(labels)), f"labels file '{fspath(labels)}'"
-    return tuple(labels), "the list of labels"

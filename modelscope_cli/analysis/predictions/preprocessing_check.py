@@ -9,9 +9,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.predictions.metrics import ClassNames
-from modelscope_cli.analysis.predictions.predict import named_labels
-from modelscope_cli.analysis.predictions.scores import check_labels, class_scores, kl_divergence
+from modelscope_cli.analysis.predictions.folder_truth import FolderTruth
+from modelscope_cli.analysis.predictions.scores import class_scores, kl_divergence
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import HookSession
@@ -19,7 +18,6 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.model_config import configured_outputs
 from modelscope_cli.inputs.preprocess import Preprocessing, ProcessorPreset
 from modelscope_cli.inputs.preprocessing_choice import Varied, plain, variations
-from modelscope_cli.inputs.truth import class_folder
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.predict import DoctorRecord, Variation
@@ -39,11 +37,11 @@ class PreprocessingSums:
         self._sums = torch.zeros(4, dtype=torch.float64)
         self._is_judged = True
 
-    def add(self, logits: Tensor, meant: Tensor, truth: Sequence[int] | None) -> None:
+    def add(self, logits: Tensor, meant: Tensor, truth: Tensor | None) -> None:
         """Add a batch: its logits and those of the intended preparation, `(N, classes)` float64 on the CPU.
 
         Args:
-            truth: the class of each image; None if unknown.
+            truth: the class of each image, `(N,)`; None if unknown.
         """
         predicted, before = logits.argmax(1), meant.argmax(1)
         p, p_meant = logits.softmax(1), meant.softmax(1)
@@ -51,7 +49,7 @@ class PreprocessingSums:
             (predicted != before) | ~logits.isfinite().all(1),
             (p - p_meant).gather(1, before[:, None])[:, 0].abs(),
             kl_divergence(meant, logits),
-            predicted == torch.tensor(truth) if truth is not None else torch.zeros(len(logits)),
+            predicted == truth if truth is not None else torch.zeros(len(logits)),
         )
         self._is_judged = self._is_judged and truth is not None
         self._sums += torch.stack([column.double().sum() for column in columns])
@@ -109,22 +107,17 @@ def doctor(
         CannotRunError: the model cannot be loaded, raises an error, or is not a classifier of images, or a file
             cannot be read (exit 4).
     """
-    names, of_labels = named_labels(labels)
-    subject = Subject("predict", model, inputs, keywords, progress=progress)
+    subject = Subject("predict", model, inputs, keywords, labels=labels, progress=progress)
     meant = _open(subject)
     varied, left_out = _varied(meant, subject.first)
     first = Varied(AS_MEANT, "meant", meant.words, meant)
     tallies = [PreprocessingSums(one) for one in (first, *varied)]
-    categories = names or subject.loaded.categories or ()
-    classes = ClassNames(categories, len(categories))
-    n_classes = 0
+    truth, n_classes = FolderTruth(subject), 0
     with HookSession(subject.loaded.module) as session:
         for batch in subject.track(subject.inputs, "images"):
             for tally, logits, as_meant in _predict(session, batch, tallies):
-                if names is not None:
-                    check_labels(names, logits.shape[1], of_labels)
                 n_classes = logits.shape[1]
-                tally.add(logits, as_meant, _truth(batch.names, classes))
+                tally.add(logits, as_meant, truth.of(batch, n_classes))
     subject.conclude()
     rows = [tally.row() for tally in tallies]
     return DoctorRecord(
@@ -189,9 +182,3 @@ def _varied(meant: Preprocessing, batch: Batch) -> tuple[tuple[Varied, ...], str
     kind = type(meant.preset.own.call).__name__
     left_out = f"crops and resizing: {kind} does more than resize, crop and normalise"
     return variations(meant, is_framed_alike=is_alike), None if is_alike else left_out
-
-
-def _truth(files: Sequence[str], classes: ClassNames) -> list[int] | None:
-    """Return the class of each image by the name of its folder; None where one is not in the folder of a class."""
-    matches = [classes.labelled(class_folder(file)) for file in files]
-    return [indices[0] for indices in matches] if all(len(indices) == 1 for indices in matches) else None

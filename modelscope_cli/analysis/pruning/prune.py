@@ -14,6 +14,7 @@ from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.predictions.folder_truth import FolderTruth, RightPredictions, TruthOf, no_truth
 from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.pruning.masks import Prunable, find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
@@ -29,8 +30,8 @@ from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model, ModelRequest
 from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
-from modelscope_cli.records.keywords import OutputKeywords, spelled_out
-from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.keywords import LabelledKeywords, OutputKeywords, spelled_out
+from modelscope_cli.records.predict import Prediction, Share
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
 from modelscope_cli.records.run import Notice
@@ -51,6 +52,7 @@ class Pruning:
     sweep: tuple[Drift, ...]
     before: tuple[Prediction, ...]
     after: tuple[Prediction, ...]
+    accuracy: Share | None
     masks: Masks
     degenerate: Degenerate
 
@@ -59,14 +61,16 @@ class _DriftSum:
     def __init__(self) -> None:
         self._n = 0
         self._changed = self._divergence = self._largest = 0.0
+        self._right = RightPredictions()
 
-    def add(self, before: Scores, after: Scores) -> None:
+    def add(self, before: Scores, after: Scores, truth: Tensor | None) -> None:
         self._n += len(before)
         self._changed += float(before.changed(after).double().sum())
         self._divergence += float(before.divergence(after).double().sum())
         # Unlike `max`, this keeps a NaN.
         largest = before.largest_change(after).double()
         self._largest = float(torch.cat([largest, largest.new_tensor([self._largest])]).amax())
+        self._right.add(after.tensor(), truth)
 
     def result(self, amount: float, totals: PruneTotals) -> Drift:
         return Drift(
@@ -76,6 +80,7 @@ class _DriftSum:
             agreement=1 - self._changed / self._n,
             kl_divergence=self._divergence / self._n,
             max_logit_change=self._largest,
+            accuracy=self._right.share(),
         )
 
 
@@ -85,6 +90,7 @@ def measure_pruning(
     prunables: Sequence[Prunable],
     request: PruneRequest,
     *,
+    truth_of: TruthOf = no_truth,
     interventions: Sequence[Intervention] = (),
     track: Track = lambda batches, what: iter(batches),
 ) -> Pruning:
@@ -94,6 +100,7 @@ def measure_pruning(
 
     Args:
         reader: of the output; it holds the model.
+        truth_of: as in `FolderTruth.of`.
         interventions: change every pass, the unpruned one too.
     """
     model, categories = reader.module, reader.categories
@@ -102,6 +109,7 @@ def measure_pruning(
     sums = {amount: _DriftSum() for amount in request.amounts}
     before: list[Prediction] = []
     after: list[Prediction] = []
+    right = RightPredictions()
     weight_masks = WeightMasks()
     with HookSession(model, interventions=[weight_masks, *interventions]) as session:
         random = RandomState()
@@ -122,10 +130,12 @@ def measure_pruning(
             degenerate += look_at(whole, batch.args)
             # Ranking takes a while; a model that cannot run has failed by now.
             plans = plans or {share: make_masks(prunables, share, request) for share in sums}
+            truth = truth_of(batch, whole.main.n_classes or 0) if whole.kind == "classes" else None
+            right.add(whole.scores.tensor(), truth)
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)
             for amount, masks in plans.items():
                 pruned = answer(batch, masks, is_again=True)
-                sums[amount].add(whole.scores, pruned.scores)
+                sums[amount].add(whole.scores, pruned.scores, truth)
                 if amount == request.amount:
                     after += predictions_of(pruned, _N_GUESSES, categories, batch, n_done)
             n_done, kind, note = n_done + len(whole), whole.kind, whole.note
@@ -139,6 +149,7 @@ def measure_pruning(
         sweep=tuple(sums[amount].result(amount, totals[amount]) for amount in plans),
         before=tuple(before),
         after=tuple(after),
+        accuracy=right.share(),
         masks=plans[request.amount],
         degenerate=degenerate,
     )
@@ -203,7 +214,7 @@ def prune(
     hook: str | Sequence[str] = (),
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[OutputKeywords],
+    **keywords: Unpack[LabelledKeywords],
 ) -> PruneRecord:
     """Prune weights and return how far the predictions drift; the model itself does not change.
 
@@ -237,7 +248,9 @@ def prune(
     )
     if save_weights is not None:
         check_weights_file(Path(save_weights), _files(model, keywords), force)
-    subject = Subject("prune", model, python_inputs, keywords, hook=hook, progress=progress)
+    subject = Subject(
+        "prune", model, python_inputs, keywords, hook=hook, labels=keywords.get("labels"), progress=progress
+    )
     subject.open()
     loaded, interventions = subject.loaded, subject.bind().interventions
     prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
@@ -249,6 +262,7 @@ def prune(
         subject.inputs,
         prunables,
         request,
+        truth_of=FolderTruth(subject).of,
         interventions=interventions,
         track=subject.track,
     )
@@ -270,6 +284,7 @@ def prune(
         scope="global" if global_ else "layer",
         images=subject.inputs.n_images,
         output=pruning.output,
+        accuracy=pruning.accuracy,
         hooks=hooks,
     )
     if save_weights is None:

@@ -4,7 +4,7 @@ from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, field_columns
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, percentage
 
 _STAND_INS = {
     "zero": "zeros",
@@ -29,6 +29,12 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "probability", missing="NaN", is_shown=has_probability),
         *field_columns(Ablation, "l2", missing="NaN"),
         *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several),
+        percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
+        *field_columns(
+            Ablation,
+            "accuracy_drop",
+            text=lambda r: "" if r.accuracy is None else f"{r.accuracy_drop + 0:.1f}",
+        ),
         Column("answer", "prediction", answer_of, is_number=False, rank=0),
         *field_columns(Ablation, "order mode"),
     )
@@ -69,6 +75,9 @@ def answer(record: AblateRecord) -> str:
     most, n = rows[0], sum(row.prediction_changed for row in rows)
     name = label_of(most) + (f"[{most.channel}]" if most.channel is not None else "")
     effect = f"{name} has the largest effect, {record.score_name} {signed(most.target_logit_change)}"
+    if record.baseline.accuracy and most.accuracy:
+        before, after = numbers.percent(record.baseline.accuracy.value), numbers.percent(most.accuracy.value)
+        effect += f", accuracy {after} instead of {before}"
     broken = sum(row.output_l2 is None for row in rows)
     nan = f"; {broken} of {len(rows)} give NaN or infinity" if broken else ""
     changes = f"{n} of {counted(len(rows), kind)} {'changes' if n == 1 else 'change'} the prediction"
@@ -78,6 +87,9 @@ def answer(record: AblateRecord) -> str:
 def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     rows = record.rows
     facts = [("target", target_words(record)), ("replaced by", _STAND_INS[record.mode])]
+    if record.baseline.accuracy is not None:
+        words = numbers.accuracy_words(record.baseline.accuracy, record.images)
+        facts.append(("whole model", f"accuracy {words}"))
     n_changed = sum(row.prediction_changed for row in rows)
     kind = "channel" if any(row.channel is not None for row in rows) else "layer"
     facts.append(("changed", f"{n_changed} of {counted(len(rows), kind)} change the prediction"))
@@ -102,7 +114,8 @@ def _column_words(record: AblateRecord) -> str:
     of_all, unit = ("output values", ", mean over the pixels") if is_of_pixels else ("logits", "")
     kl = f"KL: divergence of the probabilities from those of the whole model, in nats{unit}"
     change = f"Δ {record.score_name}: change of the target's {record.score_name}"
-    return f"{kl}; {change}; L2: norm of the change of all {of_all}; sorted by KL"
+    drop = "; pp: percentage points" if record.baseline.accuracy else ""
+    return f"{kl}; {change}; L2: norm of the change of all {of_all}{drop}; sorted by KL"
 
 
 def picture_title(record: AblateRecord) -> str:

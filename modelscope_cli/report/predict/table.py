@@ -107,11 +107,7 @@ def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
 def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
     if report.accuracy is not None and table != MEASURES:  # where they are rows
-        share = report.accuracy
-        interval = f"{numbers.percent(share.low)} .. {numbers.percent(share.high)} (95 % confidence interval)"
-        facts.append(
-            ("accuracy", f"{numbers.percent(share.value)} of {counted(report.images, 'image')}; {interval}")
-        )
+        facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
         facts += _other_order(report)
     if report.ece is not None and table == "calibration":
         ece = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"

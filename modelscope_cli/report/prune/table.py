@@ -22,6 +22,7 @@ def _drift_columns(output: str) -> tuple[Column, ...]:
         percentage("agreement", same, lambda r: r.agreement, rank=0),
         *field_columns(Drift, "kl_divergence"),
         figure("max_logit_change", f"max |{unit} change|", lambda r: r.max_logit_change, rank=1),
+        percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
     )
 
 
@@ -58,6 +59,9 @@ def answer(record: PruneRecord) -> str:
     """Return the drift at the amount asked for, and at the largest."""
     drift = next(row for row in record.sweep if row.amount == record.amount)
     words = f"{numbers.percent(drift.sparsity)} of the weights zero: {_answers(record, drift)}"
+    if record.accuracy is not None and drift.accuracy is not None:
+        before, after = (numbers.percent(one.value) for one in (record.accuracy, drift.accuracy))
+        words += f", accuracy {after} instead of {before}"
     last = record.sweep[-1]
     if last.amount == record.amount:
         return words
@@ -75,6 +79,11 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
     n = f"{numbers.count(totals.zeros)} of {numbers.count(totals.numel)} weights"
     text = f"{n} in {counted(totals.layers, 'layer')} are zero"
     facts.append((f"at {record.amount:g}", f"{text}, {share} of all parameters; {_answers(record, drift)}"))
+    if record.accuracy is not None and drift.accuracy is not None:
+        before, after = (
+            numbers.accuracy_words(one, record.images) for one in (record.accuracy, drift.accuracy)
+        )
+        facts += [("accuracy", after), ("unpruned", before)]
     if totals.zeros_before:
         facts.append(
             ("zero before", f"{numbers.count(totals.zeros_before)} of these weights were zero already")

@@ -1,0 +1,239 @@
+"""Folders named after classes are the truth of `grads`, `prune` and `ablate`: by ImageFolder and torch."""
+
+import csv
+import shlex
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from tolerance import A_NETWORK, assert_close, close
+from torch import nn
+from torch.nn.utils import prune as torch_prune
+from torchvision.datasets import ImageFolder
+from torchvision.transforms.functional import to_tensor
+
+import modelscope_cli as ms
+
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Linear(8, 4),
+        )
+"""
+SORTED = ["ant", "bee", "cat", "Dog"]
+OURS = "{command} net.py:Net -c net.pt data --size 16 --mean 0 --std 1"
+
+
+def net():
+    torch.manual_seed(3)
+    layers = [
+        nn.Conv2d(3, 8, 3),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    ]
+    model = nn.Sequential(*layers, nn.Linear(8, 4)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)  # so that the four classes are all predicted
+        model[-1].bias.zero_()
+    return model
+
+
+def write(folder, classes=None, folders=SORTED, n=5):
+    """Write the net, its weights with names of the classes where there are some, and images in folders."""
+    (folder / "net.py").write_text(NET)
+    state = net().state_dict()
+    torch.save(state if classes is None else {"state_dict": state, "classes": classes}, folder / "net.pt")
+    random = np.random.default_rng(7)
+    for name in folders:
+        (folder / "data" / name).mkdir(parents=True)
+        for number in range(n):
+            colour = random.integers(0, 256, 3) + random.integers(-40, 40, (16, 16, 3))
+            Image.fromarray(colour.clip(0, 255).astype(np.uint8)).save(
+                folder / "data" / name / f"{number}.png"
+            )
+
+
+def truth_of(folder, classes):
+    """Return the images and their classes by ImageFolder, in the order of the names that the net was saved with."""
+    data = ImageFolder(folder / "data", transform=to_tensor)
+    by_name = {name.casefold(): index for index, name in enumerate(classes)}
+    pairs = [(image, by_name[data.classes[index].casefold()]) for image, index in data]
+    return torch.stack([image for image, _ in pairs]), torch.tensor([index for _, index in pairs])
+
+
+ORDERS = {
+    "sorted": SORTED,
+    "permuted": ["cat", "Dog", "ant", "bee"],
+    "other case": ["CAT", "dog", "Ant", "bee"],
+}
+
+
+@pytest.mark.parametrize("how", ["saved", "typed", "file"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_gradient_is_that_of_the_classes_of_the_folders(run, cwd, order, how):
+    classes = ORDERS[order]
+    write(cwd, classes if how == "saved" else None)
+    (cwd / "names.txt").write_text("\n".join(classes))
+    labels = {"saved": "", "typed": f" --labels {','.join(classes)}", "file": " --labels names.txt"}[how]
+    document = run(OURS.format(command="grads") + f" --batch 20 --json --no-save{labels}").json
+    images, truth = truth_of(cwd, classes)
+    model = net()
+    loss = F.cross_entropy(model(images), truth)
+    loss.backward()
+    assert document["loss"]["value"] == close(loss.item(), A_NETWORK)
+    assert document["loss"]["classes"] == truth.tolist()
+    norms = {name: p.grad.norm().item() for name, p in model.named_parameters()}
+    found = {row["name"]: row["grad_norm"] for row in document["parameters"]}
+    for name, norm in norms.items():
+        assert found[name] == close(norm, A_NETWORK), name
+    assert "folder" in document["loss"]["target"]
+
+
+@pytest.mark.parametrize(("loss", "expected"), [
+    ("logit", lambda x, y: x.gather(1, y[:, None]).mean()),
+    ("bce", lambda x, y: F.binary_cross_entropy_with_logits(x, F.one_hot(y, 4).float())),
+    ("mse", lambda x, y: F.mse_loss(x, F.one_hot(y, 4).float())),
+    ("ours.py:loss", F.multi_margin_loss),
+])  # fmt: skip
+def test_every_loss_of_classes_takes_them(run, cwd, loss, expected):
+    write(cwd, SORTED)
+    (cwd / "ours.py").write_text("from torch.nn.functional import multi_margin_loss as loss\n")
+    document = run(OURS.format(command="grads") + f" --loss {loss} --batch 7 --json --no-save").json
+    images, truth = truth_of(cwd, SORTED)
+    assert document["loss"]["value"] == close(expected(net()(images), truth).item(), A_NETWORK)
+
+
+def test_the_python_functions_take_the_same_classes(cwd):
+    write(cwd)
+    options = {"size": 16, "mean": 0, "std": 1, "labels": ORDERS["permuted"]}
+    images, truth = truth_of(cwd, ORDERS["permuted"])
+    with torch.no_grad():
+        logits = net()(images)
+    grads = ms.grads(net(), "data", **options)
+    assert grads.loss.value == close(F.cross_entropy(logits, truth).item(), A_NETWORK)
+    accuracy = (logits.argmax(1) == truth).double().mean().item()
+    assert ms.predict(net(), "data", **options).truth.accuracy.value == accuracy
+    assert ms.prune(net(), "data", **options).accuracy.value == accuracy
+    assert ms.ablate(net(), "data", **options).baseline.accuracy.value == accuracy
+
+
+@pytest.mark.parametrize("unusual", ["one folder", "not a class", "asked for", "no names", "multi-label"])
+def test_without_classes_the_predicted_class_is_the_target_and_nothing_is_added(run, cwd, unusual):
+    folders = {"one folder": ["ant"], "not a class": ["ant", "elk"]}.get(unusual, SORTED)
+    write(cwd, None if unusual == "no names" else SORTED, folders)
+    if unusual == "multi-label":
+        (cwd / "net.py").write_text(NET.replace("nn.Linear(8, 4),", "nn.Linear(8, 4), nn.Sigmoid(),"))
+    target = " --target predicted" if unusual == "asked for" else ""
+    grads = run(OURS.format(command="grads") + f"{target} --json --no-save")
+    assert "folder" not in grads.json["loss"]["target"]
+    if unusual == "asked for":
+        return
+    for command in ("prune --sweep 0.5", "ablate --no-save"):
+        table = run(OURS.format(command=command) + " -f table")
+        assert "accuracy" not in table.out
+        document = run(OURS.format(command=command) + " --json").json
+        assert document.get("accuracy") is None
+        assert all(row["accuracy"] is None for row in document.get("sweep", document.get("rows")))
+
+
+@pytest.mark.parametrize("command", ["grads", "prune", "ablate", "predict", "predict --doctor"])
+def test_missing_names_are_asked_for_by_an_option_that_works_when_pasted(run, cwd, command):
+    write(cwd)
+    line = OURS.format(command=command)
+    noted = run(f"{line} --json").err
+    labels = noted.partition("if this is their order: ")[2].splitlines()[0]
+    assert shlex.split(labels) == ["--labels", "Dog,ant,bee,cat"]  # the order of ImageFolder
+    outcome = run(f"{line} --json {labels}")
+    assert "if this is their order" not in outcome.err
+    assert "accuracy" in outcome.out or "folder" in outcome.json["loss"]["target"]
+
+
+@pytest.mark.parametrize("command", ["grads", "prune", "ablate", "predict", "predict --doctor"])
+def test_a_wrong_number_of_names_is_refused(refused, cwd, command):
+    write(cwd)
+    message, _ = refused(OURS.format(command=command) + " --labels ant,bee,cat", 4)
+    assert "3 labels, the model 4 classes" in message
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_accuracy_before_and_after_pruning_is_that_of_torch(run, cwd, by_channel):
+    classes = ORDERS["permuted"]
+    write(cwd, classes)
+    images, truth = truth_of(cwd, classes)
+    line = OURS.format(command="prune") + (" --by-channel" if by_channel else "")
+    document = run(f"{line} --sweep 0.25,0.5,0.75 --amount 0.5 --batch 6 --json").json
+
+    def right(model):
+        with torch.no_grad():
+            return (model(images).argmax(1) == truth).double().mean().item()
+
+    assert 0 < right(net()) < 1
+    assert document["accuracy"]["value"] == right(net())
+    assert document["accuracy"]["low"] < right(net()) < document["accuracy"]["high"]
+    for row in document["sweep"]:
+        pruned = net()
+        for module in pruned:
+            if hasattr(module, "weight"):
+                arguments = (module, "weight", row["amount"])
+                torch_prune.ln_structured(*arguments, 1, 0) if by_channel else torch_prune.l1_unstructured(
+                    *arguments
+                )
+        assert row["accuracy"]["value"] == right(pruned), row["amount"]
+    rows = csv.DictReader(run(f"{line} --sweep 0.25,0.5,0.75 -f csv").out.splitlines())
+    by_amount = {float(row["amount"]): float(row["accuracy"]) for row in rows}
+    assert all(by_amount[row["amount"]] == row["accuracy"]["value"] for row in document["sweep"])
+
+
+def test_accuracy_of_each_ablated_layer_is_that_of_a_hook(run, cwd):
+    classes = ORDERS["permuted"]
+    write(cwd, classes)
+    images, truth = truth_of(cwd, classes)
+    document = run(OURS.format(command="ablate") + " --batch 6 --json --no-save").json
+    before = document["baseline"]["accuracy"]["value"]
+    assert before == (net()(images).argmax(1) == truth).double().mean().item()
+    for row in document["rows"]:
+        model = net()
+        model[int(row["name"])].register_forward_hook(lambda module, args, output: torch.zeros_like(output))
+        after = (model(images).argmax(1) == truth).double().mean().item()
+        assert row["accuracy"]["value"] == after
+        assert_close(torch.tensor(row["accuracy_drop"]), torch.tensor(100 * (before - after)))
+    table = run(OURS.format(command="ablate") + " --no-save -f table").out
+    assert "accuracy drop (pp)" in table
+    assert "of 20 images" in table
+    cells = list(csv.DictReader(run(OURS.format(command="ablate") + " --no-save -f csv").out.splitlines()))
+    assert [float(one["accuracy"]) for one in cells] == [row["accuracy"]["value"] for row in document["rows"]]
+    assert [float(one["accuracy_drop"]) for one in cells] == [
+        row["accuracy_drop"] for row in document["rows"]
+    ]
+
+
+def test_a_prediction_that_became_nan_is_not_right(cwd):
+    write(cwd)
+    model = net()
+    model[-1].register_forward_hook(
+        lambda module, args, output: output / (args[0].abs().sum(1, keepdim=True) > 0)
+    )
+    record = ms.ablate(model, "data", size=16, mean=0, std=1, labels=SORTED, layer="3")
+    (row,) = record.rows
+    assert row.output_l2 is None
+    assert row.accuracy.value == 0
+
+
+def test_a_broken_image_leaves_the_others_with_their_own_class(run, cwd):
+    write(cwd, SORTED)
+    (cwd / "data" / "bee" / "1.png").write_bytes(b"not an image")
+    document = run(OURS.format(command="grads") + " --batch 4 --json --no-save").json
+    (cwd / "data" / "bee" / "1.png").unlink()
+    images, truth = truth_of(cwd, SORTED)
+    assert document["images"] == len(truth)
+    assert document["loss"]["value"] == close(F.cross_entropy(net()(images), truth).item(), A_NETWORK)
