@@ -8,7 +8,6 @@ class Figure:
     """A figure to reach and what was measured.
 
     Attributes:
-        pairs: how many times both sides were measured in turn; None where nothing was timed.
         is_reached: None where there is no target, for comparison only.
     """
 
@@ -16,12 +15,11 @@ class Figure:
     measured: str
     target: str = ""
     is_reached: bool | None = None
-    pairs: int | None = None
 
     def row(self) -> str:
         """Return a line of a Markdown table."""
         verdict = {True: "ok", False: "**MISSED**", None: ""}[self.is_reached]
-        cells = (self.what, self.measured, self.target, str(self.pairs or ""), verdict)
+        cells = (self.what, self.measured, self.target, verdict)
         return f"| {' | '.join(cells)} |"
 
 
@@ -30,4 +28,4 @@ def n_of(total: int, others: list[str]) -> str:
     return f"{total - len(others)} of {total}" + (f", not {', '.join(others)}" if others else "")
 
 
-HEADER = "| what | measured | target | pairs | |\n|---|---|---|---|---|"
+HEADER = "| what | measured | target | |\n|---|---|---|---|"

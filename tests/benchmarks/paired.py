@@ -32,14 +32,14 @@ class Ratio:
         """Make a figure of it; less is better, and None is no target."""
         measured = f"{self.median:.2f}x ({min(self.values):.2f} .. {max(self.values):.2f})"
         if target is None:
-            return Figure(what, measured, pairs=len(self.values))
-        return Figure(what, measured, f"<= {target:.2f}x", self.median <= target, len(self.values))
+            return Figure(what, measured)
+        return Figure(what, measured, f"<= {target:.2f}x", self.median <= target)
 
     def times_faster(self, what: str, target: float) -> Figure:
         """Make a figure of how many times quicker than the peer it is."""
         quicker = Ratio(tuple(1 / value for value in self.values))
         measured = f"{quicker.median:.1f}x faster ({min(quicker.values):.1f} .. {max(quicker.values):.1f})"
-        return Figure(what, measured, f">= {target:.1f}x", quicker.median >= target, len(self.values))
+        return Figure(what, measured, f">= {target:.1f}x", quicker.median >= target)
 
 
 def compare_calls(ours: Callable[[], object], peer: Callable[[], object], pairs: int) -> Ratio:

@@ -21,6 +21,8 @@ _ARGUMENTS = {
     ),
     "Images: files, folders, globs, @list": "[Images](../shared.md#input), one tensor file, or nothing: noise.",
 }
+# Commands whose page refers to that of another for the options that both have.
+_AS = {"lrfind": "train"}
 
 
 @cache
@@ -37,7 +39,7 @@ def documented() -> dict[str, Any]:
 def reference(name: str, command: Any) -> str:
     """Return usage, description, examples, arguments and options as Markdown."""
     about, _, examples = (command.help or "").partition("Examples:")
-    every = parameters_of(name).values()
+    every = [*parameters_of(name).values()]
     parts = [
         "## Usage",
         f"```text\n{usage(f'modelscope {name}')}\n```",
@@ -51,15 +53,31 @@ def reference(name: str, command: Any) -> str:
     for one in every:
         if not one.is_argument:
             panels.setdefault(one.panel, []).append(one)
+    other = _AS.get(name, "")
+    alike = [
+        one
+        for one in every
+        if other and not one.is_argument and not _is_shared(one) and _is_same(one, parameters_of(other))
+    ]
     for panel, inside in panels.items():
-        if own := [one for one in inside if not _is_shared(one)]:
+        if own := [one for one in inside if not _is_shared(one) and one not in alike]:
             parts += [f"## {panel if panel == OPTIONS else f'{panel} options'}", _table(own)]
+    if alike:
+        parts += [
+            f"## Options of `{other}`",
+            f"[As there]({other}.md#usage): {', '.join(map(_spelled, alike))}.",
+        ]
     listed = [
         _listed(panel, shared, parameters_of(name))
         for panel, inside in panels.items()
         if (shared := [one for one in inside if _is_shared(one)])
     ]
     return "\n\n".join([*parts, "## Shared options", *listed] if listed else parts)
+
+
+def _is_same(one: Parameter, others: Mapping[str, Parameter]) -> bool:
+    other = others.get(one.name)
+    return other is not None and (one.help, one.shown_default) == (other.help, other.shown_default)
 
 
 def _listed(panel: str, inside: list[Parameter], every: Mapping[str, Parameter]) -> str:

@@ -15,7 +15,7 @@ def overview() -> str:
     texts = Counter(
         (key, one.get("description", "")) for keys in documents.values() for key, one in keys.items()
     )
-    often = [(key, text) for (key, text), count in texts.items() if count >= 3 and key not in _COMMON]
+    often = [(key, text) for (key, text), count in texts.items() if count >= 2 and key not in _COMMON]
     shared = {key: {"description": text} for key, text in often}
     common = documents["stats"]
     parts = [

@@ -112,9 +112,9 @@ def page(rule: RuleInfo) -> str:
         f"# {rule.code} {rule.name}",
         f"{article} {rule.severity} of [`{command}`](../commands/{command}.md): {cell(rule.sentence)}.",
         cell(_sentence(rule.why)),
-        f"**What to do:** {_hint(rule.hint)}",
+        f"**Fix:** {_hint(rule.hint)}",
         f"**Threshold:** {cell(_threshold(rule))}: {cell(rule.measure)}.",
-        f"**Its source:** {cell(rule.source)}.",
+        f"**Source:** {cell(rule.source)}.",
         *_example(rule.code),
     ]
     return "\n\n".join(parts) + "\n"
