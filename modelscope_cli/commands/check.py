@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli import interrupts
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
@@ -28,7 +27,7 @@ from modelscope_cli.shell.options import (
     OutputKind,
 )
 from modelscope_cli.shell.output import emit, save_report
-from modelscope_cli.shell.output_options import BlocksOut, OutputOptions, Resume, format_option
+from modelscope_cli.shell.output_options import OutputOptions, format_option
 from modelscope_cli.shell.parameters import command
 
 FOUND = 1
@@ -155,8 +154,10 @@ def check(
         ),
     ] = "auto",
     output_kind: OutputKind = "auto",
-    out: BlocksOut = None,
-    resume: Resume = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", rich_help_panel="Output", help="Folder for the report."),
+    ] = None,
     format: Annotated[str, format_option(*CI_FORMATS, "junit")] = "auto",
     *,
     limits: Budgets,
@@ -169,8 +170,7 @@ def check(
     Without images, noise is used, and fewer rules can be judged. A folder without a model is checked as a data
     set.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
-    thresholds, fail-on, baseline, allow and the budgets; options on the command line win. Under torchrun the
-    processes share the forward passes, and --out keeps their blocks; each process computes the gradients.
+    thresholds, fail-on, baseline, allow and the budgets; options on the command line win.
 
     Examples:
 
@@ -190,7 +190,7 @@ def check(
     if list_:
         return _list(select, format, show)
     junit = Format(render_junit, ".xml", "review")
-    where = show.begin(format, {**CI_FORMATS, "junit": junit}, is_shared=True)
+    where = show.begin(format, {**CI_FORMATS, "junit": junit})
     where.layout.check(COLUMNS)
     settings = read_settings(
         Path.cwd(),
@@ -208,6 +208,8 @@ def check(
         **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
         "update_baseline": update_baseline,
     }
+    if out is not None:
+        show.folder(out, "")
     words = [word for word in (first, *(images or ())) if word is not None]
     record, refused = None, None
     try:
@@ -223,17 +225,12 @@ def check(
                 allow=settings.allow,
                 mode=mode,
                 output_kind=output_kind,
-                out=out,
-                resume=resume,
-                share=True,
-                force=show.force,
             )
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
-    if out is not None:
-        record = save_report(record, out, has_content=bool(interrupts.resumable))
+    record = save_report(record, out)
     emit(where, check_sheet(record), record, lambda: review(record, failure_of(refused) if refused else ""))
     if refused is not None:
         raise refused

@@ -230,11 +230,3 @@ def test_explanations_have_the_same_bits(place):
     assert two == one
     assert one["images"] == 5
     assert (place / "why/explanation.png").read_bytes() == (place / "why-two/explanation.png").read_bytes()
-
-
-def test_findings_have_the_same_bits(place):
-    argv = ("check", *TINY[1:2], "images", *TINY[2:], "--size", "32", "--json", "--out")
-    one = document(run(None, *argv, "judged", cwd=place)[0])
-    assert document(run(2, *argv, "judged-two", cwd=place)[0]) == one
-    assert content(place / "judged-two") == content(place / "judged")
-    assert one["images"] == N_IMAGES - 9

@@ -189,11 +189,6 @@ CASES = {
     "47": ("check net.py:Net good -c other.safetensors", {}, 4),
     "48": ("check net.py:Net good -c lost.safetensors", {}, 4),
     "49": (f"{SOUND} --device cuda:7", {}, 4),
-    "50": (
-        "check net.py:Net good -c nan.safetensors --batch 2 --out kept --resume",
-        {"kept/run.json": "{}"},
-        2,
-    ),
     # Sick in a way that few rules see.
     "51": ("check net.py:Constant good -c sound.safetensors", {}, 1),
     "52": ("check net.py:Overflow good -c sound.safetensors --select MS101", {}, 1),

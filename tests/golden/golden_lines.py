@@ -150,7 +150,7 @@ LINES = {
     "check_github": f"check {SICK} {STAR} --format github #a",
     "check_junit": f"check {SICK} {STAR} --format junit #a",
     "check_baseline": f"check {SICK} {STAR} --baseline base.json --update-baseline && check {SICK} {STAR} --baseline base.json #jt",
-    "check_blocks": f"check {TINY} demo/shapes/star -b 1 --out kept --workers 0 #jt",
+    "check_out": f"check {TINY} demo/shapes/star -b 1 --out kept --workers 0 #jt",
     "check_data": "check demo/shapes",
     "check_against": "check demo/shapes --against demo/shapes/star --select MS8 --fail-on warning",
     "check_r18": "check resnet18 -w none --input-shape 2,3,64,64 #jt",
@@ -211,7 +211,6 @@ LINES = {
     "prune_noise": f"prune {TINY} --input-shape 1,3,32,32 --sweep 0.5 #t",
     "check_key": f"check {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes #jt",
     "check_inputs": f"check {TWO} --mean 0 --std 1 #jt",
-    "check_resume": f"check {TINY} demo/shapes/star -b 1 --out kept && check {TINY} demo/shapes/star -b 1 --out kept --resume #t",
     "diff_key": f"diff {LOADED} {STAR} {PREPARED} --dtype float32 --b-checkpoint wrapped.pt --b-key state_dict #jt",
     "diff_inputs": f"diff {TWO} --mean 0 --std 1 --b-seed 1 --b-weights none #jt",
 }

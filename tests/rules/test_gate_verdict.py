@@ -121,9 +121,8 @@ def test_the_mean_square_is_one_over_the_inputs_of_the_statistics():
         observer = NormInputObserver()
         with HookSession(nn.Sequential(norm), [observer]) as session:
             session.run((x,))
-        (sums,) = observer.take()
+        observer.settle()
+        (row,) = observer.rows()
         n = x.numel() / 5
-        assert sums.row().square == pytest.approx(
-            (n - 1) / n, rel=1e-4
-        )  # the running variance divides by n - 1
-        assert sums.row().variance == pytest.approx((n - 1) / n, rel=1e-4)
+        assert row.square == pytest.approx((n - 1) / n, rel=1e-4)  # the running variance divides by n - 1
+        assert row.variance == pytest.approx((n - 1) / n, rel=1e-4)

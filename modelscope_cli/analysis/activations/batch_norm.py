@@ -1,7 +1,7 @@
 """Batch norm in train mode: batch statistics compared with running statistics."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
 
@@ -109,13 +109,10 @@ class NormSums:
     total: Tensor  # of (x - running mean) / running std, per channel
     square: Tensor
 
-    def merge(self, later: "NormSums") -> "NormSums":
-        return replace(
-            self,
-            n_values=self.n_values + later.n_values,
-            total=self.total + later.total,
-            square=self.square + later.square,
-        )
+    def add(self, later: "NormSums") -> None:
+        self.n_values += later.n_values
+        self.total = self.total + later.total
+        self.square = self.square + later.square
 
     def row(self) -> NormInput:
         square = self.square / self.n_values
@@ -132,7 +129,8 @@ class NormInputObserver(Observer):
     """Records how far the running statistics of each batch norm are from its inputs, in eval mode."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, int], NormSums] = {}
+        self._sums: dict[tuple[str, int], NormSums] = {}  # of this batch, still on the device
+        self._settled: dict[tuple[str, int], NormSums] = {}
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if not isinstance(module, _BatchNorm) or module.training:
@@ -147,13 +145,20 @@ class NormInputObserver(Observer):
         square = variance / scale + offset.square()
         self._sums[call.name, call.index] = NormSums(call, n, n * offset, n * square)
 
-    def take(self) -> tuple[NormSums, ...]:
-        """Return the sums of a batch and reset; on an accelerator this copies them to the CPU."""
+    def settle(self) -> None:
+        """Add the sums of a batch to those before, in float64; on an accelerator this copies them to the CPU."""
         sums, self._sums = self._sums, {}
         fetched = iter(fetch(x for one in sums.values() for x in (one.total, one.square)))
-        return tuple(
-            replace(one, total=next(fetched).double(), square=next(fetched).double()) for one in sums.values()
-        )
+        for key, one in sums.items():
+            one.total, one.square = next(fetched).double(), next(fetched).double()
+            if key in self._settled:
+                self._settled[key].add(one)
+            else:
+                self._settled[key] = one
+
+    def rows(self) -> tuple[NormInput, ...]:
+        """Return one row per call, in execution order."""
+        return tuple(one.row() for one in sorted(self._settled.values(), key=lambda one: one.call.order))
 
 
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:

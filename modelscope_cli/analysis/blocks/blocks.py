@@ -149,11 +149,6 @@ class Blocks:
                 raise UsageError(message, start_again if self._is_again else "--force   starts again")
             yield folder
 
-    @property
-    def is_in_order(self) -> bool:
-        """Whether this process goes through all batches itself, the first one first."""
-        return self._stored is None
-
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
         """Yield the partial results of all batches, in order, from all processes.
 

@@ -11,7 +11,7 @@ from modelscope_cli.models.request import Model, ModelRequest, as_request, weigh
 from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.keywords import MODES, Keywords, OutputBlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.keywords import MODES, Keywords, OutputKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
@@ -50,10 +50,8 @@ def check(
     expect_output: str | Sequence[int] | None = None,
     allow: Sequence[str] = (),
     mode: str = "auto",
-    out: str | PathLike[str] | None = None,
-    force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[OutputBlockKeywords],
+    **keywords: Unpack[OutputKeywords],
 ) -> CheckRecord:
     """Check a model against rules; the result has `.passed` and `.assert_passed()`.
 
@@ -79,8 +77,6 @@ def check(
         allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
             allowed.
         mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
-        out: folder that gets every finished block of the forward pass over image files, so that `resume` can
-            continue; `record.save(out)` adds the report. `force` allows one that is not empty.
 
     Raises:
         UsageError: a rule, threshold or keyword that is not valid (exit 2 on the command line).
@@ -107,10 +103,8 @@ def check(
     before = known_findings(settings.baseline, update_baseline)
 
     # These need torch and torchvision.
-    from modelscope_cli.analysis.blocks.blocks import Blocks
     from modelscope_cli.analysis.health.examine import Examined, examine
 
-    blocks = Blocks(out, force=force, **block_keywords(keywords))
     needs = needs_of(rules, settings.thresholds)
     safety = _scan(model, keywords) if "safety" in needs else None
     if safety is not None:
@@ -118,7 +112,7 @@ def check(
         tell_allowed(safety, progress or SILENT)
     load_error: ModelscopeError | None = None
     try:
-        examined = examine(model, inputs, keywords, needs, mode, blocks, progress)
+        examined = examine(model, inputs, keywords, needs, mode, progress)
     except ModelscopeError as error:
         if safety is None or not safety.suspects:
             raise
@@ -134,7 +128,7 @@ def check(
     accepted, class_name = before.findings, examined.run.model.class_name
     if load_error is None:
         check_model(before, settings.baseline, class_name)
-    if settings.baseline is not None and update_baseline and blocks.is_first:
+    if settings.baseline is not None and update_baseline:
         new = updated(accepted, findings, infos)
         of = class_name if load_error is None else before.model
         accepted = write_baseline(settings.baseline, new, of, progress or SILENT)

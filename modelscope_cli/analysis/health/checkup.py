@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,24 +15,25 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver, NormInputObserver
 from modelscope_cli.analysis.activations.observer import (
+    Activation,
     ActivationObserver,
     ArgumentStats,
+    Key,
     entered,
     merge_arguments,
+    merge_into,
     rms_at_first_weights,
     to_input_row,
+    to_rows,
 )
-from modelscope_cli.analysis.blocks.blocks import ForEachBlock, compute_block
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
 from modelscope_cli.analysis.health.flow import (
     FlowObserver,
-    ForwardSummary,
     OutputDiversity,
     ScaledZeroInit,
     all_finite,
     batch_norm_states,
-    larger,
     noise_like,
     norm_parameters,
     tensor_health,
@@ -96,7 +97,6 @@ NEAR_ZERO = 1e-6
 _LARGE = 3.0
 _NOT_FINITE = "the forward pass is not finite"
 
-T = TypeVar("T")
 Track = Callable[[Iterable[Any], str], Iterator[Any]]
 
 
@@ -109,8 +109,6 @@ def gather(
     is_real: bool = False,
     seed: int = 0,
     track: Track = lambda batches, what: iter(batches),
-    over: ForEachBlock | None = None,
-    first: Batch | None = None,
 ) -> Evidence:
     """Collect the evidence the rules need; the model is not changed.
 
@@ -119,20 +117,9 @@ def gather(
         is_training: run forward and backward in train mode.
         is_real: the input is images or a tensor file, not noise.
         seed: of random operations in a pass, such as dropout.
-        over: maps a function over the batches where results are merged; see `Blocks.over`. Gradients, and batch
-            norm in train mode, go through `batches` themselves.
-        first: the first batch, if `over` may begin with another.
     """
-    over = over or _one_by_one(batches, track)
-    checkup = _Checkup(loaded, batches, is_training, track, over, first, seed)
+    checkup = _Checkup(loaded, batches, is_training, track, seed)
     return checkup.gather(needs, Evidence(is_real=is_real))
-
-
-def _one_by_one(batches: Iterable[Batch], track: Track) -> ForEachBlock:
-    def over(phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]:
-        return map(compute, track(batches, phase))
-
-    return over
 
 
 class _Checkup:
@@ -142,16 +129,13 @@ class _Checkup:
         batches: Iterable[Batch],
         is_training: bool,
         track: Track,
-        over: ForEachBlock,
-        first: Batch | None,
         seed: int,
     ) -> None:
         self._loaded = loaded
         self._model = loaded.module
         self._batches = batches
         self._is_training = is_training
-        self._track, self._over = track, over
-        self._first, self._seed = first, seed
+        self._track, self._seed = track, seed
         self._missing: dict[str, str] = {}
 
     def gather(self, needs: frozenset[str], evidence: Evidence) -> Evidence:
@@ -229,8 +213,8 @@ class _Checkup:
 
     def _inputs(self) -> tuple[InputStats, ...]:
         arguments: dict[str | int, ArgumentStats] = {}
-        for parts in self._over("inputs", lambda batch: entered(batch.args)(), tuple[ArgumentStats, ...]):
-            merge_arguments(arguments, parts)
+        for batch in self._track(self._batches, "inputs"):
+            merge_arguments(arguments, entered(batch.args)())
         return tuple(map(to_input_row, arguments.values()))
 
     def _first_rms(self) -> float | None:
@@ -249,39 +233,45 @@ class _Checkup:
     def _forward(self, phase: str = "activations") -> Forward:
         wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
         activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
-        norms, spread, total = NormInputObserver(), OutputDiversity(), ForwardSummary()
-
-        def see(batch: Batch) -> ForwardSummary:
-            output = session.run(self._arguments(batch, self._is_training))
-            main = _main_output(output)
-            is_row = main is not None and self._is_row_of_scores(output, batch)
-            inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
-            return ForwardSummary(
-                n_images=batch.n_images,
-                outputs=activations.take()(),
-                flow=flow.take(),
-                answers=tuple(main.argmax(1).tolist()) if main is not None and is_row else None,
-                is_input_finite=all(bool(all_finite(tensor)) for tensor in inputs),
-                apart=spread.of(batch, main),
-                norms=norms.take(),
-            )
+        norms, spread = NormInputObserver(), OutputDiversity()
+        outputs: dict[Key, Activation] = {}
+        answers: list[int] | None = []  # None where the model is not a classifier
+        n_images, is_input_finite = 0, True
 
         with HookSession(
             self._model, [activations, flow, norms], is_training=self._is_training, interventions=[Steady()]
         ) as session:
-            if self._first is not None:
-                compute_block(self._first, see, self._seed)  # all others are compared with its first image
-            for part in self._over(phase, see, ForwardSummary):
-                total.add(part)
-            if total.n_images == 1:
+            for batch in self._track(self._batches, phase):
+                output = session.run(self._arguments(batch, self._is_training))
+                main = _main_output(output)
+                merge_into(outputs, activations.take()())
+                norms.settle()
+                spread.see(batch, main)
+                if main is None or not self._is_row_of_scores(output, batch):
+                    answers = None
+                elif answers is not None:
+                    answers += main.argmax(1).tolist()
+                inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
+                is_input_finite &= all(bool(all_finite(tensor)) for tensor in inputs)
+                n_images += batch.n_images
+            calls = flow.rows()
+            if n_images == 1:
                 other = noise_like(next(iter(self._batches)))
-                main = _main_output(session.run(self._arguments(other, self._is_training)))
-                total.apart = larger(total.apart, spread.of(other, main))
-        return total.forward(NEAR_ZERO)
+                spread.see(other, _main_output(session.run(self._arguments(other, self._is_training))))
+        return Forward(
+            activations=to_rows(sorted(outputs.values(), key=lambda one: one.call.order)),
+            flow=calls,
+            near_zero=NEAR_ZERO,
+            images=n_images,
+            answers=None if answers is None else tuple(answers),
+            is_input_finite=is_input_finite,
+            output_spread=spread.largest,
+            norms=norms.rows(),
+        )
 
     def _is_finite(self) -> bool:
         """Whether the output for the first batch is finite, if nothing else needs a forward pass."""
-        batch = self._first or next(iter(self._batches))
+        batch = next(iter(self._batches))
         with suppress(ModelscopeError), seeded(self._seed):
             with HookSession(self._model, is_training=self._is_training, interventions=[Steady()]) as session:
                 output = session.run(self._arguments(batch, self._is_training))

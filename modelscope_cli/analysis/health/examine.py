@@ -9,7 +9,6 @@ from typing import Any
 from torch.nn import Module
 
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
-from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.health.checkup import gather
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.hooks.layers import refuse_layouts
@@ -73,7 +72,6 @@ def examine(
     keywords: Keywords,
     needs: frozenset[str],
     mode: str,
-    blocks: Blocks,
     progress: Progress | None,
 ) -> Examined:
     """Run the model and gather the evidence that the rules need."""
@@ -85,19 +83,15 @@ def examine(
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
 
-    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}):
-        evidence = gather(
-            subject.loaded,
-            subject.inputs,
-            needs,
-            is_training=is_training,
-            is_real=subject.inputs.info.source != "noise",
-            seed=subject.seed,
-            track=subject.track,
-            over=blocks.over,
-            first=None if blocks.is_in_order else subject.first,
-        )
+    evidence = gather(
+        subject.loaded,
+        subject.inputs,
+        needs,
+        is_training=is_training,
+        is_real=subject.inputs.info.source != "noise",
+        seed=subject.seed,
+        track=subject.track,
+    )
     subject.conclude()
-    subject.warn(blocks.warnings())
     sources = Sources(subject.loaded.module)
     return Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)

@@ -1,16 +1,15 @@
 """Where a pass stops being finite, which sigmoids are saturated, and other facts of a forward for `check`."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.analysis.activations.batch_norm import NormSums, is_fresh, running_statistics
-from modelscope_cli.analysis.activations.observer import Activation, merge_into, to_rows
+from modelscope_cli.analysis.activations.batch_norm import is_fresh, running_statistics
 from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Observer
@@ -19,7 +18,6 @@ from modelscope_cli.records.check_evidence import (
     Backward,
     BatchNormState,
     CallFlow,
-    Forward,
     NormParameters,
     TensorHealth,
 )
@@ -95,43 +93,25 @@ def _usual(parameter: Tensor) -> Tensor:
 _FLAT = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Flowed:
-    """Finiteness and saturation of one call, in one batch or in several."""
+@dataclass(slots=True)
+class _FlowEntry:
+    """One call in all batches; what was counted is still on the device."""
 
     call: Call
-    produces: bool  # whether finite inputs gave a non-finite output in any batch
-    is_finite: bool  # whether every output was finite
-    n_saturated: int
-    n_values: int
-
-    def merge(self, later: "Flowed") -> "Flowed":
-        return replace(
-            self,
-            produces=self.produces or later.produces,
-            is_finite=self.is_finite and later.is_finite,
-            n_saturated=self.n_saturated + later.n_saturated,
-            n_values=self.n_values + later.n_values,
-        )
+    is_finite_in: Tensor | bool = True  # of the batch that runs
+    produces: Tensor | bool = False
+    is_finite: Tensor | bool = True
+    n_saturated: Tensor | int = 0
+    n_values: int = 0  # of sigmoids and tanhs
 
     def row(self) -> CallFlow:
         return CallFlow(
             **self.call.fields,
             depth=self.call.depth,
-            produces=self.produces,
-            is_finite=self.is_finite,
-            saturated_fraction=self.n_saturated / self.n_values if self.n_values else None,
+            produces=bool(self.produces),
+            is_finite=bool(self.is_finite),
+            saturated_fraction=int(self.n_saturated) / self.n_values if self.n_values else None,
         )
-
-
-@dataclass(slots=True)
-class _FlowEntry:
-    call: Call
-    # Of this batch, still on the device.
-    finite_in: Tensor
-    finite_out: Tensor | None = None  # a forward that raised has no output
-    n_saturated: list[Tensor] = field(default_factory=list)
-    n_values: int = 0
 
 
 class FlowObserver(Observer):
@@ -141,29 +121,25 @@ class FlowObserver(Observer):
         self._entries: dict[tuple[str, int], _FlowEntry] = {}
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        self._entries[call.name, call.index] = _FlowEntry(call, _all_finite(_floats((args, kwargs))))
+        entry = self._entries.setdefault((call.name, call.index), _FlowEntry(call))
+        entry.is_finite_in = _all_finite(_floats((args, kwargs)))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         entry = self._entries[call.name, call.index]
         outputs = _floats(output)
-        entry.finite_out = _all_finite(outputs)
+        is_finite = _all_finite(outputs)
+        entry.produces |= entry.is_finite_in & ~is_finite
+        entry.is_finite &= is_finite
         for tensor in outputs:
             flat = _flat_units(module, tensor.detach())
             if flat is not None:
-                entry.n_saturated.append(torch.count_nonzero(flat))
+                entry.n_saturated += torch.count_nonzero(flat)
                 entry.n_values += tensor.numel()
 
-    def take(self) -> tuple[Flowed, ...]:
-        """Return the results of a batch and reset; on an accelerator this copies them to the CPU."""
-        entries, self._entries = self._entries, {}
-        return tuple(map(_settled, entries.values()))
-
-
-def _settled(entry: _FlowEntry) -> Flowed:
-    has_output = entry.finite_out is not None
-    is_finite = not has_output or bool(entry.finite_out)
-    n_saturated = sum(int(n) for n in entry.n_saturated)
-    return Flowed(entry.call, bool(entry.finite_in) and not is_finite, is_finite, n_saturated, entry.n_values)
+    def rows(self) -> tuple[CallFlow, ...]:
+        """Return one row per call, in execution order."""
+        entries = sorted(self._entries.values(), key=lambda entry: entry.call.order)
+        return tuple(entry.row() for entry in entries)
 
 
 def _floats(value: Any) -> list[Tensor]:
@@ -247,82 +223,25 @@ def all_finite(tensor: Tensor) -> Tensor:
     return x.isfinite().all()
 
 
-@dataclass(slots=True)
-class ForwardSummary:
-    """The results of one batch, or of several."""
-
-    n_images: int = 0
-    outputs: tuple[Activation, ...] = ()
-    flow: tuple[Flowed, ...] = ()
-    # The predicted class of every image; None where the model is not a classifier
-    answers: tuple[int, ...] | None = ()
-    is_input_finite: bool = True
-    apart: float | None = None  # the largest difference of an output from that for the very first image
-    norms: tuple[NormSums, ...] = ()
-
-    def add(self, later: "ForwardSummary") -> None:
-        self.n_images += later.n_images
-        outputs = {activation.key: activation for activation in self.outputs}
-        merge_into(outputs, later.outputs)
-        self.outputs = tuple(outputs.values())
-        self.flow, self.norms = _merged(self.flow, later.flow), _merged(self.norms, later.norms)
-        is_known = self.answers is not None and later.answers is not None
-        self.answers = (*(self.answers or ()), *(later.answers or ())) if is_known else None
-        self.is_input_finite &= later.is_input_finite
-        self.apart = larger(self.apart, later.apart)
-
-    def forward(self, near_zero: float) -> Forward:
-        """Return the evidence, in execution order."""
-        return Forward(
-            activations=to_rows(sorted(self.outputs, key=lambda one: one.call.order)),
-            flow=tuple(one.row() for one in sorted(self.flow, key=lambda one: one.call.order)),
-            near_zero=near_zero,
-            images=self.n_images,
-            answers=self.answers,
-            is_input_finite=self.is_input_finite,
-            output_spread=self.apart,
-            norms=tuple(one.row() for one in sorted(self.norms, key=lambda one: one.call.order)),
-        )
-
-
-OfCall = TypeVar("OfCall", Flowed, NormSums)
-
-
-def _merged(sums: Iterable[OfCall], later: Iterable[OfCall]) -> tuple[OfCall, ...]:
-    """Return the sums of both parts for every call."""
-    merged = {(one.call.name, one.call.index): one for one in sums}
-    for one in later:
-        key = one.call.name, one.call.index
-        merged[key] = merged[key].merge(one) if key in merged else one
-    return tuple(merged.values())
-
-
 class OutputDiversity:
-    """Compares the output for every image with that for the first, which must come first."""
+    """Compares the output for every image with that for the first."""
 
     def __init__(self) -> None:
         self._first: tuple[list[Tensor], Tensor] | None = None
+        self.largest: float | None = None  # difference of an output from the first; None if no image differs
 
-    def of(self, batch: Batch, output: Tensor | None) -> float | None:
-        """Return the largest difference of an output in a batch from the first; None if no image differs."""
+    def see(self, batch: Batch, output: Tensor | None) -> None:
         inputs = [tensor for _, tensor in tensors_in(batch.args)]
         has_rows = output is not None and output.ndim > 0 and len(output) == batch.n_images
         if not has_rows or any(tensor.ndim == 0 or len(tensor) != batch.n_images for tensor in inputs):
-            return None
+            return
         assert output is not None
-        apart: list[float] = []
         for i in range(batch.n_images):
             image, row = [tensor[i] for tensor in inputs], output[i].detach()
             if self._first is None:
                 self._first = [tensor.clone() for tensor in image], row.clone()
             elif _differ(image, self._first[0]) and row.shape == self._first[1].shape and row.numel():
-                apart.append(float((row - self._first[1]).abs().max()))
-        return max(apart, default=None)
-
-
-def larger(one: float | None, other: float | None) -> float | None:
-    """Return the larger of two differences, either of which may be None."""
-    return max((value for value in (one, other) if value is not None), default=None)
+                self.largest = max(self.largest or 0.0, float((row - self._first[1]).abs().max()))
 
 
 def _differ(image: list[Tensor], other: list[Tensor]) -> bool:
