@@ -1,5 +1,6 @@
 """Find the architecture of a checkpoint given as the model. Standard library."""
 
+import re
 import shlex
 from dataclasses import replace
 from importlib.util import find_spec
@@ -149,10 +150,16 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
             f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read without "
             f"running its code"
         )
-        return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {file}")
+        return CannotRunError(message, _loader_of(kind, path, contents))
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {file}")
+        hint = f"--model FILE.py:NAME --checkpoint {file}"
+        if all(_OF_SEQUENTIAL.match(tensor.name) for tensor in contents.tensors):
+            message = (
+                f"'{path}' holds weights named as in an nn.Sequential, which do not say what its layers are"
+            )
+            hint += "   FILE.py has the lines that built it: NAME = nn.Sequential(...)"
+        return CannotRunError(message, hint)
     message = (
         f"'{path}' is not a torchvision model: nearest is {identified.nearest}, {differences(identified)}"
     )
@@ -169,15 +176,28 @@ def _pickled_class(contents: Contents) -> str | None:
     return next((name for name in contents.foreign if not name.startswith("torch.")), first)
 
 
-def _builder_of(kind: str, path: Path) -> str:
-    """Return the options that name a class, as far as known."""
+_OF_SEQUENTIAL = re.compile(r"\d+\.")
+# A class: `torch.nn.modules.module.torch.load` would be a function that is found through its module.
+_LAYER_OF_TORCH = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")
+
+
+def _loader_of(kind: str, path: Path, contents: Contents) -> str:
+    """Return the options that build a model saved whole, as far as known."""
     module, _, name = kind.rpartition(".")
-    if module == "torch.nn.modules.container":  # without its layers
-        return "--model FILE.py:NAME"
+    file = shlex.quote(str(path))
+    if contents.note is None and all(map(_LAYER_OF_TORCH.fullmatch, contents.foreign)):
+        load = f"{shlex.quote(f'f={path}')} --model-arg weights_only=False --model-arg map_location=cpu"
+        return f"--model torch:load --model-arg {load}   loads it: all its classes are layers of torch"
+    if module.startswith("torch.nn.modules."):  # which does not say what is in it
+        entry = f"[{contents.note.split(chr(39))[1]!r}]" if contents.note else ""
+        load = f"torch.load({str(path)!r}, weights_only=False){entry}"
+        trusted = f"FILE.py has the lines that built NAME, or, only if you trust the file, {load}"
+        return f"--model FILE.py:NAME --checkpoint {file}   {trusted}"
     if module.startswith("ultralytics."):
         stem = path.stem if path.stem.startswith(("yolo", "rtdetr")) else "NAME"
-        return f"--model {module}:{name} --model-arg {shlex.quote(f'cfg={stem}.yaml')}"
-    file = Path(f"{module.replace('.', '/')}.py")
+        cfg = shlex.quote(f"cfg={stem}.yaml")
+        return f"--model {module}:{name} --model-arg {cfg} --checkpoint {file}"
+    source = Path(f"{module.replace('.', '/')}.py")
     is_installed = module != "__main__" and find_spec(module.partition(".")[0]) is not None
-    where = str(file) if file.is_file() else module if is_installed else "FILE.py"
-    return f"--model {shlex.quote(f'{where}:{name}')}"
+    where = str(source) if source.is_file() else module if is_installed else "FILE.py"
+    return f"--model {shlex.quote(f'{where}:{name}')} --checkpoint {file}"

@@ -65,7 +65,7 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
     ("prune net.py:Net --amount 50%", 2, "'--amount 50%' is not a number", "--amount 0.5"),
     ("summary net.py:Net --input 1x28x28", 2, "",
      "leave out --input 1x28x28   --input-shape 1,28,28 gives a shape"),
-    ("predict last.pth img.jpg", 4, "'last.pth' does not hold the weights of a model",
+    ("predict last.pth img.jpg", 4, "'last.pth' holds weights named as in an nn.Sequential",
      "--model FILE.py:NAME --checkpoint last.pth"),
     ("watch torchrun --nproc-per-node 2 train.py --epochs 2", 2, "",
      "torchrun --nproc-per-node 2 -m modelscope_cli watch train.py --epochs 2"),

@@ -2,12 +2,14 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from pasting import pasted
 from PIL import Image
 from safetensors.torch import save_file
+from torch import nn
 
 from modelscope_cli.shell import console
 from modelscope_cli.shell.app import run
@@ -91,6 +93,13 @@ train {LEARN} --vary norm-layr=batch
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
 weights {TINY}
+predict layers.pt dot.png
+stats 'old layers.pt' dot.png
+grads dot.png --model layers.pt --no-save
+predict entry.pt dot.png
+predict hooked.pt dot.png
+predict state.pt dot.png
+summary state.pt
 help stat
 rules MS9999
 """
@@ -101,7 +110,14 @@ WORDS = {
     "COLUMN": "mean",
     "DIR": "new",
     "--model NAME": f"--model {TINY}",
+    "FILE.py:NAME": "layers.py:layers",
 }
+LAYERS = """
+from torch import nn
+
+norm = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU())
+layers = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +125,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     (folder / "models.py").write_text(MODELS)
     (folder / "train.py").write_text("pass")
-    names: dict[str, type] = {}
+    names: dict[str, Any] = {}
     exec(MODELS, names)
     torch.manual_seed(0)
     save_file(names["Tiny"]().state_dict(), folder / "tiny.safetensors")
@@ -117,6 +133,15 @@ def made(tmp_path_factory):
         {"epoch": torch.ones(1), "optimizer": {"a": torch.ones(1)}, "model": names["Tiny"]().state_dict()},
         folder / "run.pth",
     )
+    (folder / "layers.py").write_text(LAYERS)
+    exec(LAYERS, names)
+    layers: nn.Module = names["layers"]
+    torch.save(layers, folder / "layers.pt")
+    torch.save(layers, folder / "old layers.pt", _use_new_zipfile_serialization=False)
+    torch.save({"net": layers, "epoch": 2}, folder / "entry.pt")
+    torch.save(layers.state_dict(), folder / "state.pt")
+    layers.register_forward_hook(print)
+    torch.save(layers, folder / "hooked.pt")
     (folder / "ten.txt").write_text("\n".join("abcdefghij"))
     for name in ("dot.png", "two/f/a.png", "two/g/b.png", "few/a/1.png", "few/a/2.png", "few/b/3.png", *SETS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

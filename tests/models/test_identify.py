@@ -4,6 +4,7 @@ import json
 import lzma
 import struct
 from pathlib import Path
+from zipfile import ZipFile
 
 import architecture_index
 import pytest
@@ -157,3 +158,25 @@ def test_of_no_model_and_of_nearly_one(tmp_path: Path) -> None:
         recognise(ModelRequest(str(path)))
     assert caught.value.hint == f"--model resnet18 --checkpoint {path} --no-strict"
     assert recognise(ModelRequest(str(path), strict=False))[0].model == "resnet18"
+
+
+def test_no_hint_loads_a_pickle_that_holds_more_than_layers_of_torch(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())
+    torch.save(net, tmp_path / "layers.pt")
+    net.register_forward_hook(print)
+    torch.save(net, tmp_path / "hooked.pt")
+    # A function that is found through a module of torch's layers, as a hostile file may name it.
+    with ZipFile(tmp_path / "layers.pt") as layers, ZipFile(tmp_path / "sly.pt", "w") as sly:
+        for name in layers.namelist():
+            found, sought = layers.read(name), b"ctorch.nn.modules.flatten\nFlatten\n"
+            assert not name.endswith("data.pkl") or sought in found
+            sly.writestr(name, found.replace(sought, b"ctorch.nn.modules.module\ntorch.load\n"))
+    hints = {}
+    for name in ("layers.pt", "hooked.pt", "sly.pt"):
+        with pytest.raises(CannotRunError, match="saved whole") as caught:
+            recognise(ModelRequest(str(tmp_path / name)))
+        hints[name] = str(caught.value.hint)
+    assert hints.pop("layers.pt").startswith("--model torch:load ")
+    for hint in hints.values():
+        assert hint.startswith("--model FILE.py:NAME ")
+        assert "only if you trust the file" in hint
