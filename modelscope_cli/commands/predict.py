@@ -129,7 +129,7 @@ def predict(
       modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
     from modelscope_cli.analysis.predictions.request import check_scoring
-    from modelscope_cli.report.predict.table import predict_columns, predict_sheet, truth_columns
+    from modelscope_cli.report.predict.table import first_table, predict_columns, predict_sheet, truth_columns
 
     where = show.begin(is_shared=True)
     model, files = on.choose(first, images)
@@ -157,9 +157,10 @@ def predict(
     if is_given and top is not None:
         refuse_both("truth", truth, "top", top, "--truth prints measures, not images")
 
+    is_plain = where.layout == Layout()
+
     def lay_out(record: PredictRecord) -> Sheet:
-        found = record.truth if truth == AUTO and top is None and where.layout == Layout() else None
-        return predict_sheet(record, table or ("worst" if found is not None and found.worst else None))
+        return predict_sheet(record, table or (first_table(record) if top is None and is_plain else None))
 
     is_by_row = is_streamed(where) and not is_given and table is None
     record = ms.predict(

@@ -24,7 +24,7 @@ class Format:
 
 
 def to_text(sheet: Sheet, width: int | None = None) -> str:
-    """Return the table as plain text: whole, or folded to a width."""
+    """Return the table as plain text, folded as in a terminal; without a `width` all columns are there."""
     from rich.console import Console
 
     from modelscope_cli.report.table import render_table
@@ -32,7 +32,7 @@ def to_text(sheet: Sheet, width: int | None = None) -> str:
     console = Console(file=io.StringIO(), width=width or 10_000, markup=False, emoji=False, highlight=False)
     sheet = sheet.without_empty_columns()
     with console.capture() as capture:
-        console.print(render_table(sheet, width, fold(sheet) if width else None))
+        console.print(render_table(sheet, width, fold(sheet)))
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 

@@ -57,7 +57,7 @@ def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) 
         parts += [Text(), *_rows(sheet, whole, columns)]
     if sheet.facts:
         parts += [Text(), _facts(sheet.facts)]
-    notes = [_hidden(len(sheet.rows), folded)] if folded is not None else []
+    notes = [_hidden(len(sheet.rows), folded, width)] if folded is not None else []
     if dropped:
         keys = ", ".join(one.column.key for one in dropped)
         notes.append(f"hidden at this width: {keys} (--columns)")
@@ -125,10 +125,11 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Table:
     return grid
 
 
-def _hidden(n: int, folded: Folded) -> str:
+def _hidden(n: int, folded: Folded, width: int | None) -> str:
     others = f", {folded.n_bad} of them marked" if folded.n_bad else ""
+    how = "--all shows them" if width else "record.to_rows() has them"
     kept = "; rows with the largest or smallest number of a column are shown" if folded.extremes else ""
-    return f"{n - len(folded.kept):,} of {counted(n, 'row')} are hidden{others}{kept}  (--all shows them)"
+    return f"{n - len(folded.kept):,} of {counted(n, 'row')} are hidden{others}{kept}  ({how})"
 
 
 def _fit(

@@ -237,3 +237,20 @@ def test_a_broken_image_leaves_the_others_with_their_own_class(run, cwd):
     images, truth = truth_of(cwd, SORTED)
     assert document["images"] == len(truth)
     assert document["loss"]["value"] == close(F.cross_entropy(net()(images), truth).item(), A_NETWORK)
+
+
+def test_a_printed_result_begins_with_the_wrong_images_as_in_the_terminal(run, cwd):
+    write(cwd, SORTED, n=30)
+    record = ms.predict("net.py:Net", "data", checkpoint="net.pt", size=16, mean=0, std=1)
+    wrong = [line.split()[0] for line in str(record).splitlines() if ".png" in line]
+    shown = run(OURS.format(command="predict") + " -f table").out
+    assert wrong == [line.split()[0] for line in shown.splitlines() if ".png" in line]
+    rows = {one.image: one.top[0].label for one in record.predictions}
+    assert len(rows) == len(record.to_rows()) == 120
+    assert all(rows[image].casefold() != image.split("/")[-2].casefold() for image in wrong)
+    assert all(image in record._repr_html_() for image in wrong)
+    several = ms.predict("net.py:Net", "data", checkpoint="net.pt", size=16, mean=0, std=1, top=2)
+    assert "rank" in str(several)
+    assert len(str(several).splitlines()) < 80
+    assert "record.to_rows() has them" in str(several)
+    assert len(several.to_rows()) == 240

@@ -66,7 +66,7 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
     ("summary net.py:Net --input 1x28x28", 2, "",
      "leave out --input 1x28x28   --input-shape 1,28,28 gives a shape"),
     ("predict last.pth img.jpg", 4, "'last.pth' holds weights named as in an nn.Sequential",
-     "--model FILE.py:NAME --checkpoint last.pth"),
+     "--model FILE.py:NAME --checkpoint last.pth   FILE.py has the lines that built it: NAME = nn.Sequential(...)"),
     ("watch torchrun --nproc-per-node 2 train.py --epochs 2", 2, "",
      "torchrun --nproc-per-node 2 -m modelscope_cli watch train.py --epochs 2"),
     ("summary resnet18 resnet34", 2, "'resnet18' and 'resnet34' are two models",

@@ -6,7 +6,7 @@ from pathlib import Path
 from modelscope_cli.records.predict import DoctorRecord, PredictRecord
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.predict.table import answer, every_column, predict_sheet
+from modelscope_cli.report.predict.table import answer, every_column, first_table, predict_sheet
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.view import Draw, View
 
@@ -15,6 +15,9 @@ class PredictView(View[PredictRecord | DoctorRecord]):
     """The table, figures and page of `predict`."""
 
     def sheet(self, record: PredictRecord | DoctorRecord) -> Sheet:
+        return predict_sheet(record, first_table(record))
+
+    def whole_sheet(self, record: PredictRecord | DoctorRecord) -> Sheet:
         return predict_sheet(record)
 
     def columns(self) -> Sequence[Column]:

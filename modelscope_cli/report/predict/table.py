@@ -283,6 +283,13 @@ def _box(row: _GuessRow, n_decimals: int = 0) -> str:
     return " ".join(f"{side:.{n_decimals}f}" for side in (row.guess and row.guess.box) or ())
 
 
+def first_table(record: PredictRecord | DoctorRecord) -> str | None:
+    """Return `worst` if images of folders named after classes are wrong and nobody asked for several guesses."""
+    if isinstance(record, DoctorRecord) or record.truth is None or not record.truth.worst:
+        return None
+    return "worst" if {len(one.top) for one in record.predictions} == {1} else None
+
+
 def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None) -> Sheet:
     """Return the predictions of each image, likeliest first; or the doctor's table, or one `table` of metrics."""
     if isinstance(record, DoctorRecord):
