@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from functools import cache, partial
+from functools import partial
 from html import escape
-from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import FORMATS, to_text
+from modelscope_cli.report.page.html import shipped
 from modelscope_cli.report.page.results import page_of_run, save_folder, save_page, save_run, save_within
 from modelscope_cli.report.registry import sheet_of, view_of
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
@@ -28,7 +28,7 @@ _MOST_ROWS = 40  # rows before a table is folded
 
 
 def to_html(sheet: Sheet) -> str:
-    """Return the table as HTML with inline style and no script; all text is escaped."""
+    """Return the table as HTML with inline style, and a script that sorts it; all text is escaped."""
     columns = sheet.without_empty_columns().shown()
     head = "".join(f"<th{_class(_kind(column))}>{escape(column.title)}</th>" for column in columns)
     facts = "".join(
@@ -40,17 +40,13 @@ def to_html(sheet: Sheet) -> str:
     more = f'<span class="shut">all {n:,} rows</span><span class="open">fewer rows</span>'
     switch = f"<details><summary>{more}</summary></details>" if n > _MOST_ROWS else ""
     rows = f'<table class="rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return _box(sheet.title, f'{switch}<div class="scroll">{rows}</div>', facts)
-
-
-@cache
-def _style() -> str:
-    return files(__package__).joinpath("notebook.css").read_text(encoding="utf-8")
+    script = f"<script>(() => {{{shipped('sort.js')}{shipped('notebook.js')}}})();</script>"
+    return _box(sheet.title, f'{switch}<div class="scroll">{rows}</div>{script}', facts)
 
 
 def _box(title: str, content: str, facts: str) -> str:
     """Return a title, what is below it as HTML, and the lines of a description list."""
-    head = f'<style>{_style()}</style><p class="title">{escape(title)}</p>'
+    head = f'<style>{shipped("notebook.css")}</style><p class="title">{escape(title)}</p>'
     return f'<div class="modelscope">{head}{content}<dl class="facts">{facts}</dl></div>'
 
 
@@ -64,8 +60,9 @@ def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
             after = next(place for place in folded.kept if place > n)
             yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(folded.lines[after])}</td></tr>'
         marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in visible}
+        name = f' data-name="{escape(plain(str(columns[0].value(row))))}"' if sheet.is_tree else ""
         texts = (
-            f"<td{_class(_kind(column, row))}>{escape(cell)}</td>"
+            f"<td{name * (column is columns[0])}{_class(_kind(column, row))}>{escape(cell)}</td>"
             for column, cell in zip(columns, cells[n], strict=True)
         )
         yield f"<tr{_class(' '.join(mark for mark, is_so in marks.items() if is_so))}>{''.join(texts)}</tr>"

@@ -110,7 +110,7 @@ def render_page(
         documents: the complete results as returned by `strict`, for `ms.read`.
         answer: the heading, if it is not the title; `kind`: `error`, `warning`, `sound`, or empty.
     """
-    style, script = _shipped("page.css"), _shipped("page.js")
+    style, script = shipped("page.css"), shipped("sort.js") + shipped("page.js")
     contents = [element("a", section.title, href=f"#{section.name}") for section in sections]
     head = joined(
         [
@@ -150,5 +150,5 @@ def _digest(text: str) -> str:
 
 
 @cache
-def _shipped(name: str) -> str:
+def shipped(name: str) -> str:
     return files(__package__).joinpath("shell", name).read_text(encoding="utf-8")

@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const all = (query, inside = document) => [...inside.querySelectorAll(query)];
   const make = (name, properties = {}, ...children) => {
@@ -21,32 +20,7 @@
     return new Response(stream).json();
   }
 
-  // ---- tables: sort, filter, open ------------------------------------------------------------------------------
-  const units = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
-  const amount = (text) => {
-    const found = /^<?\s*(-?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*([kMGT](?:iB)?)?/.exec(text.trim());
-    return found ? Number(found[1].replaceAll(",", "")) * (units[found[2]] ?? 1) : null;
-  };
-  const rowsOf = (table) => all("tbody > tr", table).filter((row) => !row.classList.contains("open"));
-
-  function sort(table, column, heading) {
-    const order = heading.getAttribute("aria-sort") === "descending" ? 1 : -1;
-    const isNumber = heading.classList.contains("n");
-    const text = (row) => row.cells[column].textContent;
-    const key = isNumber ? (row) => amount(text(row)) : text;
-    const compare = (a, b) => (isNumber ? a - b : a.localeCompare(b, "en", { numeric: true }));
-    const keyed = rowsOf(table).map((row, place) => [key(row), place, row]);
-    const isEmpty = (one) => one === null || one === "";
-    keyed.sort(([a, i], [b, j]) =>
-      isEmpty(a) || isEmpty(b) ? isEmpty(a) - isEmpty(b) || i - j : order * compare(a, b) || i - j);
-    all("th[aria-sort]", table).forEach((one) => one.setAttribute("aria-sort", "none"));
-    heading.setAttribute("aria-sort", order > 0 ? "ascending" : "descending");
-    for (const [, , row] of keyed) {
-      const opened = row.nextElementSibling?.classList.contains("open") ? row.nextElementSibling : null;
-      table.tBodies[0].append(row, ...(opened ? [opened] : []));
-    }
-  }
-
+  // ---- tables: filter, open; sort.js sorts them ------------------------------------------------------------------------------
   function filter(name) {
     const table = document.getElementById(name);
     const box = document.querySelector(`.filter[data-for="${name}"]`);
@@ -82,13 +56,7 @@
   }
 
   for (const table of all("table.rows")) {
-    all("thead th", table).forEach((heading, column) => {
-      if (!heading.textContent) return;
-      const button = make("button", { type: "button", textContent: heading.textContent });
-      button.addEventListener("click", () => sort(table, column, heading));
-      heading.replaceChildren(button);
-      heading.setAttribute("aria-sort", "none");
-    });
+    sortable(table);
     for (const row of all("tr[data-series]", table)) {
       const button = make("button", { type: "button", textContent: row.cells[0].textContent });
       button.setAttribute("aria-expanded", "false");
