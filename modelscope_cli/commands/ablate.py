@@ -56,7 +56,7 @@ def ablate(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Ablate the layers of a model one by one, and measure how the prediction changes.
+    """Ablate layers one by one, and measure how predictions change.
 
     A forward hook replaces a layer's output; only the layers after it are computed again.
     Rows are sorted by the change of the prediction (KL divergence); over several images all numbers are means.

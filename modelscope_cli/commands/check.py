@@ -165,7 +165,7 @@ def check(
     data: InputOptions,
     show: OutputOptions,
 ) -> int:
-    """Check a model or a data set against rules, and exit with 1 if one is broken.
+    """Check a model or a data set; exit with 1 if a rule is broken.
 
     Without images, noise is used, and fewer rules can be judged. A folder without a model is checked as a data
     set.

@@ -31,7 +31,7 @@ def demo(
     *,
     show: QuietOptions,
 ) -> None:
-    """Put the samples into a folder: images, a tiny network with its weights, and a training script.
+    """Copy the samples: images, a tiny network and a training script.
 
     The examples in the help of every command use this folder.
 

@@ -116,13 +116,13 @@ def diff(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> int:
-    """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
+    """Compare two models or checkpoints; exit with 1 if they differ.
 
     Without an input, the weights are compared: tensors that were added, removed, renamed, reshaped, retyped or
     changed. With images or --input-shape, the outputs of all layers are compared call by call, and the first that
     diverges is named: both models run side by side, on the input as A expects it, with one activation of each in
-    memory. Two saved results of one command (documents, pages or folders) are compared number by
-    number, with the settings under which they were made.
+    memory. Two saved results of one command (documents, pages or folders) are compared number by number, with the
+    settings under which they were made. Options such as --b-dtype compare one model under two settings.
 
     Examples:
 

@@ -89,7 +89,7 @@ def explain(
     data: InputOptions,
     show: OutputOptions,
 ) -> int:
-    """Show which parts of an image are evidence for a class, and test how reliable each map is.
+    """Show what in an image is evidence for a class, and test each map.
 
     The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
     tests come first. Over a folder all numbers are means.

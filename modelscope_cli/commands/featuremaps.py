@@ -113,12 +113,12 @@ def featuremaps(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Save the feature maps of an image: a grid for each layer, and a contact sheet.
+    """Save the feature maps of an image: a grid for each layer.
 
-    The forward pass stops after the last selected layer. Gray cells are constant channels. Tokens and windows are
-    drawn at their place in the image; extra tokens, such as class tokens, are left out and listed. Without
-    --layer a deep network gives one grid per stage: the last output of each map size. With --top-images and a
-    folder: the images that activate each channel most, cropped to its receptive field.
+    A contact sheet has all of them. The forward pass stops after the last selected layer. Gray cells are constant
+    channels. Tokens and windows are drawn at their place in the image; extra tokens, such as class tokens, are left
+    out and listed. Without --layer a deep network gives one grid per stage: the last output of each map size. With
+    --top-images and a folder: the images that activate each channel most, cropped to its receptive field.
 
     Examples:
 

@@ -98,7 +98,7 @@ def grads(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Run a forward and a backward pass, and print and plot the gradients.
+    """Run a forward and a backward pass, and print the gradients.
 
     Each image is a pass of its own, unless --batch sets another size; for several passes the mean gradient and
     its noise are shown. Gradients are computed, inspected and discarded; nothing is trained.

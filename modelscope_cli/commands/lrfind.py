@@ -31,7 +31,9 @@ def lrfind(
     on: LearnerOptions,
     show: OutputOptions,
 ) -> None:
-    """Sweep the learning rate while training a copy of the model, and suggest one.
+    """Sweep the learning rate in a short training, and suggest one.
+
+    A copy of the model is trained, and discarded.
 
     Examples:
 

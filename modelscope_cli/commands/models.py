@@ -19,7 +19,7 @@ def models(
     *,
     show: OutputOptions,
 ) -> None:
-    """List the models of torchvision, or of timm, with parameters, multiply-adds and input size.
+    """List the models of torchvision or timm, with parameters and input size.
 
     The numbers are those that torchvision publishes for its default weights; `modelscope summary` measures any
     model, also of timm.

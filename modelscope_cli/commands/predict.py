@@ -105,7 +105,7 @@ def predict(
     data: BatchOptions,
     show: OutputOptions,
 ) -> None:
-    """Print what a model predicts for images: the most likely classes of each.
+    """Print what a model predicts for images, and its accuracy.
 
     For a segmentation model these are the classes that cover most of the image, for a detection model its best
     boxes. Images are predicted in batches; tsv and csv are written row by row. For folders named after

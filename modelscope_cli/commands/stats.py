@@ -51,7 +51,7 @@ def stats(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Print statistics of every layer's output, over any number of images.
+    """Print statistics of every layer's output, over many images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
     of every image. A column such as p50, p01 or p99.9 is an exact quantile. In train mode the drift of every batch

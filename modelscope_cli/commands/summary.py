@@ -92,7 +92,7 @@ def summary(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Print the layers of a model with their shapes, parameters and cost.
+    """Print the layers of a model, their shapes, parameters and cost.
 
     Needs no weights and almost no memory: shapes are inferred without computing. Shapes and costs are
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a

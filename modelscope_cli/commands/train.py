@@ -75,7 +75,7 @@ def train(
     on: LearnerOptions,
     show: OutputOptions,
 ) -> int:
-    """Train a classifier for a few steps and show what happens inside it.
+    """Train a classifier for a few steps and show what happens inside.
 
     Prints every layer at the first and at the last step or, with --vary, one row per variant; all variants see the
     same images in the same order. A tenth of the images is used for validation, after each epoch.

@@ -136,7 +136,7 @@ def watch(
     *,
     show: OutputOptions,
 ) -> int:
-    """Run your own training script, unchanged, and see what happens inside its models.
+    """Run your training script, unchanged, and see inside its models.
 
     The script's output, exit code, traceback and weights stay exactly the same. It ends with a verdict (the
     cause, its layer and its first step), a table, and a folder with a page. They are also written after an

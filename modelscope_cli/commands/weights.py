@@ -75,7 +75,7 @@ def weights(
     *,
     show: OutputOptions,
 ) -> int:
-    """List the contents of a checkpoint and name its architecture, without loading it.
+    """List a checkpoint and name its architecture, without loading it.
 
     Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that an unrestricted
     torch.load would run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a

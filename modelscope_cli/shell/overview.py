@@ -12,67 +12,37 @@ HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 # The module of every command, whose function has the same name, by title, with the first sentence of its help.
 _TABLE = {
     "Look at a model": {
-        "modelscope_cli.commands.summary": (
-            "Print the layers of a model with their shapes, parameters and cost."
-        ),
-        "modelscope_cli.commands.stats": "Print statistics of every layer's output, over any number of images.",
-        "modelscope_cli.commands.featuremaps": (
-            "Save the feature maps of an image: a grid for each layer, and a contact sheet."
-        ),
-        "modelscope_cli.commands.predict": (
-            "Print what a model predicts for images: the most likely classes of each."
-        ),
-        "modelscope_cli.commands.explain": (
-            "Show which parts of an image are evidence for a class, and test how reliable each map is."
-        ),
+        "modelscope_cli.commands.summary": "Print the layers of a model, their shapes, parameters and cost.",
+        "modelscope_cli.commands.stats": "Print statistics of every layer's output, over many images.",
+        "modelscope_cli.commands.featuremaps": "Save the feature maps of an image: a grid for each layer.",
+        "modelscope_cli.commands.predict": "Print what a model predicts for images, and its accuracy.",
+        "modelscope_cli.commands.explain": "Show what in an image is evidence for a class, and test each map.",
     },
     "Look at a training": {
-        "modelscope_cli.commands.watch": (
-            "Run your own training script, unchanged, and see what happens inside its models."
-        ),
-        "modelscope_cli.commands.grads": "Run a forward and a backward pass, and print and plot the gradients.",
-        "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside it.",
-        "modelscope_cli.commands.lrfind": (
-            "Sweep the learning rate while training a copy of the model, and suggest one."
-        ),
+        "modelscope_cli.commands.watch": "Run your training script, unchanged, and see inside its models.",
+        "modelscope_cli.commands.grads": "Run a forward and a backward pass, and print the gradients.",
+        "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside.",
+        "modelscope_cli.commands.lrfind": "Sweep the learning rate in a short training, and suggest one.",
     },
     "Change a model, and measure the effect": {
-        "modelscope_cli.commands.ablate": (
-            "Ablate the layers of a model one by one, and measure how the prediction changes."
-        ),
+        "modelscope_cli.commands.ablate": "Ablate layers one by one, and measure how predictions change.",
         "modelscope_cli.commands.prune": "Prune weights, and measure how far the predictions drift.",
     },
     "Check and compare": {
-        "modelscope_cli.commands.check": (
-            "Check a model or a data set against rules, and exit with 1 if one is broken."
-        ),
-        "modelscope_cli.commands.diff": (
-            "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ."
-        ),
+        "modelscope_cli.commands.check": "Check a model or a data set; exit with 1 if a rule is broken.",
+        "modelscope_cli.commands.diff": "Compare two models or checkpoints; exit with 1 if they differ.",
     },
     "Files and names": {
-        "modelscope_cli.commands.report": (
-            "Make one page of a model and an image, or of a saved result, to view in a browser and to share."
-        ),
-        "modelscope_cli.commands.weights": (
-            "List the contents of a checkpoint and name its architecture, without loading it."
-        ),
-        "modelscope_cli.commands.demo": (
-            "Put the samples into a folder: images, a tiny network with its weights, and a training script."
-        ),
-        "modelscope_cli.commands.help": (
-            "Explain what commands have in common, a rule, or the JSON Schema of a result."
-        ),
+        "modelscope_cli.commands.report": "Make one page of a model and an image, or of a saved result.",
+        "modelscope_cli.commands.weights": "List a checkpoint and name its architecture, without loading it.",
+        "modelscope_cli.commands.demo": "Copy the samples: images, a tiny network and a training script.",
+        "modelscope_cli.commands.help": "Explain what commands share, a rule, or the schema of a result.",
     },
 }
 # Names of before 0.3 for `check --list` and `help RULE`, `summary --list` and `help schema`: not in the overview.
 _FORMER = {
-    "modelscope_cli.commands.rules": (
-        "List the rules of check, watch and train, with their thresholds and sources."
-    ),
-    "modelscope_cli.commands.models": (
-        "List the models of torchvision, or of timm, with parameters, multiply-adds and input size."
-    ),
+    "modelscope_cli.commands.rules": "List the rules of check, watch and train, with their thresholds and sources.",
+    "modelscope_cli.commands.models": "List the models of torchvision or timm, with parameters and input size.",
     "modelscope_cli.commands.schema": "Print the JSON Schema of what a command prints with --json.",
 }
 _EVERY = [*_TABLE.values(), _FORMER]
@@ -82,12 +52,6 @@ GROUPS = {
 }
 COMMANDS = {module.rpartition(".")[2]: about for group in _EVERY for module, about in group.items()}
 MODULES = {module.rpartition(".")[2]: module for group in _EVERY for module in group}
-_OPTIONS = {
-    "-V, --version": "Show the version.",
-    "--install-completion": "Install completion for the current shell.",
-    "--show-completion": "Show completion for the current shell, to copy it or to change the installation.",
-    "-h, --help": "Show this page.",
-}
 
 
 def overview() -> str:
@@ -96,7 +60,6 @@ def overview() -> str:
 
 def _lines() -> Iterator[str]:
     yield f"{bold('Usage:')} modelscope COMMAND [ARGUMENTS] [OPTIONS]"
-    yield ""
     yield from filled(ABOUT)
     for title, commands in GROUPS.items():
         yield ""
@@ -104,14 +67,8 @@ def _lines() -> Iterator[str]:
         for name, about in commands.items():
             yield from filled(about, f"  {name:<13}", " " * 15)
     yield ""
-    yield bold("Options")
-    for option, about in _OPTIONS.items():
-        yield from entry(option, about)
-    yield ""
-    yield from filled(
-        "modelscope COMMAND --help explains a command, modelscope help what all of them have in common. "
-        "python -m modelscope_cli COMMAND is the same."
-    )
+    yield from filled("modelscope COMMAND --help explains a command, modelscope help what they share.")
+    yield from filled("Options: -V, --version, --install-completion, --show-completion, -h, --help")
 
 
 _NARROW, _WIDE, _MARGIN = 60, 100, 26  # characters: least and largest page width; names in a list
