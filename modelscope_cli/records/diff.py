@@ -7,6 +7,8 @@ from modelscope_cli.records.display import Row, column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
+FOLDING = 1e-5  # relative to the largest value, or of the relative L2: what folding a norm rounds in float32
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Row):
@@ -18,7 +20,7 @@ class Difference(Row):
     Attributes:
         status: `same` (within the tolerance), `changed`, `added` (only B has it), `removed` (only A has it),
             `reshaped`, `not tested` (B runs as a program, and has no value for it); for tensors also `retyped`,
-            and `renamed` (the same values under another name).
+            `renamed` (the same values under another name), and `folded` (a part of another tensor of B).
         max_abs, mean_abs: of a - b.
         rel_l2: |a - b| / |a|, infinite where A is all zeros and B is not.
         cosine: of the angle between a and b; None where just one of them is all zeros.
@@ -48,9 +50,13 @@ class Difference(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorDifference(Difference):
-    """One tensor of a state dict; `b_name` where B has it under another name."""
+    """One tensor of a state dict.
+
+    `b_name` where B has it under another name; `matched` where B has a convolution and its norm as one.
+    """
 
     b_name: str | None = None
+    matched: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +154,7 @@ class DiffTotals:
     retyped: int
     renamed: int
     not_tested: int = 0
+    folded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +211,7 @@ class DiffRecord(Record):
     @property
     def outcome(self) -> str:
         """`different`, `the same`, or `not tested`: an output, or every row."""
-        if self.totals.same + self.totals.not_tested < len(self.rows):
+        if self.totals.same + self.totals.not_tested + self.totals.folded < len(self.rows):
             return "different"
         untested = [row for row in self.rows if row.status == "not tested"]
         has_output = all(row.name for row in untested)
@@ -228,11 +235,11 @@ class DiffRecord(Record):
 
 def count_up(rows: tuple[Difference, ...]) -> DiffTotals:
     statuses = [row.status for row in rows]
-    names = ("same", "changed", "added", "removed", "reshaped", "retyped", "renamed", "not tested")
+    names = ("same", "changed", "added", "removed", "reshaped", "retyped", "renamed", "not tested", "folded")
     return DiffTotals(sum(row.rel_l2 is not None for row in rows), *map(statuses.count, names))
 
 
-_OF_ONE_SIDE = ("same", "renamed", "added", "removed", "not tested")
+_OF_ONE_SIDE = ("same", "renamed", "added", "removed", "not tested", "folded")
 
 
 def first_divergence(rows: tuple[Difference, ...]) -> str | None:

@@ -104,7 +104,7 @@ def test_each_kind_of_difference():
     a = {**STATE, "gone": torch.ones(5), "wide": torch.ones(2), "half": torch.ones(3), "off": torch.ones(9)}
     b = {**STATE, "new": torch.ones(6), "wide": torch.ones(3), "half": torch.ones(3).half()}
     b["off"] = torch.ones(9) + torch.eye(9)[4] * 1e-3
-    rows, renamings = diff_tensors(a, b)
+    rows, renamings, _ = diff_tensors(a, b)
     changed = {"gone": "removed", "wide": "reshaped", "half": "retyped", "off": "changed", "new": "added"}
     assert statuses(rows) == {**dict.fromkeys(STATE, "same"), **changed}
     assert renamings == ()
@@ -124,7 +124,7 @@ def test_each_kind_of_difference():
 def test_prefixes_are_found(prefix, b_prefix):
     a = {prefix + name: tensor for name, tensor in STATE.items()}
     b = {b_prefix + name: tensor + (name == "fc.weight") for name, tensor in STATE.items()}
-    rows, renamings = diff_tensors(a, b)
+    rows, renamings, _ = diff_tensors(a, b)
     assert renamings == (Renaming(prefix, b_prefix, 3),)
     assert [row.status for row in rows] == ["renamed", "renamed", "changed"]
     assert [row.b_name for row in rows] == list(b)
@@ -135,7 +135,7 @@ def test_two_parts_under_two_prefixes():
         f"dec.{i}.weight": torch.randn(2) for i in range(3)
     }
     b = {name.replace("enc.", "encoder.").replace("dec.", "decoder."): tensor for name, tensor in a.items()}
-    rows, renamings = diff_tensors(a, b)
+    rows, renamings, _ = diff_tensors(a, b)
     assert {(r.prefix, r.b_prefix, r.tensors) for r in renamings} == {
         ("enc.", "encoder.", 4),
         ("dec.", "decoder.", 3),
@@ -146,7 +146,7 @@ def test_two_parts_under_two_prefixes():
 def test_values_tell_where_names_have_nothing_in_common():
     a = {"w": torch.randn(3, 2), "first": torch.zeros(4), "second": torch.zeros(4)}
     b = {"kernel": a["w"].clone(), "x": torch.zeros(4), "y": torch.zeros(4)}
-    rows, renamings = diff_tensors(a, b)
+    rows, renamings, _ = diff_tensors(a, b)
     assert renamings == ()
     assert rows[0].b_name == "kernel"
     assert rows[0].status == "renamed"
@@ -157,8 +157,8 @@ def test_values_tell_where_names_have_nothing_in_common():
 @given(st.dictionaries(st.text("ab.", min_size=1, max_size=5), st.integers(0, 3), max_size=6))
 def test_a_state_is_the_same_as_itself_and_all_of_it_is_reported(sizes):
     state = {name: torch.arange(size, dtype=torch.float32) for name, size in sizes.items()}
-    rows, _ = diff_tensors(state, dict(reversed(state.items())))
+    rows, _, _ = diff_tensors(state, dict(reversed(state.items())))
     assert [row.name for row in rows] == list(state)
     assert {row.status for row in rows} <= {"same"}
-    rows, _ = diff_tensors(state, {})
+    rows, _, _ = diff_tensors(state, {})
     assert [row.status for row in rows] == ["removed"] * len(state)

@@ -22,6 +22,13 @@ from modelscope_cli.analysis.comparison.evidence import (
     outputs_of,
     under,
 )
+from modelscope_cli.analysis.comparison.folding import (
+    EXPORT_AGAIN,
+    differing,
+    differing_bias,
+    differing_weight,
+    fold,
+)
 from modelscope_cli.analysis.comparison.matching import Key, Matching
 from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, OnnxProgram, modules_of
 from modelscope_cli.analysis.comparison.variants import (
@@ -299,7 +306,8 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
         other = _counterpart(f"{name}.{own}", tensor, stored)
         cause = None
         if other is not None:
-            cause = _differing(name, f"{name}.{own}", tensor, other, is_exported=b.program is not None)
+            hint = EXPORT_AGAIN if b.program is not None else "without images, diff compares all tensors"
+            cause = differing(name, f"{name}.{own}", tensor, other, hint)
         if cause is not None:
             yield cause
 
@@ -325,7 +333,7 @@ def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
             full = f"{name}.{own}" if name else own
             found = stored.get(full)
             other = None if found is None else _fitted_to(tensor, found)
-            if other is not None and (cause := _differing(name, full, tensor, other)) is not None:
+            if other is not None and (cause := differing(name, full, tensor, other)) is not None:
                 yield cause
 
 
@@ -357,69 +365,21 @@ def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
     )
 
 
-def _differing(
-    layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float = 1e-6, is_exported: bool = True
-) -> Cause | None:
-    if not ours.is_floating_point() or not theirs.is_floating_point() or theirs.shape != ours.shape:
-        return None
-    ours, theirs = ours.detach().cpu(), theirs.detach().cpu()
-    gaps = (ours.double() - theirs.double()).abs()
-    is_other = gaps > (slack * ours.abs().max().double()).clamp_min(torch.finfo(ours.dtype).tiny)
-    count = int(is_other.sum())
-    if not count:
-        return None
-    if (kind := coarse(theirs)) is not None and coarse(ours) is None:
-        return Cause("cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in B")
-    at = ", ".join(str(int(i)) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
-    message = f"{name} differs in {count} of {ours.numel()} values, most at [{at}], by {gaps.max():.3g}"
-    hint = (
-        "export again from the weights of A" if is_exported else "without images, diff compares all tensors"
-    )
-    return Cause("weights", layer, message, hint)
-
-
-def _folded_weights(
-    conv: tuple[str, nn.Module], norm: tuple[str, nn.Module], stored: Stored
-) -> Iterator[Cause]:
-    """Compare a convolution with its norm folded in: a norm multiplies all weights of a channel by one factor."""
-    weight, layer = getattr(conv[1], "weight", None), norm[1]
-    variance = getattr(layer, "running_var", None)
-    if not isinstance(weight, Tensor) or variance is None:
+def _folded_weights(conv: tuple[str, nn.Module], norm: tuple[str, Any], stored: Stored) -> Iterator[Cause]:
+    """Compare a convolution with its norm folded in: the bias where the weight is the same."""
+    given, held = _tensors_of(conv[1]), _tensors_of(norm[1])
+    if "weight" not in given or "running_var" not in held:
         return
-    gain = getattr(layer, "weight", None)
-    scale = (torch.ones_like(variance) if gain is None else gain) / (variance + layer.eps).sqrt()
     is_turned = type(conv[1]).__name__.startswith("ConvTranspose")
-    sides = (1, -1) if is_turned else (-1, 1)
-    folded = weight * scale.reshape(*sides, *([1] * (weight.ndim - 2)))
-    other = _counterpart(f"{conv[0]}.weight", folded, stored)
-    if other is None:
-        return
-    ours, theirs = (
-        (one.transpose(0, 1) if is_turned else one).detach().cpu().double().flatten(1)
-        for one in (folded, other)
-    )
-    factors = (ours * theirs).sum(1) / (ours * ours).sum(1).clamp_min(torch.finfo(ours.dtype).tiny)
-    rest = (theirs - factors[:, None] * ours).abs().max()
-    inverse = f"{norm[0]}.weight / sqrt({norm[0]}.running_var + eps)"
-    if ours.shape[1] > 1 and rest <= 1e-5 * theirs.abs().max():
-        cause = _differing(norm[0], inverse, scale, (scale.cpu() * factors).to(scale.dtype), slack=1e-5)
-    else:
-        name = f"{conv[0]}.weight" if ours.shape[1] > 1 else f"{conv[0]}.weight or {inverse}"
-        cause = _differing(conv[0], f"{name} (with {norm[0]} folded in)", folded, other, slack=1e-5)
-    if cause is not None:
-        yield cause
-        return
-    shift = _of(layer, "bias", scale) - _of(layer, "running_mean", scale) * scale
-    bias = getattr(conv[1], "bias", None)
-    shift = shift if bias is None else shift + bias * scale
-    nearest = _counterpart("", shift, stored)
-    biases = [f"{conv[0]}.bias"] * (bias is not None) + [f"{norm[0]}.bias", f"{norm[0]}.running_mean"]
-    name = f"{' or '.join(biases)} (folded into {conv[0]})"
-    cause = None if nearest is None else _differing(norm[0], name, shift, nearest, 1e-5)
+    folded = fold((conv[0], norm[0]), given, held, norm[1].eps, is_turned)
+    other = _counterpart(f"{conv[0]}.weight", folded.weight, stored)
+    cause = None if other is None else differing_weight(folded, other)
+    if other is not None and cause is None:
+        nearest = _counterpart("", folded.shift, stored)
+        cause = None if nearest is None else differing_bias(folded, nearest)
     if cause is not None:
         yield cause
 
 
-def _of(module: nn.Module, name: str, like: Tensor) -> Tensor:
-    value = getattr(module, name, None)
-    return value if isinstance(value, Tensor) else torch.zeros_like(like)
+def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    return dict(itertools.chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)))

@@ -14,6 +14,7 @@ from modelscope_cli.analysis.comparison.activations import Activations, Side, di
 from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
+from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.programs import Program, program_of
 from modelscope_cli.analysis.comparison.request import (
@@ -37,6 +38,7 @@ from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (
+    FOLDING,
     Cause,
     DiffRecord,
     DiffSide,
@@ -50,6 +52,7 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
 _MOST_RENAMINGS = 8
+_MOST_CAUSES = 5  # of tensors; the rows have all
 
 
 def pair_names(
@@ -117,6 +120,16 @@ def _by_value(tensors: Mapping[str, Tensor]) -> dict[Any, list[str]]:
     return names
 
 
+def _weights_alone(
+    a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    """Leave out the counters of batches, which no ONNX file has, and the constants of its graph."""
+    return (
+        {name: one for name, one in a.items() if name in b or not name.endswith("num_batches_tracked")},
+        {name: one for name, one in b.items() if name in a or (one.ndim and one.dtype != torch.int64)},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
     """Two sides, and the settings of their comparison."""
@@ -138,10 +151,13 @@ class ModelComparison:
             for source, seed in zip(self.sources, self.seeds, strict=True)
         )
         tolerance, reason = choose_tolerance(self.tolerance, None)
-        rows, renamings = diff_tensors(
-            a.tensors,
-            b.tensors,
+        is_exported = b.side.model.name.lower().endswith(".onnx")
+        ours, theirs = _weights_alone(a.tensors, b.tensors) if is_exported else (a.tensors, b.tensors)
+        rows, renamings, causes = diff_tensors(
+            ours,
+            theirs,
             tolerance,
+            hint=EXPORT_AGAIN if is_exported else "fold the norms of A into its convolutions again",
             track=lambda names, total: self.progress.track(names, "tensors", total),
         )
         if not any(row.status not in ("added", "removed") for row in rows):
@@ -162,6 +178,7 @@ class ModelComparison:
             totals=count_up(rows),
             renamings=renamings,
             tensors=rows,
+            causes=causes[:_MOST_CAUSES],
         )
 
     def run(
@@ -293,23 +310,29 @@ def diff_tensors(
     b: Mapping[str, Tensor],
     tolerance: float = 0.0,
     *,
+    hint: str = EXPORT_AGAIN,
     track: Callable[[Iterable[str], int], Iterator[str]] = lambda names, total: iter(names),
-) -> tuple[tuple[TensorDifference, ...], tuple[Renaming, ...]]:
+) -> tuple[tuple[TensorDifference, ...], tuple[Renaming, ...], tuple[Cause, ...]]:
     """Compare two state dicts, one tensor at a time, so that mapped files stay out of memory.
 
     Args:
         tolerance: on the relative L2; 0 detects every changed bit.
+        hint: what to do where a convolution with its norm folded in differs.
         track: wraps the iteration to show its progress.
 
     Returns:
-        the rows, those of A in its order, then those of B alone; and the replaced prefixes.
+        the rows, those of A in its order, then those of B alone; the replaced prefixes; and where convolutions that
+        have their norm folded in differ in B.
     """
     pairs, renamings = pair_names(a, b)
-    paired = set(pairs.values())
+    folds = [*find_folds(a, b, pairs)]
+    folded = {row.name: row for found in folds for row in _rows_of_fold(found, a, b, tolerance)}
+    pairs = {name: other for name, other in pairs.items() if name not in folded}
+    paired = {*pairs.values(), *(name for found in folds for name in (found.b_weight, found.b_bias))}
     rows = [
         _compare(name, a[name], pairs[name], b[pairs[name]], tolerance)
         if name in pairs
-        else TensorDifference(name=name, status="removed", **traits(a[name], None))
+        else folded.get(name) or TensorDifference(name=name, status="removed", **traits(a[name], None))
         for name in track(a, len(a))
     ]
     added = (
@@ -317,7 +340,28 @@ def diff_tensors(
         for name, tensor in b.items()
         if name not in paired
     )
-    return (*rows, *added), renamings
+    return (*rows, *added), renamings, tuple(cause for found in folds for cause in found.causes(b, hint))
+
+
+def _rows_of_fold(
+    found: StoredFold, a: Mapping[str, Tensor], b: Mapping[str, Tensor], tolerance: float
+) -> Iterator[TensorDifference]:
+    """Yield the rows of a convolution and its norm, which B has as one weight and one bias."""
+    fold, tolerance = found.fold, max(tolerance, FOLDING)
+    last = f"{fold.norm}.bias" if f"{fold.norm}.bias" in a else f"{fold.norm}.running_mean"
+    held = {
+        f"{fold.conv}.weight": (fold.weight, b[found.b_weight], found.b_weight),
+        last: (fold.shift, found.bias_in(b), found.b_bias or last),
+    }
+    for name in found.parts:
+        if name not in held:
+            note, own = f"folded into {fold.conv}", traits(a[name], None)
+            yield TensorDifference(name=name, status="folded", matched=note, **own)
+            continue
+        ours, theirs, b_name = held[name]
+        row = _compare(name, ours, name, theirs, tolerance)
+        note = f"with {fold.norm} folded in, eps {found.eps:g}"
+        yield replace(row, b_name=b_name if b_name != name else None, matched=note)
 
 
 def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> TensorDifference:

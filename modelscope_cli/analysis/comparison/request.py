@@ -124,16 +124,18 @@ def requests_of(
     Args:
         settings: the settings of both sides; `of_b`: those of B alone.
     """
+    exported = names.a.model or str(names.a.checkpoint)
+    other = names.b.model or str(names.b.checkpoint)
+    if is_program(exported) and (names.a.model is not None or not is_program(other)):
+        message = f"'{exported}' is an exported model: it can only be B, and A the model it came from"
+        other = "NAME" if is_program(other) else other
+        raise UsageError(message, f"modelscope diff {shlex.quote(other)} {shlex.quote(exported)}")
     reason = "is a setting of models, and checkpoints without a model are compared as they are"
     if names.b.model is None:
         refuse_given({**of_b.typed(), "--b-key": None}, reason, "--model NAME")
         if names.a.model is None:
             weights = None if settings.weights == "auto" else settings.weights
             refuse_given({"--weights": weights, "--checkpoint": settings.checkpoint}, reason, "--model NAME")
-    if names.a.model is not None and is_program(names.a.model):
-        message = f"'{names.a.model}' is an exported model: it can only be B, and A the model it came from"
-        other = names.b.model if names.b.model and not is_program(names.b.model) else "NAME"
-        raise UsageError(message, f"modelscope diff {shlex.quote(other)} {shlex.quote(names.a.model)}")
     base = names.a if names.a.model else names.b
     if base.model is None:
         return _file(names.a, settings.key), _file(names.b, of_b.key or settings.key)

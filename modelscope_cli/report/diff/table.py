@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from modelscope_cli.records.diff import (
+    FOLDING,
     Difference,
     DiffRecord,
     DiffSide,
@@ -15,6 +16,8 @@ from modelscope_cli.records.diff import (
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
+
+_ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 
 
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
@@ -36,7 +39,7 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 
 def _rows_shown(record: DiffRecord) -> tuple[Difference, ...]:
     if record.figures is None:
-        return tuple(row for row in record.rows if row.differing or row.status not in ("same", "not tested"))
+        return tuple(row for row in record.rows if row.differing or row.status not in _ALIKE)
     first: dict[str, FigureDifference] = {}
     for row in record.figures:
         if row.status != "same":
@@ -46,7 +49,7 @@ def _rows_shown(record: DiffRecord) -> tuple[Difference, ...]:
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
     """Return lines with the totals, the first difference, and the first rows that differ."""
-    differences = [row for row in record.rows if row.status not in ("same", "not tested")]
+    differences = [row for row in record.rows if row.status not in _ALIKE]
     lines = [f"{_title(record)}: {_totals(record)}"]
     lines += [f"{cause.kind.replace('_', ' ')}: {cause.message}" for cause in record.causes]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
@@ -175,6 +178,10 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     ]
     facts += [(cause.kind.replace("_", " "), f"{cause.message}: {cause.hint}") for cause in record.causes]
     facts.append(("totals", _totals(record)))
+    if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
+        n = len({row.matched for row in folds})
+        text = f"B has {counted(n, 'norm')} of A in the weights of the convolutions before"
+        facts.append(("folded", f"{text}: A's are folded alike, and compared within {FOLDING:g}"))
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
