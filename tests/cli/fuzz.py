@@ -144,14 +144,16 @@ def playground() -> Iterator[Path]:
     """A folder with one of each thing that a path can be, to run in."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
-        os.chdir(name)
+        here = Path(name, "a", "b")  # `../..` is not the whole disk
+        here.mkdir(parents=True)
+        os.chdir(here)
         os.mkfifo("pipe")
         Path("empty").touch()
         Path("text.txt").write_text("once upon a time\n")
         Path("script.py").write_text("print('no model')\n")
         Path("link").symlink_to("nowhere")
         try:
-            yield Path(name)
+            yield here
         finally:
             os.chdir(before)
 

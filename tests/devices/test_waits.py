@@ -13,7 +13,9 @@ import modelscope_cli as ms
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torchvision.models import resnet18
+
+sys.path.insert(0, sys.argv[2])
+from tiny_resnet import TinyResNet
 
 device = sys.argv[1]
 
@@ -38,7 +40,7 @@ def waits(function):
     return counted.n
 
 torch.manual_seed(0)
-model = resnet18(weights=None).eval().to(device)
+model = TinyResNet().eval().to(device)
 images = torch.randn(4, 3, 32, 32).to(device)
 labels, one = torch.zeros(4, dtype=torch.long, device=device), images[:1]
 """
@@ -85,10 +87,7 @@ MOST = {
 }
 
 TRAINING = """
-sys.path.insert(0, sys.argv[2])
-from tiny_resnet import TinyResNet
-
-model = TinyResNet().to(device)  # small, as many steps are made
+model = TinyResNet().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 def step():
@@ -101,7 +100,7 @@ from modelscope_cli.watching.schedule import Budget
 Budget.allows = lambda self, step, after=None: after is not None
 bare, watched = [waits(step) for _ in range(5)], []
 with ms.watch(model, optimizer, out="watched", force=True):
-    for _ in range(80):
+    for _ in range(50):
         watched.append(waits(step))
 entries = [json.loads(line) for line in open("watched/log.jsonl")]
 steps = [entry["step"] for entry in entries if "step" in entry]
@@ -112,7 +111,7 @@ print(json.dumps({"bare": bare, "watched": watched, "recorded": recorded, "losse
 
 
 def test_results_leave_the_device_together(python: Python, accelerator: str) -> None:
-    found = python(COUNT + OBSERVED + CALLS, accelerator).json
+    found = python(COUNT + OBSERVED + CALLS, accelerator, SAMPLES).json
     assert found["control: a forward, and five numbers"] == 5
     assert {what: found[what] for what, most in MOST.items() if found[what] > most} == {}
 
