@@ -81,12 +81,15 @@ class Breach:
     """The step from which on copies differ."""
 
     copies: Replicas
-    step: int  # the first before which they differ
-    after: int | None  # the last before which they were equal, None for none
+    step: int  # the first recorded one before which they differ
+    after: int | None  # the last recorded one before which they were equal, None for none
     values: tuple[int, ...]  # checksum of each rank
-    is_exact: bool = False  # whether the step before it caused the difference
-    is_between: bool = False  # whether they were equal after that step, and changed between the steps
     distance: float | None = None  # at `step`; None if unknown
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether one step caused the difference: there is no other between the records."""
+        return self.step == 0 or self.after == self.step - 1
 
     @property
     def cause_step(self) -> int:
@@ -110,8 +113,6 @@ def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, s
             words += ", so they were changed after DistributedDataParallel was made"
             return words, _MAKE_LAST, made_at
         return f"{words}, and only the gradients are averaged", _BROADCAST, made_at
-    if breach.is_between:
-        return f"they change between steps {step} and {step + 1} without an optimizer", _WRITE_ALIKE, None
     if is_parallel:
         passes = {number: _passes(rank, copies.optimizer, step) for number, rank in copies.members.items()}
         if without_sync := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
@@ -139,7 +140,13 @@ def _gradient_cause(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, 
     gradients = [(one, [norm or 0.0 for norm in norms]) for one, norms in rows if any(norms)]
     differing = [(one, norms) for one, norms in gradients if not _are_same(norms)]
     if not differing:
-        return _UNKNOWN
+        updates = breach.copies.row(step, 2)
+        is_written_to = breach.is_exact and None not in updates and _are_same(updates)
+        return (
+            (f"they change after step {step} without an optimizer", _WRITE_ALIKE)
+            if is_written_to
+            else _UNKNOWN
+        )
     first, norms_of_first = differing[0]
     usable = [norms for _, norms in differing if norms[0]]
     if len(usable) == len(gradients) and (ratios := _common_ratios(usable)):
@@ -176,13 +183,13 @@ _UNKNOWN = (
 
 
 def _passes(rank: RankLog, optimizer: str, step: int) -> tuple[int, int, bool]:
-    """Return the passes through DistributedDataParallel of a step; the log counts them from the start."""
-    averaged, alone, is_lost = rank.passes.get((optimizer, step), (1, 0, False))
-    before = rank.passes.get((optimizer, step - 1), (0, 0, False))
-    later = any(
-        lost for (label, at), (_, _, lost) in rank.passes.items() if label == optimizer and at >= step
-    )
-    return averaged - before[0], alone - before[1], is_lost or later
+    """Return the passes through DistributedDataParallel up to a step since the record before it, as the log counts
+    them from the start, and whether the hooks are lost then or later."""
+    passes = {at: one for (label, at), one in rank.passes.items() if label == optimizer}
+    averaged, alone, _ = passes.get(step, (1, 0, False))
+    before = passes.get(max((at for at in passes if at < step), default=-1), (0, 0, False))
+    is_lost = any(lost for at, (_, _, lost) in passes.items() if at >= step)
+    return averaged - before[0], alone - before[1], is_lost
 
 
 def _any_rank(copies: Replicas) -> RankLog:
@@ -269,7 +276,7 @@ def compare_weights(ranks: Sequence[RankLog]) -> RankFacts | None:
         return replace(facts, averaged_at=min(agreements, default=None), is_averaged_rarely=True)
     if not apart:
         return replace(facts, differs_by=max(one.farthest or 0.0 for one in breaches))
-    first = _made_exact(min(apart, key=lambda one: one.step))
+    first = min(apart, key=lambda one: one.step)
     last = max(one.copies.distance(one.copies.common()[-1]) for one in apart)
     words, cure, place = _cause_of(first, replicas)
     minority = _minority(first)
@@ -277,7 +284,7 @@ def compare_weights(ranks: Sequence[RankLog]) -> RankFacts | None:
         model=first.copies.key[0],
         name=first.copies.key[1],
         ranks=tuple(minority),
-        step=first.cause_step if first.is_exact and not first.is_between else first.step,
+        step=first.cause_step if first.is_exact else first.step,
         after=None if first.is_exact else first.after,
         distance=first.distance,
         last_distance=last or None,
@@ -341,13 +348,13 @@ def _first_breach(copies: Replicas) -> Breach | None:
 
 
 def _late_breaches(replicas: Sequence[Replicas]) -> Iterator[Breach]:
-    """Yield the breaches after the last recorded step, found by a few values of each parameter."""
+    """Yield the breaches after the last recorded step, found by the checksums at the end."""
     for copies in replicas:
         ends = [rank.end or {} for rank in copies.members.values()]
         keys = [key for key, (label, _) in _any_rank(copies).trained.items() if label == copies.optimizer]
         place = str(keys.index(copies.key))
         checksums = [
-            {str(at): value for at, value in end.get("states", {}).get(copies.optimizer, {}).items()}.get(
+            {str(at): value for at, value in end.get("checksums", {}).get(copies.optimizer, {}).items()}.get(
                 place
             )
             for end in ends
@@ -360,46 +367,8 @@ def _late_breaches(replicas: Sequence[Replicas]) -> Iterator[Breach]:
 
 def _same_again(breach: Breach) -> int | None:
     """Return a step after the breach before which the copies are equal again; None without one."""
-    copies = breach.copies
-    for step in copies.common():
-        if step > breach.step and len(set(copies.checksums(step))) == 1:
-            return step
-    has_differed = False  # the compared values may not be among those that differ
-    for step in _noted(copies):
-        is_same = len({state[0] for state in _states(copies, step)}) == 1
-        if step > breach.step and has_differed and is_same:
-            return step
-        has_differed |= step >= breach.step and not is_same
-    return None
-
-
-def _noted(copies: Replicas) -> list[int]:
-    steps = [
-        {step for label, step in rank.states if label == copies.optimizer} for rank in copies.members.values()
-    ]
-    return sorted(set.intersection(*steps))
-
-
-def _states(copies: Replicas, step: int) -> list[tuple[int, int]]:
-    return [rank.states[copies.optimizer, step] for rank in copies.members.values()]
-
-
-def _made_exact(breach: Breach) -> Breach:
-    """Narrow a breach to one step, by the values compared before and after each step."""
-    if breach.step == 0 or breach.after == breach.step - 1:
-        breach = replace(breach, is_exact=True)
-    last_equal = -1  # the last step after which the copies were equal
-    for step in _noted(breach.copies):
-        if not (breach.after or 0) <= step <= breach.step:
-            continue
-        before, after = zip(*_states(breach.copies, step), strict=True)
-        if len(set(before)) > 1:
-            is_between = last_equal == step - 1 >= 0
-            return replace(breach, step=step, is_exact=is_between or breach.is_exact, is_between=is_between)
-        if len(set(after)) > 1:
-            return replace(breach, step=step + 1, is_exact=True) if step < breach.step else breach
-        last_equal = step
-    return breach
+    later = (step for step in breach.copies.common() if step > breach.step)
+    return next((step for step in later if len(set(breach.copies.checksums(step))) == 1), None)
 
 
 def _minority(breach: Breach) -> list[int]:
@@ -421,7 +390,7 @@ def _when(breach: Breach) -> str:
     if breach.step == 0:
         return "from the start"
     if breach.is_exact:
-        return f"since step {breach.step if breach.is_between else breach.cause_step}"
+        return f"since step {breach.cause_step}"
     return f"since one of the steps {breach.after or 0} to {breach.cause_step}"
 
 

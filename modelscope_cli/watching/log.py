@@ -21,7 +21,7 @@ from typing import Any
 
 from modelscope_cli.plain_text import plain_json
 
-VERSION = 3
+VERSION = 4
 """Version of the entries. A log without one is of version 1."""
 
 Entry = dict[str, Any]

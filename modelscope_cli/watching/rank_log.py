@@ -190,7 +190,6 @@ class RankLog:
     layers: dict[LayerKey, dict[int, Sums]] = field(default_factory=dict)
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
     weights: dict[ParameterKey, dict[int, tuple[int, float, float]]] = field(default_factory=dict)
-    states: dict[StepKey, tuple[int, int]] = field(default_factory=dict)
     passes: dict[StepKey, tuple[int, int, bool]] = field(default_factory=dict)
     steps: dict[StepKey, Scalars] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -256,9 +255,8 @@ class RankLog:
         for id_, values in entry.get("parameters", {}).items():
             self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
         self._take_rows(entry.get("entering", {}) | entry.get("criteria", {}), step)
-        if "state" in entry:  # there are other ranks
-            key = entry["optimizer"], step
-            self.states[key], self.passes[key] = tuple(entry["state"]), tuple(entry["passes"])
+        if "passes" in entry:  # there are other ranks
+            self.passes[entry["optimizer"], step] = tuple(entry["passes"])
             for id_, (checksum, signed, norm) in entry["weights"].items():
                 figures = checksum, float(signed), float(norm)
                 self.weights.setdefault(self._by_id[int(id_)], {})[step] = figures

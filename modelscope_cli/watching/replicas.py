@@ -1,16 +1,13 @@
 """Checksums of weights, which show whether the ranks of a run hold the same, and how gradients are averaged.
 
-Nothing is sent: each rank writes checksums to its own log, and they are compared when the logs are read. Checksums
-    of
-all bits are taken at recorded steps; of a few values of each parameter at every step, or less often to limit time.
+Nothing is sent: each rank writes checksums to its own log, at recorded steps and at the end, and they are compared
+when the logs are read.
 """
 
 import functools
-import math
-import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,22 +21,17 @@ from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, p
 from modelscope_cli.watching.source_location import place_of_caller
 
 _COLUMNS = 1024  # sums that represent a large parameter
-_FEW = 16  # values of a parameter that are compared at every step
-_MOST = 256  # parameters of an optimizer that are compared so
-_ALL, _SHARE = 64, 0.02  # first steps, all compared; share of the time of later ones
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 
 
 @dataclass(slots=True)
 class ReplicaReport:
-    """Checksums of one step, to compare ranks."""
+    """Checksums of one recorded step, to compare ranks."""
 
-    state: tuple[int, int]  # checksums of a few values of each parameter, before and after the step
     # Forward passes through DistributedDataParallel since the start: with averaged gradients, and inside
     # `no_sync()`; and whether its hooks were lost
     passes: tuple[int, int, bool]
-    # A checksum, a sum with random signs, and a norm of each parameter before the step; empty if the step is
-    # not recorded
+    # A checksum, a sum with random signs, and a norm of each parameter before the step
     weights: list[tuple[int, float, float]]
 
 
@@ -72,12 +64,6 @@ class _Parallel:
         return first is not None and first.requires_grad and _accumulator(first) is not self.accumulator
 
 
-@dataclass(slots=True)
-class _Open:
-    state: int
-    weights: list[tuple[int, float, float]]
-
-
 class ReplicaWatch:
     """Takes checksums in one of several processes."""
 
@@ -85,11 +71,10 @@ class ReplicaWatch:
         # By the wrapped module, whose copies should be equal even if it is run without the wrapper.
         self._parallel: weakref.WeakKeyDictionary[nn.Module, _Parallel] = weakref.WeakKeyDictionary()
         self._by_optimizer: dict[tuple[str, int], list[_Parallel]] = {}
-        self._open: _Open | None = None
-        # By the label of the optimizer: a few values after its last step, if that was compared.
-        self._last: dict[str, tuple[weakref.ref[Optimizer], dict[int, Tensor] | None]] = {}
-        self._began, self._spent, self._n_looks = 0.0, 0.0, 0
-        self._n_steps = 0
+        self._weights: list[tuple[int, float, float]] | None = (
+            None  # before the step that runs, if it is recorded
+        )
+        self._optimizers: dict[str, weakref.ref[Optimizer]] = {}  # by label
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
@@ -125,40 +110,17 @@ class ReplicaWatch:
                 one.passes[not module.require_backward_grad_sync] += 1
 
     def before_step(self, optimizer: Optimizer, is_recorded: bool) -> None:
-        self._open = None
-        if not is_recorded and self._n_steps % self._interval():
-            return
-        begun = time.perf_counter()
-        self._began = self._began or begun
-        parameters = parameters_of(optimizer)
-        weights = [(_checksum(p), *_signed_sum(p)) for p in parameters] if is_recorded else []
-        self._open = _Open(_state(_few_of(parameters).values()), weights)
-        self._spent += (
-            0 if is_recorded else 2 * (time.perf_counter() - begun)
-        )  # the same time again after the step
-        self._n_looks += not is_recorded
-
-    def _interval(self) -> int:
-        """Return the interval of comparisons in steps, a power of two, that limits the time."""
-        if self._n_steps < _ALL or not self._n_looks:
-            return 1
-        share = self._spent / self._n_looks * self._n_steps / (time.perf_counter() - self._began)
-        return 1 << max(math.ceil(math.log2(max(share / _SHARE, 1e-9))), 0)
+        parameters = parameters_of(optimizer) if is_recorded else ()
+        self._weights = [(_checksum(p), *_signed_sum(p)) for p in parameters] if is_recorded else None
 
     def after_step(self, optimizer: Optimizer, label: str) -> ReplicaReport | None:
-        """Return the checksums of a step; None if none were taken before it."""
-        opened, self._open = self._open, None
-        self._n_steps += 1
-        self._last[label] = weakref.ref(optimizer), None
-        if opened is None:
+        """Return the checksums of a step; None if it is not recorded."""
+        self._optimizers[label] = weakref.ref(optimizer)
+        if self._weights is None:
             return None
-        parameters = parameters_of(optimizer)
-        values = _few_of(parameters)
-        self._last[label] = weakref.ref(optimizer), values
-        wrappers = self._parallel_of(label, parameters)
+        wrappers = self._parallel_of(label, parameters_of(optimizer))
         averaged, alone = (sum(one.passes[n] for one in wrappers) for n in (0, 1))
-        passes = averaged, alone, bool(opened.weights) and any(one.has_lost_hooks for one in wrappers)
-        return ReplicaReport((opened.state, _state(values.values())), passes, opened.weights)
+        return ReplicaReport((averaged, alone, any(one.has_lost_hooks for one in wrappers)), self._weights)
 
     def _parallel_of(self, label: str, parameters: list[Tensor]) -> list[_Parallel]:
         """Return the wrappers that average parameters of an optimizer; all if none holds a known one."""
@@ -168,14 +130,13 @@ class ReplicaWatch:
             self._by_optimizer[label, len(wrappers)] = of_parameters or wrappers
         return self._by_optimizer[label, len(self._parallel)]
 
-    def last_states(self) -> dict[str, dict[int, int]]:
-        """Return checksums of a few values after the last step, by optimizer and index of the parameter."""
-        states = {}
-        for label, (reference, values) in self._last.items():
-            optimizer = reference()
-            few = _few_of(parameters_of(optimizer)) if values is None and optimizer is not None else values
-            states[label] = {index: _state([one]) for index, one in (few or {}).items()}
-        return states
+    def last_checksums(self) -> dict[str, dict[int, int]]:
+        """Return checksums after the last step, by optimizer and index of the parameter."""
+        optimizers = {label: one for label, ref in self._optimizers.items() if (one := ref()) is not None}
+        return {
+            label: {n: _checksum(p) for n, p in enumerate(parameters_of(one)) if not is_sharded(p)}
+            for label, one in optimizers.items()
+        }
 
     def origin(self, parameter: Tensor) -> dict[str, Any]:
         """Return the ranks that average a parameter, and the line that made its wrapper; else nothing."""
@@ -195,24 +156,6 @@ def _accumulator(parameter: Tensor) -> Any:
 def _values(parameter: Tensor) -> Tensor:
     values = held_here(parameter)
     return (torch.view_as_real(values) if values.is_complex() else values).reshape(-1)
-
-
-def _few_of(parameters: list[Tensor]) -> dict[int, Tensor]:
-    """Return a few values of some of the parameters by index, on the CPU."""
-    with torch.no_grad():
-        unsharded = [(index, p) for index, p in enumerate(parameters) if not is_sharded(p)]
-        chosen = dict(unsharded[:: len(unsharded) // _MOST + 1])
-        parts = [values[:: values.numel() // _FEW + 1] for values in map(_values, chosen.values())]
-        if len({(part.device, part.dtype) for part in parts}) == 1:  # one transfer
-            parts = list(torch.cat(parts).cpu().split([part.numel() for part in parts]))
-        return {index: part.cpu().clone() for index, part in zip(chosen, parts, strict=True)}
-
-
-def _state(values: Iterable[Tensor]) -> int:
-    checksum = 0
-    for one in values:
-        checksum = zlib.crc32(_bytes(one), checksum)
-    return checksum
 
 
 def _bytes(x: Tensor) -> bytes:

@@ -148,7 +148,7 @@ class Watcher:
             "steps": self.recorder.n_steps,
             "backward": self.recorder.losses.n_backward,
             "elapsed_ms": elapsed_ms,
-            "states": {} if self.recorder.replicas is None else self.recorder.replicas.last_states(),
+            "checksums": {} if self.recorder.replicas is None else self.recorder.replicas.last_checksums(),
         }
 
     def _write_last(self) -> None:
@@ -240,7 +240,7 @@ class Watcher:
         common, ranks = report.replicas, {}
         if common is not None:
             weights = dict(zip(numbers, common.weights, strict=False))
-            ranks = {"state": common.state, "passes": common.passes, "weights": weights}
+            ranks = {"passes": common.passes, "weights": weights}
         entering = {
             self._number(
                 "entering",

@@ -92,9 +92,9 @@ def test_a_rank_that_disagrees_is_a_finding_on_every_rank(tmp_path):
         tmp_path / "odd", world=2, arguments=["--drift"], options=["--fail-on", "error"], code=1
     )
     (finding,) = [one for one in json.loads(out)["findings"] if one["code"] == "MS746"]
-    assert (finding["layer"], finding["since_step"], finding["severity"]) == ("0.weight", 4, "error")
-    assert "ranks 0 and 1 hold different weights since step 4" in finding["message"]
-    assert "change between steps 3 and 4 without an optimizer" in finding["message"]
+    assert (finding["layer"], finding["since_step"], finding["severity"]) == ("0.weight", 3, "error")
+    assert "ranks 0 and 1 hold different weights since step 3" in finding["message"]
+    assert "change after step 3 without an optimizer" in finding["message"]
     assert seen.events == ()
 
 
@@ -135,8 +135,7 @@ def logs(world=2, differs_from=None, is_parallel=True, **changes):
 
     Args:
         changes: of rank 1: `gradient`, factors by name from the step before on, None for none; `moved`, how far its
-            steps go; `passes` of DistributedDataParallel to a step; `lost` hooks; `behind`: 1 where the step itself
-            left the weights the same.
+            steps go; `passes` of DistributedDataParallel to a step; `lost` hooks.
     """
     ranks = []
     for number in range(world):
@@ -159,8 +158,6 @@ def logs(world=2, differs_from=None, is_parallel=True, **changes):
                 log.weights[key][step] = 100 * step + is_odd, 0.5 + 0.1 * is_odd, 1.0
         for step in range(N):
             log.steps["SGD", step] = Scalars(1.0 + number, [0.1], True)
-            before, after = step >= since, step + 1 >= since + own.get("behind", 0)
-            log.states["SGD", step] = step + 1000 * before, step + 1 + 1000 * after
             log.passes["SGD", step] = averaged * (step + 1), alone * (step + 1), own.get("lost", False)
         ranks.append(log)
     return ranks
@@ -189,7 +186,7 @@ CAUSES = {
     "unused": ({"gradient": {"1.weight": None}}, "gradient of 1.weight is 4 on rank 0 and 0 on rank 1"),
     "one not averaged": ({"gradient": {"0.bias": 3.0}}, "gradient of 0.bias is 4 on rank 0 and 12 on rank 1"),
     "options": ({"moved": 0.02}, "their gradients agree where they were recorded"),
-    "written to": ({"behind": 1}, "change between steps 3 and 4 without an optimizer"),
+    "written to": ({}, "change after step 3 without an optimizer"),
 }
 
 
@@ -200,7 +197,7 @@ def test_the_cause_of_a_disagreement_is_named(what):
     assert words in found.message
     assert found.cure
     assert (found.name, found.ranks) == ("0.weight", (0, 1))
-    assert found.step == (4 if what == "written to" else 3)
+    assert found.step == 3
     assert found.distance == pytest.approx(0.1)
 
 
@@ -282,7 +279,7 @@ def test_a_difference_by_rounding_is_not_a_disagreement():
 def test_what_differs_behind_the_last_record_is_named():
     ranks = logs()
     for number, rank in enumerate(ranks):
-        rank.end["states"] = {"SGD": {"0": 1, "1": 2 + number, "2": 3}}
+        rank.end["checksums"] = {"SGD": {"0": 1, "1": 2 + number, "2": 3}}
     found = compare_weights(ranks).disagreement
     assert (found.name, found.distance) == ("0.bias", None)
 
@@ -337,15 +334,25 @@ def test_passes_are_counted_for_the_optimizer_whose_parameters_they_average():
         assert watch.after_step(optimizer, f"SGD {n}").passes == (n, 0, False)
 
 
-def test_many_small_steps_are_looked_at_ever_more_rarely():
+def test_checksums_are_taken_at_recorded_steps_and_at_the_end():
     watch, parameter = ReplicaWatch(), torch.nn.Parameter(torch.ones(3))
-    optimizer, n_looked = torch.optim.SGD([parameter], 0.1), 0
-    for _ in range(400):
-        watch.before_step(optimizer, False)
-        n_looked += watch.after_step(optimizer, "SGD") is not None
-    assert 64 <= n_looked < 200
+    optimizer = torch.optim.SGD([parameter], 0.1)
+    for is_recorded in (True, False):
+        watch.before_step(optimizer, is_recorded)
+        report = watch.after_step(optimizer, "SGD")
+        assert (report is not None) == is_recorded
     parameter.data += 1
-    assert watch.last_states() == {"SGD": {0: zlib.crc32(parameter.detach().numpy().tobytes())}}
+    assert watch.last_checksums() == {"SGD": {0: zlib.crc32(parameter.detach().numpy().tobytes())}}
+
+
+def test_copies_that_part_between_two_records_are_told_with_both():
+    ranks = logs(differs_from=4, gradient=HALF)
+    for rank in ranks:
+        for rows in rank.weights.values():
+            del rows[3], rows[5]
+    found = compare_weights(ranks).disagreement
+    assert "since one of the steps 2 to 3" in found.message
+    assert "every gradient of rank 1 is 0.5 times that of rank 0" in found.message
 
 
 def test_waiting_for_a_rank_has_an_end(tmp_path):
