@@ -51,7 +51,7 @@ COMMANDS = {
     "lrfind": (f"lrfind {SLOW} --pictures 20 --size 8 --batch 4", PART, ["runs"]),
     "ablate": (f"ablate {SLOW} many --size 32 --batch 1 --by-channel -l conv", PART, ["runs"]),
     "check of a folder": ("check @list.txt", PART, []),
-    "check": (f"check {SLOW} many --size 32 --batch 1", STORE, []),
+    "check": (f"check {SLOW} many --size 32 --batch 1", ALL, []),
     "train": (f"train {SLOW} --pictures 20 --size 8 --batch 4 --steps 1000", PART, ["runs"]),
     "summary": ("summary deep.py:Deep", ALL, []),
     "stats": (f"stats {SLOW} many --size 32 --batch 1", STORE, []),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from modelscope_cli.watching.log import VERSION
 from modelscope_cli.watching.trials import landlock
 
 pytestmark = pytest.mark.skipif(
@@ -64,7 +65,9 @@ def files(folder):
     return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
-def test_the_cause_is_proved_and_stands_first_and_last_comes_a_line_for_each_trial(run, cwd):
+def test_the_cause_is_proved_with_a_line_for_each_trial_and_nothing_remains(run, cwd, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
     (cwd / "train.py").write_text(f"{CLIPPED}train()\nsys.exit(3)\n")
     outcome = run("watch --try-fixes --fix-time 10m --format table --out out train.py", expect=3)
     record = report_of(cwd / "out")
@@ -82,10 +85,14 @@ def test_the_cause_is_proved_and_stands_first_and_last_comes_a_line_for_each_tri
     assert last[-1].startswith("no clipping")
     assert last[-1].endswith("proved")
     assert "no clipping" in (cwd / "out" / "report.html").read_text()
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith("modelscope")]
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    lines = [Path(f"/proc/{one}/cmdline").read_text() for one in children]
+    assert not [line for line in lines if "watching.trials" in line]
 
 
 def test_a_healthy_training_is_not_tried(run, cwd):
-    (cwd / "train.py").write_text(f"{HEALTHY}train(200)\n")
+    (cwd / "train.py").write_text(f"{HEALTHY}train(80)\n")
     run("watch --try-fixes --out out train.py")
     record = report_of(cwd / "out")
     assert (record["trials"], record["fix"]) == ([], None)
@@ -176,7 +183,7 @@ def test_what_makes_no_sense_is_refused(run, cwd, line, words):
 
 def test_a_log_that_does_not_name_its_script(run, cwd):
     (cwd / "out").mkdir()
-    begin = {"version": 3, "script": "train.py", "argv": [], "rank": 0, "world": 1}
+    begin = {"version": VERSION, "script": "train.py", "argv": [], "rank": 0, "world": 1}
     (cwd / "out" / "log.jsonl").write_text(json.dumps({"begin": begin}) + "\n")
     assert "does not tell how its script was started" in run("watch --try-fixes --report out", expect=2).err
 
@@ -224,14 +231,3 @@ def test_a_strange_script_ends_in_a_line_or_an_answer(run, cwd, what):
         assert (record["fix"] or {}).get("trial") == "no clipping" or record["tried"].startswith(
             "not tried: "
         )
-
-
-def test_nothing_remains_of_the_processes_and_folders_of_trials(run, cwd, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    (cwd / "train.py").write_text(f"{CLIPPED}train()\n")
-    run("watch --try-fixes --fix-time 5s --out out train.py")
-    assert not [one for one in tmp_path.iterdir() if one.name.startswith("modelscope")]
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    lines = [Path(f"/proc/{one}/cmdline").read_text() for one in children]
-    assert not [line for line in lines if "watching.trials" in line]
