@@ -13,7 +13,6 @@ from modelscope_cli.watching.error_isolation import around_steps, replaced
 from modelscope_cli.watching.parameters import parameters_of
 from modelscope_cli.watching.trials.change import Act
 
-_NORM = 1.0
 _clip_grad_norm = torch.nn.utils.clip_grad_norm_
 
 
@@ -29,18 +28,6 @@ def unclipped(act: Act) -> Iterator[None]:
         act()
 
     with replaced(*of_clipping(by_norm, by_value)):
-        yield
-
-
-@contextmanager
-def clipped(act: Act) -> Iterator[None]:
-    """Clip the norm of the gradients of every optimizer to 1 before it steps."""
-
-    def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        _clip_grad_norm(parameters_of(optimizer), _NORM)
-        act()
-
-    with around_steps(begin):
         yield
 
 

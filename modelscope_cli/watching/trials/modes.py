@@ -1,4 +1,4 @@
-"""Trials that change the mode of a model, dropout and precision."""
+"""Trials that change the mode of a model, dropout and the scaling of the loss."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,23 +48,13 @@ def no_dropout(act: Act) -> Iterator[None]:
 
 
 @contextmanager
-def no_autocast(act: Act) -> Iterator[None]:
-    """Compute everything in the precision of the weights."""
-    with replaced(_disabled(torch.autocast, act)):
-        yield
-
-
-@contextmanager
 def no_scaler(act: Act) -> Iterator[None]:
     """Scale no loss."""
-    with replaced(_disabled(torch.amp.GradScaler, act)):
-        yield
 
-
-def _disabled(kind: type, act: Act) -> Any:
     def disable(new: Any) -> None:
         if new._enabled:
             new._enabled = False
             act()
 
-    return after_init(kind, disable)
+    with replaced(after_init(torch.amp.GradScaler, disable)):
+        yield

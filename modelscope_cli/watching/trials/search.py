@@ -141,8 +141,6 @@ class Search:
         yield strong, first
         if not any(scale.is_better(self._tried[one.name], clues.base) for one in (strong, first)):
             return
-        if is_diverging:
-            yield (by_name["clip to 1"],)
         for before, rate in pairwise([first, *rates]):
             if self._restores(before, clues, scale):
                 return
@@ -381,12 +379,12 @@ def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
 _EXCLUDED = (
     ("optimizer", ("fresh AdamW", "usual settings", "missing parameters", "unfreeze", "no weight decay")),
     ("learning rate", ("rate / 10", "rate / 100", "rate x 10", "rate x 100", "constant rate")),
-    ("clipping", ("no clipping", "clip to 1")),
+    ("clipping", ("no clipping",)),
     ("mode", ("usual modes",)),
     ("dropout", ("no dropout",)),
     ("scaling of the inputs", ("standardised inputs", "inputs / 255")),
     ("order of the samples", ("random order",)),
-    ("precision", ("no autocast", "no scaler")),
+    ("scaling of the loss", ("no scaler",)),
     ("initialisation", ("default initialisation",)),
 )
 

@@ -35,7 +35,7 @@ class Survey:
         scheduled: the highest learning rate that a schedule of torch allows.
         roughness: how much more images differ from pixel to pixel than if meant as height, width, channels.
         unevenness: quotient of the largest standard deviation of a channel of the inputs and the smallest.
-        autocast, scaler, schedule: lines that make them; loader: line that makes one that goes through its
+        scaler, schedule: lines that make them; loader: line that makes one that goes through its
             samples in order; backward, criterion, model: lines that call these.
         threads: that operators use; so many trials run side by side as there are cores for.
     """
@@ -47,7 +47,6 @@ class Survey:
     scheduled: float = 0.0
     roughness: float = 1.0
     unevenness: float = 1.0
-    autocast: str | None = None
     scaler: str | None = None
     schedule: str | None = None
     loader: str | None = None
@@ -82,7 +81,6 @@ class Surveyor:
             return backward(*args, **kwargs)
 
         made: dict[str, type] = {
-            "autocast": torch.autocast,
             "scaler": torch.amp.GradScaler,
             "schedule": LRScheduler,
             "loader": DataLoader,
