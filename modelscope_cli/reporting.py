@@ -1,6 +1,6 @@
 """`make_report`: one page of a saved result, or of all that the other functions say about a model."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
@@ -15,34 +15,11 @@ from modelscope_cli.output_files import check_file, free_folder
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.keywords import Keywords, ModelKeywords, spelled_out
 from modelscope_cli.records.listings import Page, ReportRecord
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, Told
 from modelscope_cli.records.reading import PAGE, in_folder, is_page, read, result_file
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.report.page.results import page_of, page_of_parts, save_page
 from modelscope_cli.report.registry import view_of
-
-
-class _Once:
-    """Reports each note and warning once, however many parts give it."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._said: set[str] = set()
-
-    def note(self, text: str) -> None:
-        self._once(self._progress.note, text)
-
-    def warn(self, text: str) -> None:
-        self._once(self._progress.warn, text)
-
-    def _once(self, say: Callable[[str], None], text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            say(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._progress, name)
-
 
 _PARTS = ("predict", "explain", "check", "summary", "stats", "featuremaps", "grads")
 _OF_IMAGES = ("predict", "explain", "featuremaps")
@@ -78,7 +55,7 @@ def make_report(
         UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).
         CannotRunError: there is no result, no part can be computed, or the page cannot be written (exit 4).
     """
-    told = _Once(progress or SILENT)
+    told = Told(progress or SILENT)
     target = None if html is None else Path(html)
     given = to_inputs(inputs, keywords)
     failed: dict[str, str] = {}

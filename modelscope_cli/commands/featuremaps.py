@@ -61,16 +61,6 @@ def featuremaps(
             ),
         ),
     ] = "viridis",
-    cell: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PIXELS",
-            min=1,
-            max=2048,
-            help="Long side of a map, in pixels.",
-            show_default="at least 96",
-        ),
-    ] = None,
     overlay: Annotated[
         bool,
         typer.Option("--overlay", help="Draw the maps over the gray image; stronger values are more opaque."),
@@ -163,7 +153,6 @@ def featuremaps(
         strongest=strongest,
         scale=scale,
         cmap=cmap,
-        cell=cell,
         overlay=overlay,
         attention=attention,
         filters=filters,

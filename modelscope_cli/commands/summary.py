@@ -156,7 +156,8 @@ def _summary(
     model: ModelRequest, inputs: InputRequest, options: dict[str, Any], measure: tuple[str, ...]
 ) -> tuple[SummaryRecord, ModelscopeError | None]:
     """Return a cached summary, else a new one, and the exception of its forward, if any."""
-    from modelscope_cli.models.summary_cache import Told, kept_for
+    from modelscope_cli.models.summary_cache import kept_for
+    from modelscope_cli.records.progress import Told
 
     cache_file = kept_for(model, inputs, **options) if not measure else None
     cached = cache_file.read() if cache_file is not None else None
@@ -172,5 +173,5 @@ def _summary(
             raise
         return error.record, error
     if cache_file is not None:
-        cache_file.write(record, messages.notes)
+        cache_file.write(record, [*messages.notes])
     return record, None

@@ -6,7 +6,7 @@ One file each in `MSCOPE_CACHE` or `~/.cache/modelscope`; `MSCOPE_CACHE=0` turns
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,10 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.names import kept_summaries, model_names
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.summary import SummaryRecord
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-
-
-@dataclass(slots=True)
-class Told:
-    """Forwards messages and records them."""
-
-    progress: Progress
-    notes: list[str] = field(default_factory=list)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        self.progress.note(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.progress, name)
 
 
 @dataclass(frozen=True, slots=True)

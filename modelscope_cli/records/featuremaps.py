@@ -122,7 +122,6 @@ class MapLook:
 
     scale: str  # `channel` or `layer`: the range of the colours
     cmap: str  # a matplotlib colour map
-    cell: int | None  # pixels of a map's long side; None only enlarges small maps
     input_image: Any = None  # a tensor, `(3, H, W)` uint8; None if the input was not an image
     is_overlay: bool = False  # draw the maps over the image instead of next to it
 

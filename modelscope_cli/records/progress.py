@@ -43,6 +43,29 @@ class LiveProgress(Progress, Protocol):
         """Write the script's output, such as its traceback, to stderr unchanged."""
 
 
+class Told:
+    """Reports each note and warning once, however often it is given, and keeps the notes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.notes: dict[str, None] = {}
+        self._warnings: dict[str, None] = {}
+
+    def note(self, text: str) -> None:
+        self._once(self.notes, self._progress.note, text)
+
+    def warn(self, text: str) -> None:
+        self._once(self._warnings, self._progress.warn, text)
+
+    def _once(self, said: dict[str, None], say: Callable[[str], None], text: str) -> None:
+        if text not in said:
+            said[text] = None
+            say(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._progress, name)
+
+
 class Silent:
     """Silent, except that `say` writes to stderr."""
 

@@ -111,14 +111,14 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     is_vector, is_coloured = selected.ndim == 1, selected.ndim == 4
     columns = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS if is_vector else None)
     if look.under is not None and not is_vector:
-        body = image_tiles.overlay(selected, look.under, look.cmap, look.cell, look.scale, BAND)
+        body = image_tiles.overlay(selected, look.under, look.cmap, None, look.scale, BAND)
     elif is_coloured:
-        body = image_tiles.in_colour(selected, look.scale, look.cell, BAND)
+        body = image_tiles.in_colour(selected, look.scale, None, BAND)
     else:
         cells = (
             image_tiles.strip(vector_colours(selected))
             if is_vector
-            else image_tiles.enlarge(image_tiles.to_colours(selected, look.scale), look.cell)
+            else image_tiles.enlarge(image_tiles.to_colours(selected, look.scale), None)
         )
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     rows = -(-len(selected) // columns)

@@ -198,7 +198,6 @@ def test_what_means_nothing_is_refused(folder):
     for keywords, words in [
         ({"overlay": True}, "overlay="),
         ({"attention": True}, "attention="),
-        ({"cell": 9}, "cell="),
         ({"scale": "layer"}, "scale="),
         ({"cmap": "magma"}, "cmap="),
     ]:

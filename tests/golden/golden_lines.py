@@ -57,7 +57,7 @@ LINES = {
     # featuremaps
     "featuremaps_tiny": f"featuremaps {TINY} {STAR} -l conv --max-channels 2 --out maps",
     "featuremaps_options": f"featuremaps {TINY} {STAR} -l block1.conv1 --channels 3,7,10..12 --scale layer --cmap magma "
-    "--cell 32 --overlay --hook scale=1@conv --exclude bn --save-tensors maps.safetensors",
+    "--overlay --hook scale=1@conv --exclude bn --save-tensors maps.safetensors",
     "featuremaps_strongest": f"featuremaps {SICK} {STAR} -l block3 --strongest --max-channels 4",
     "featuremaps_top": f"featuremaps {TINY} demo/shapes/star demo/shapes/ring -l block3.conv2 --max-channels 2 --top-images 2",
     "featuremaps_filters": f"featuremaps {TINY} --filters --max-channels 2 --out maps",

@@ -180,7 +180,6 @@ def featuremaps(
     strongest: bool = False,
     scale: str = "channel",
     cmap: str = "viridis",
-    cell: int | None = None,
     overlay: bool = False,
     attention: bool = False,
     filters: bool = False,
@@ -206,7 +205,6 @@ def featuremaps(
         strongest: choose the channels with the largest mean |activation|.
         scale: the colour range: of each channel, or of the layer.
         cmap: A colour map of matplotlib.
-        cell: long side of a map, in pixels.
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
@@ -222,14 +220,13 @@ def featuremaps(
     """
     check_range("max_channels", max_channels, least=1)
     check_word("scale", scale, ("channel", "layer"))
-    check_range("cell", cell, least=1, most=2048)
     check_range("top_images", top_images, least=0, most=25)
     on_an_image: dict[str, tuple[Any, Any]] = {
         "overlay": (overlay, False),
         "attention": (attention, False),
     }
     if top_images:
-        colours = {"cell": (cell, None), "scale": (scale, "channel"), "cmap": (cmap, "viridis")}
+        colours = {"scale": (scale, "channel"), "cmap": (cmap, "viridis")}
         why = "these options need a single image"
         _refuse("top_images", top_images, on_an_image | colours, why)
     if filters:
@@ -276,7 +273,7 @@ def featuremaps(
         hooks=hooks,
         outputs=n_outputs,
     )
-    look = MapLook(scale, cmap, cell, image, is_overlay=overlay)
+    look = MapLook(scale, cmap, image, is_overlay=overlay)
     return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
 
 
