@@ -84,6 +84,7 @@ class CannotRunError(ModelscopeError):
 
 
 OUT_OF_MEMORY = "out of memory"
+DEVICE_FAILED = "the device failed"
 LESS_MEMORY = "--batch 1 or --device cpu   or a smaller --size"
 # How torch words what a device cannot do: the backends each have their own sentence.
 _LACKING = re.compile(
@@ -109,7 +110,7 @@ def failed_device(error: BaseException) -> tuple[str, str] | None:
     if any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__) or text.startswith(
         "CUDA error"
     ):
-        return f"the device failed: {text}", "--device cpu   a device that failed needs a new process"
+        return f"{DEVICE_FAILED}: {text}", "--device cpu   a device that failed needs a new process"
     if not isinstance(error, RuntimeError | TypeError):
         return None
     if lacking := _LACKING.search(str(error)):

@@ -369,7 +369,9 @@ UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed",
 UNLOADED, LAYOUT, CLIPPED = "unloaded", "layout", "clipped"
 CUT = "cut"
 POLICY = "policy-gradient"
-TOLD = frozenset({"broken", "compiled", "many-calls", "rank", "tensors", "unmeasured", "unseen", "unwatched"})
+TOLD = frozenset(
+    ("broken", "captured", "compiled", "many-calls", "rank", "tensors", "unmeasured", "unseen", "unwatched")
+)
 """Kinds of events that become warnings; those with names are for the rules."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 

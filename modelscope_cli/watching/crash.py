@@ -6,12 +6,15 @@ from typing import Any
 
 from torch import nn
 
+from modelscope_cli.errors import DEVICE_FAILED, failed_device
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.watching.model_registry import peel
 from modelscope_cli.watching.source_location import place_of_error
 
 _LONGEST = 200  # characters of an error
+_LATE = "devices report errors late, often an index or a label out of range"
+_IN_TIME = "CUDA_LAUNCH_BLOCKING=1 shows where"
 # Attribute of torch's layers: the dimension of the input that has this size, and what it counts
 _SIZES = {
     "in_features": (-1, "features"),
@@ -38,6 +41,9 @@ def crash_of(error: BaseException) -> str | None:
         name, kind = names.get(id(module)), type(module).__name__
         where = f" in layer {name} ({kind})" if name else f" in {kind}" if calls else ""
         place = place_of_error(error)
+        if (failed := failed_device(error)) is not None and failed[0].startswith(DEVICE_FAILED):
+            # Neither the layer nor the line need be those of the error
+            return f": {failed[0]}" + (f" (seen at {place}; {_LATE}: {_IN_TIME})" if place else "")
         return f"{where}: {_unmet(module, shapes) or _told(error, shapes)}" + (f" ({place})" if place else "")
     return None
 
@@ -63,7 +69,10 @@ def _told(error: Exception, shapes: list[tuple[int, ...]]) -> str:
     if "Traceback (most recent call last)" in text:
         return in_one_line(text.splitlines()[-1], _LONGEST)
     given = f", given {' and '.join(map(_text, shapes))}" if shapes else ""
-    return f"{type(error).__name__}: {in_one_line(text, _LONGEST)}".rstrip(": ") + given
+    line = in_one_line(text, _LONGEST + 1)
+    if len(line) > _LONGEST:  # whole sentences
+        line = line[:_LONGEST].rpartition(". ")[0] or line[:_LONGEST]
+    return f"{type(error).__name__}: {line}".rstrip(": ") + given
 
 
 def _text(shape: tuple[int, ...]) -> str:

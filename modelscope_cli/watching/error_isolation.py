@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError, failed_device
-from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
+from modelscope_cli.hooks.torch_private import is_captured, left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
 
 _watching: set[int] = set()  # processes with a recorder; a fork inherits this
@@ -47,7 +47,8 @@ class Guard:
         clock: returns seconds.
 
     Attributes:
-        is_open: False in a forked process, and after an error.
+        is_open: False in a forked process, after an error, and while a CUDA graph is captured, which any number
+            that is read would end.
         spent: seconds spent in the calls while `is_timed`.
     """
 
@@ -57,16 +58,27 @@ class Guard:
         self._tell, self._clock = tell, clock
         self.spent, self.is_timed = 0.0, True
         self._depth = 0
-        self.is_open = True
+        self._is_broken = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()
         self.step_time: Clock | None = None  # which counts what the calls take
 
+    @property
+    def is_open(self) -> bool:
+        return not (self._is_broken or is_captured())
+
+    def close(self) -> None:
+        self._is_broken = True
+
     @left_alone_by_compiler
     def __call__(self, look: Callable[..., object], *args: Any) -> None:
         """Call `look`; after an error report it and do nothing from then on."""
         if not self.is_open:
+            if not self._is_broken:
+                self.tell_once(
+                    "captured", "a CUDA graph was captured: the steps that it replays are not seen"
+                )
             return
         begun = self._clock() if self.is_timed and not self._depth else None
         if begun is not None and self.step_time is not None:
@@ -76,10 +88,10 @@ class Guard:
             with unseen_by_modes():
                 look(*args)
         except Exception as error:
-            self.is_open = False
+            self.close()
             bug = in_one_line(f"this is a bug in modelscope: {type(error).__name__}: {error}", 300)
-            why, _ = failed_device(error) or (bug, "")
-            self._tell("broken", f"recording stopped, the training continues; {why}")
+            why, _ = failed_device(error) or (f"the training continues; {bug}", "")
+            self._tell("broken", f"recording stopped: {why}")
         finally:
             self._depth -= 1
             if begun is not None:
@@ -100,7 +112,7 @@ class Guard:
 
 def _close(guard: "weakref.ref[Guard]") -> None:
     if (known := guard()) is not None:
-        known.is_open = False
+        known.close()
 
 
 @contextmanager

@@ -102,6 +102,32 @@ def test_an_error_of_a_worker_is_the_error_and_not_its_traceback():
     assert crash_of(raised.value).startswith(": ValueError: sample 0 is empty (test_crash.py:")
 
 
+LATE = """CUDA error: device-side assert triggered
+Search for `cudaErrorAssert' in the manual for more information.
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace may be incorrect."""
+FULL = (
+    "CUDA out of memory. Tried to allocate 468.75 GiB. GPU 0 has a total capacity of 139.80 GiB of which 138.99 "
+    "GiB is free. Including non-PyTorch memory, this process has 826.00 MiB memory in use. Of the allocated memory"
+)
+
+
+@pytest.mark.parametrize(("error", "told", "untold"), [
+    (RuntimeError(LATE), "the device failed: CUDA error: device-side assert triggered (seen at test_", "ReLU"),
+    (torch.OutOfMemoryError(FULL), "in layer 0 (ReLU): OutOfMemoryError: CUDA out of memory. Tried", "Of the"),
+], ids=["late", "full"])  # fmt: skip
+def test_an_error_of_a_device(error, told, untold):
+    class ReLU(torch.nn.Module):
+        def forward(self, x):
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        torch.nn.Sequential(ReLU())(torch.ones(2))
+    crash = crash_of(raised.value)
+    assert told in crash
+    assert untold not in crash
+    assert ("CUDA_LAUNCH_BLOCKING=1" in crash) == ("ReLU" not in crash)
+
+
 def test_a_loop_of_ones_own():
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

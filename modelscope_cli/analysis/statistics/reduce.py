@@ -376,49 +376,74 @@ def _kind(x: Tensor) -> str:
 
 
 def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Deferred[Moments]:
-    """Start to reduce a dense tensor; nothing waits for the device before the result is finished."""
+    """Start to reduce a dense tensor; nothing waits for the device before the result is finished.
+
+    Reading and writing memory is the cost, so the values of a large tensor stay as narrow as they are exact, and
+    are added up as on the CPU. What is not finite is replaced by a value that is, and its deviation by zero.
+    """
     wide = widest_float(x.device)
-    flat = x.reshape(-1)
+    narrow = wide if x.numel() <= WHOLE_UP_TO or _exact(x) != torch.float32 else torch.float32
+    flat = in_memory_order(x).to(narrow)
     is_finite = flat.isfinite()
     n = is_finite.sum()
-    y = torch.where(is_finite, flat, 0).to(wide)
-    mean = y.sum() / n.clamp_min(1)
-    deviation = torch.where(is_finite, y - mean, 0)
-    low = torch.where(is_finite, y, math.inf).amin() if flat.numel() else y.new_tensor(math.inf)
-    high = torch.where(is_finite, y, -math.inf).amax() if flat.numel() else y.new_tensor(-math.inf)
-    figures = [n, mean, deviation.square().sum(), low, high, flat.isnan().sum(), flat.isinf().sum()]
-    figures.append(deviation.abs().sum())
-    figures.append((is_finite & (flat == 0)).sum())
-    figures.append((is_finite & (y.abs() < rounded(wanted.threshold, flat))).sum())
-    tensors = {"packed": torch.stack([figure.to(wide) for figure in figures])}
+    y, low, high = flat, n, n  # of no values
+    if flat.numel():
+        y = torch.where(is_finite, flat, flat.take(is_finite.view(torch.uint8).argmax()))
+        low, high = torch.aminmax(y)
+    counts = [n, flat.isnan().sum(), (flat == 0).sum()]
+    counts.append((flat.abs() < rounded(wanted.threshold, x)).sum())
+    tensors = {"counts": torch.stack(counts)}
     if wanted.channels and channel_dim is not None:
         tensors["alive"] = (x != 0).transpose(0, channel_dim).flatten(1).any(1)
     if wanted.histogram and flat.numel():
-        tensors["exponent"], tensors["counts"] = _histogram_on_device(y, is_finite, low, high)
+        histogram = _histogram_on_device(y.to(wide), is_finite, low.to(wide), high.to(wide))
+        tensors["exponent"], tensors["bins"] = histogram
     if wanted.quantiles:
         tensors["leading"] = leading_digits(x)
+    # Divided by a power of two, so that no square overflows or vanishes
+    largest = torch.maximum(high, -low).to(torch.float32).clamp(2.0**-126, 2.0**126)
+    unit = (largest.view(torch.int32) & 0x7F800000).view(torch.float32)
+    deviation = y.div_(unit)
+    centre = (_rows_of(deviation).sum(1).to(wide).sum() / max(flat.numel(), 1)).to(narrow)
+    deviation = deviation.sub_(centre).mul_(is_finite)
+    rows = _rows_of(deviation)
+    shift = rows.sum(1).to(wide).sum()
+    squares = torch.linalg.vector_norm(rows, dim=1).to(wide).square_().sum()
+    figures = [low, high, unit, centre, shift, squares]
+    if wanted.mad:
+        mean = (shift / n.clamp_min(1)).to(narrow)
+        figures.append(rows.sub_(mean).mul_(_rows_of(is_finite)).abs_().sum(1).to(wide).sum())
+    tensors["figures"] = torch.stack([figure.to(wide) for figure in figures])
 
     def finish(*values: Tensor) -> Moments:
         fetched = dict(zip(tensors, values, strict=True))
-        n, mean, m2, low, high, n_nan, n_inf, deviation, n_zero, n_near = fetched["packed"].tolist()
-        has_histogram = "counts" in fetched and n
+        n, n_nan, n_zero, n_near = fetched["counts"].tolist()
+        low, high, unit, centre, shift, squares, *deviations = fetched["figures"].tolist() if n else [0.0] * 7
+        moved = shift / max(n, 1)
         return Moments(
-            n=int(n),
-            mean=mean,
-            m2=m2,
-            low=low,
-            high=high,
-            n_nan=int(n_nan),
-            n_inf=int(n_inf),
-            abs_deviation=deviation if wanted.mad else None,
-            n_zero=int(n_zero) if wanted.zero else None,
-            n_near_zero=int(n_near) if wanted.near_zero else None,
+            n=n,
+            mean=unit * (centre + moved),
+            m2=max(squares - n * moved * moved, 0.0) * unit * unit,
+            low=low if n else math.inf,
+            high=high if n else -math.inf,
+            n_nan=n_nan,
+            n_inf=x.numel() - n - n_nan,
+            abs_deviation=unit * deviations[0] if wanted.mad else None,
+            n_zero=n_zero if wanted.zero else None,
+            n_near_zero=n_near if wanted.near_zero else None,
             alive=tuple(fetched["alive"].tolist()) if "alive" in fetched else None,
-            histogram=_settle(low, high, fetched["exponent"], fetched["counts"]) if has_histogram else None,
+            histogram=_settle(low, high, fetched["exponent"], fetched["bins"])
+            if n and "bins" in fetched
+            else None,
             leading=ValueCounts.of(fetched["leading"]) if "leading" in fetched else None,
         )
 
     return Deferred(tuple(tensors.values()), finish)
+
+
+def _rows_of(flat: Tensor) -> Tensor:
+    """Cut a vector into rows of the same length, `ROW` at most."""
+    return flat.view(-1, math.gcd(flat.numel(), ROW) or 1)
 
 
 def _deviation_on_device(x: Tensor, centre: float) -> Tensor:

@@ -102,6 +102,8 @@ def _what_is_missing(case: Case) -> str | None:
     kinds = {event.kind for event in case.course.events}
     if "compiled" in kinds:
         return "the model is compiled: its loss and parameters were judged, but its layers are not visible"
+    if "captured" in kinds:
+        return "a CUDA graph was captured: the steps that it replays are not visible"
     optimizers = case.facts.optimizers
     if optimizers and all(one.is_loose for one in optimizers):
         return "what is optimized belongs to no module: only its loss was judged"
