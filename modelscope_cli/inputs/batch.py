@@ -32,6 +32,8 @@ class Batch:
     )
     block: int = 0  # index among the batches of `Inputs.make_blocks`; always the same images
     numbers: tuple[int, ...] = ()  # index of each in `Inputs.files`. Empty for noise and tensors.
+    # Returns the class of each image, `(N,)` int64, given the number of classes; None where it is unknown
+    truth: Callable[[int], Tensor | None] = field(default=lambda n_classes: None, repr=False)
     # Images of the block that could not be decoded, left out of the batch
     broken: tuple[UnreadableImage, ...] = ()
 

@@ -295,7 +295,7 @@ class BlockSource:
         else:
             return
         if not self._workers or (second := next(numbers, None)) is None:
-            yield from self._here(numbers)
+            yield from ((block, self._images.decode(block)) for block in numbers)
             return
         workers = self._start(chain([second], numbers))
         try:
@@ -330,10 +330,6 @@ class BlockSource:
         except OSError as error:  # no more processes, files or memory
             message = f"{counted(self._workers, 'worker')} cannot be started: {error.strerror}"
             raise CannotRunError(message, "--workers 0") from error
-
-    def _here(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
-        for block in numbers:
-            yield block, self._images.decode(block)
 
 
 def _received(workers: Any) -> Iterator[tuple[int, Packed | None]]:

@@ -156,7 +156,8 @@ def training_args(model: nn.Module, family: str, args: Arguments, label: int = 1
     if family != "detection" or len(args) != 1:
         return args
     (images,) = args.values() if isinstance(args, dict) else args
-    n_keypoints = _count_keypoints(model)
+    predictor = getattr(getattr(model, "roi_heads", None), "keypoint_predictor", None)
+    n_keypoints = getattr(getattr(predictor, "kps_score_lowres", None), "out_channels", 1)
     targets = [_target(image, label, n_keypoints) for image in images]
     return {**args, "targets": targets} if isinstance(args, dict) else (images, targets)
 
@@ -176,8 +177,3 @@ def _target(image: Tensor, label: int, n_keypoints: int) -> dict[str, Tensor]:
         "masks": mask,
         "keypoints": keypoints,
     }
-
-
-def _count_keypoints(model: nn.Module) -> int:
-    predictor = getattr(getattr(model, "roi_heads", None), "keypoint_predictor", None)
-    return getattr(getattr(predictor, "kps_score_lowres", None), "out_channels", 1)

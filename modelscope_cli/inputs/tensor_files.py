@@ -46,10 +46,9 @@ def read_tensors(typed: str) -> list[Tensor]:
         ) from error
     # Readers raise anything, IndexError included, for a damaged archive, array or header.
     except Exception as error:
-        raise CannotRunError(
-            f"'{typed}' cannot be read as {path.suffix.lower()}: {_first_line(error)}",
-            f"ls -l {shlex.quote(typed)}",
-        ) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        message = f"'{typed}' cannot be read as {path.suffix.lower()}: {reason}"
+        raise CannotRunError(message, f"ls -l {shlex.quote(typed)}") from error
     for tensor in tensors:
         if not tensor.numel() or not tensor.ndim:
             raise CannotRunError(
@@ -96,10 +95,6 @@ _READERS = {
     ".npz": _read_npz,
     ".safetensors": _read_safetensors,
 }
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def open_tensors(request: InputRequest, target: ModelSide, module: nn.Module | None = None) -> Inputs:

@@ -61,7 +61,7 @@ class Ablation(Row):
     target_probability: Annotated[float | None, share(rank=2, key="probability")]
     prediction_changed: bool
     changed_fraction: Annotated[float, share(key="changed")]
-    kl_divergence: Annotated[float | None, figure("KL", key="kl")]
+    kl_divergence: Annotated[float | None, figure("KL (nats)", key="kl")]
     output_l2: Annotated[float | None, figure("L2", rank=4, key="l2")]
     answer_index: int
     answer_label: str | None

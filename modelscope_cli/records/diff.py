@@ -35,7 +35,7 @@ class Difference(Row):
     mean_abs: Annotated[float | None, figure("mean |d|", rank=5)] = None
     rel_l2: Annotated[float | None, figure("rel L2", rank=0)] = None
     cosine: Annotated[float | None, column(rank=4)] = None
-    differing: Annotated[int | None, column("values", rank=7)] = None
+    differing: Annotated[int | None, column(rank=7)] = None
     nonfinite: Annotated[int | None, counter("NaN, inf")] = None
     shape: Shape | None = None
     b_shape: Shape | None = None

@@ -94,12 +94,12 @@ class Explanation(Row):
     method: Annotated[str, words(rank=0)]
     layer: Annotated[str | None, words(rank=2)]
     why: str
-    adds_up: Annotated[float | None, hidden("of the logit")]
-    completeness: Annotated[float | None, hidden("off by")]
+    adds_up: Annotated[float | None, hidden("adds up")]
+    completeness: Annotated[float | None, hidden()]
     steps: Annotated[float | None, hidden("passes")]
     seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
-    adds_up_to: Annotated[float | None, share("completeness")] = None
+    adds_up_to: Annotated[float | None, share("adds up to")] = None
 
 
 @dataclass(frozen=True, slots=True)

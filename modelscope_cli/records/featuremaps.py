@@ -76,8 +76,8 @@ class ChannelImages(Row):
     call: int
     output: str
     channel: Annotated[int, hidden()]
-    best: Annotated[float, figure("largest", rank=0)]
-    best_image: Annotated[str, words("in")]
+    best: Annotated[float, figure(rank=0)]
+    best_image: Annotated[str, words("best image")]
     nan_images: int = 0
     problem: Annotated[str, words(is_shown=False)] = ""
     most: tuple[ChannelImage, ...] = ()

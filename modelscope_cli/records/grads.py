@@ -106,7 +106,7 @@ class ParameterGradient(Row):
     inf_count: Annotated[int, counter(key="inf")] = 0
     weight_norm: Annotated[float | None, figure("|w|", rank=4)] = None
     grad_to_weight: Annotated[float | None, figure("|g|/|w|", key="ratio")] = None
-    norm_before_clip: Annotated[float | None, figure("unclipped", rank=0, key="before")] = None
+    norm_before_clip: Annotated[float | None, figure("|g| before", rank=0, key="before")] = None
     clipped_fraction: Annotated[float | None, share(rank=0, key="clipped")] = None
     likelihood_norm: Annotated[float | None, figure("of likelihood", rank=2, key="likelihood")] = None
     prior_norm: Annotated[float | None, figure("of prior", rank=2, key="prior")] = None

@@ -66,12 +66,12 @@ class ClassQuality:
 class Confusion:
     """Images of the class `truth` predicted as `predicted`; `share`: their share of that class."""
 
-    truth: Annotated[int, column("class", rank=3)]
+    truth: Annotated[int, column(rank=3)]
     truth_label: str | None
-    predicted: Annotated[int, column("predicted class", rank=3)]
+    predicted: Annotated[int, column(rank=3)]
     predicted_label: str | None
     count: Annotated[int, count("images", rank=0)]
-    share: Annotated[float, share("of the truth", rank=0)]
+    share: Annotated[float, share("share of the truth", rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class Mistake:
     image: Annotated[str, words(rank=0)]
     truth: tuple[int, ...]
     truth_labels: tuple[str | None, ...]
-    predicted: Annotated[int, column("predicted class", rank=3)]
+    predicted: Annotated[int, column(rank=3)]
     predicted_label: str | None
-    confidence: Annotated[float, share("score", rank=0)]
+    confidence: Annotated[float, share(rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +281,12 @@ class Variation(Row):
             folders are not named after classes.
     """
 
-    name: Annotated[str, words("prepared", rank=0, key="variation")]
+    name: Annotated[str, words("variation", rank=0, key="variation")]
     kind: Annotated[str, words(is_shown=False)]
     what: str
     affected: Annotated[int, hidden()]
     changed: Annotated[int, column(rank=0)]
-    probability_change: Annotated[float, share("mean |change|")]
+    probability_change: Annotated[float, share("probability change")]
     kl_divergence: Annotated[float, figure("KL (nats)", rank=2)]
     accuracy: Annotated[float | None, share(rank=0)] = None
 

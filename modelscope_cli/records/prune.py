@@ -28,7 +28,7 @@ class PrunedLayer(Row):
     numel: Annotated[int, count("weights")]
     zeros: Annotated[int, count()]
     zeros_before: Annotated[int, hidden("zeros before")]
-    sparsity: Annotated[float, share("zero", rank=0)]
+    sparsity: Annotated[float, share(rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Drift(Row):
 
     amount: Annotated[float, column(rank=0)]
     zeros: Annotated[int, count(rank=2)]
-    sparsity: Annotated[float, share("zero", rank=0)]
+    sparsity: Annotated[float, share(rank=0)]
     agreement: float
     kl_divergence: Annotated[float, figure("KL (nats)")]
     max_logit_change: float

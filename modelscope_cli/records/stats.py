@@ -54,10 +54,10 @@ class BatchNormDrift(Row):
     momentum: Annotated[float | None, column(rank=5)]
     mean_gap: Annotated[float, figure("mean gap", rank=0)]
     var_ratio: Annotated[float, figure("var ratio", rank=0)]
-    var_ratio_min: Annotated[float, figure("lowest", rank=3)]
-    var_ratio_max: Annotated[float, figure("highest", rank=3)]
-    mean_move: Annotated[float, figure("mean moves")]
-    var_move: Annotated[float, figure("var moves")]
+    var_ratio_min: Annotated[float, figure("var ratio min", rank=3)]
+    var_ratio_max: Annotated[float, figure("var ratio max", rank=3)]
+    mean_move: Annotated[float, figure("mean move")]
+    var_move: Annotated[float, figure("var move")]
     is_frozen: Annotated[bool, words("frozen", rank=2)] = False
 
 
@@ -105,7 +105,7 @@ class ActivationStats(Row):
     max: Annotated[float | None, figure(rank=4)] = None
     rms: Annotated[float | None, figure(rank=10)] = None
     zero_fraction: Annotated[float | None, share(rank=0, key="zero")] = None
-    near_zero_fraction: Annotated[float | None, share("near 0", rank=7, key="near_zero")] = None
+    near_zero_fraction: Annotated[float | None, share("near zero", rank=7, key="near_zero")] = None
     nan_count: Annotated[int, counter("NaN", key="nan")] = 0
     inf_count: Annotated[int, counter(key="inf")] = 0
     channels: Annotated[int | None, column(rank=2)] = None

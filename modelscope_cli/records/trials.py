@@ -34,8 +34,8 @@ class TrialRow(Row):
     name: Annotated[str, words("trial", rank=0)]
     changed: Annotated[str, words(rank=0, wraps=True)]
     steps: Annotated[int, column()]
-    loss_first: Annotated[float | None, figure("loss")]
-    loss_last: Annotated[float | None, figure("loss end", rank=0)]
+    loss_first: Annotated[float | None, figure("loss first")]
+    loss_last: Annotated[float | None, figure("loss last", rank=0)]
     metric: Annotated[float | None, share("accuracy", rank=0)]
     helps: Annotated[str | None, words(rank=0)]
     seed: Annotated[int, hidden()] = 0

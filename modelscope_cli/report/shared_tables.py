@@ -63,8 +63,8 @@ def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
 
 _FACTS = (
     ("mean gap", "(batch mean - running mean) / running std; root mean square over channels"),
-    ("var ratio", "batch variance / running variance; geometric mean over channels, lowest and highest"),
-    ("moves", "change of the running values by one such batch, with the layer's momentum, in the same units"),
+    ("var ratio", "batch variance / running variance; geometric mean, min and max over channels"),
+    ("move", "change of the running values by one such batch, with the layer's momentum, in the same units"),
 )
 
 

@@ -34,6 +34,7 @@ class Column:
     notation: Notation | None = None
     is_bad: Callable[[Any], bool] = lambda row: False  # whether to highlight the cell
     missing: str = ""  # text for a missing value
+    field: str = ""  # its name in JSON, if that is another one
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
         values = [self.value(row) for row in rows]
@@ -124,6 +125,7 @@ def _described(kind: Any) -> dict[str, Column]:
                     rank=about.rank,
                     is_shown=about.is_shown,
                     wraps=about.wraps,
+                    field=field.name,
                 )
     return columns
 
@@ -189,8 +191,9 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
 
 
 def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
-    """Return a column by its key or its heading on the screen."""
-    by_name = {_as_typed(column.title): column for column in columns}
+    """Return a column by its key, its heading on the screen, or its name in JSON."""
+    by_name = {_as_typed(column.field or column.key): column for column in columns}
+    by_name |= {_as_typed(column.title): column for column in columns}
     by_name |= {_as_typed(column.key): column for column in columns}  # a heading may be the key of another
     if _as_typed(word) not in by_name:
         near = nearest(_as_typed(word), by_name)

@@ -63,14 +63,16 @@ Resume = Annotated[
 
 
 def _list_columns(ctx: typer.Context, value: str | None) -> str | None:
-    """Print the columns of a command and their headings, for `--columns help`."""
+    """Print the columns of a command, their headings and their names in JSON, for `--columns help`."""
     if value != "help":
         return value
     from modelscope_cli.report.registry import view_for
 
-    columns = {column.key: column.title for column in view_for(str(ctx.info_name)).columns()}
+    columns = {column.key: column for column in view_for(str(ctx.info_name)).columns()}
     width = max(map(len, columns))
-    console.write("".join(f"{key:<{width}}  {title}".rstrip() + "\n" for key, title in columns.items()))
+    for key, column in columns.items():
+        in_json = f"  (in JSON {column.field})" if column.field not in ("", key) else ""
+        console.write(f"{key:<{width}}  {column.title}{in_json}".rstrip() + "\n")
     raise typer.Exit
 
 

@@ -55,20 +55,14 @@ MODULES = {module.rpartition(".")[2]: module for group in _EVERY for module in g
 
 
 def overview() -> str:
-    return "\n".join(_lines())
-
-
-def _lines() -> Iterator[str]:
-    yield f"{bold('Usage:')} modelscope COMMAND [ARGUMENTS] [OPTIONS]"
-    yield from filled(ABOUT)
+    lines = [f"{bold('Usage:')} modelscope COMMAND [ARGUMENTS] [OPTIONS]", *filled(ABOUT)]
     for title, commands in GROUPS.items():
-        yield ""
-        yield bold(title)
+        lines += ["", bold(title)]
         for name, about in commands.items():
-            yield from filled(about, f"  {name:<13}", " " * 15)
-    yield ""
-    yield from filled("modelscope COMMAND --help explains a command, modelscope help what they share.")
-    yield from filled("Options: -V, --version, --install-completion, --show-completion, -h, --help")
+            lines += filled(about, f"  {name:<13}", " " * 15)
+    lines += ["", *filled("modelscope COMMAND --help explains a command, modelscope help what they share.")]
+    lines += filled("Options: -V, --version, --install-completion, --show-completion, -h, --help")
+    return "\n".join(lines)
 
 
 _NARROW, _WIDE, _MARGIN = 60, 100, 26  # characters: least and largest page width; names in a list

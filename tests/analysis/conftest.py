@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.gradient_statistics import ActivationGradients, ParameterGradients
-from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
+from modelscope_cli.analysis.gradients.measure import GradientMeasurement, Gradients
 from modelscope_cli.analysis.gradients.request import GradsRequest, LossRequest
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch
@@ -41,7 +41,7 @@ def measure() -> Measure:
         batches = [Batch(args if isinstance(args, tuple) else (args,), 1) for args in passes]
         asked = GradsRequest(loss=loss or LossRequest(), **request)
         selection = select(module, layers, (), batches[0].args)
-        return measure_gradients(loaded(module, family, categories), batches, selection, asked)
+        return GradientMeasurement(loaded(module, family, categories), selection, asked).run(batches)
 
     return run
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tolerance import close
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.ablation.ablating import AblationRequest, Ablations, ablate
+from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest, Ablations
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.selection import select
@@ -28,7 +28,8 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: Any) -> Ablations:
     info = ModelInfo("object", "net", "Net", WeightsInfo("none", "random", "seeded random"))
     loaded = LoadedModel(model, info, torch.device("cpu"), torch.float32, "custom", None, LABELS)
-    options = {key: request.pop(key) for key in ("progress", "interventions") if key in request}
+    interventions = request.pop("interventions", ())
+    progress = {key: request.pop(key) for key in ("progress",) if key in request}
 
     def make() -> Iterator[Batch]:
         return (Batch((x,), len(x)) for x in batches)
@@ -36,9 +37,8 @@ def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: A
     inputs = Inputs(InputInfo("noise", ()), sum(map(len, batches)), len(batches), make)
     if "target" in request:
         request["target"] = parse_aim(request["target"])
-    return ablate(
-        loaded, inputs, select(model, layers, (), (batches[0],)), AblationRequest(**request), **options
-    )
+    selection = select(model, layers, (), (batches[0],))
+    return Ablating(loaded, selection, AblationRequest(**request), interventions).run(inputs, **progress)
 
 
 def test_channels_of_a_linear_classifier() -> None:

@@ -147,7 +147,7 @@ def test_gradients_are_those_of_autograd(name, compared, truth, unchanged):
     check = unchanged(model.module)
     selection = Selection(is_innermost_only=True)
     request = GradsRequest(is_training=model.family == "detection")
-    found = gradients.measure_gradients(model, inputs, selection, request)
+    found = gradients.GradientMeasurement(model, selection, request).run(inputs)
     check()
 
     shapes = {name: tuple(p.shape) for name, p in model.module.named_parameters()}

@@ -7,7 +7,7 @@ from captum.attr import LayerFeatureAblation
 from tolerance import close
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
+from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
@@ -52,7 +52,7 @@ def test_taking_out_a_channel_changes_the_logit_as_captum_says(
     request = AblationRequest(is_by_channel=True, target=parse_aim(str(target)))
     ours = {
         row.channel: row.target_logit_change
-        for row in ablate(loaded, inputs, select(net, [name], (), (pixels,)), request).rows
+        for row in Ablating(loaded, select(net, [name], (), (pixels,)), request).run(inputs).rows
     }
     layer = net.get_submodule(name)
     n_channels = len(layer.weight)

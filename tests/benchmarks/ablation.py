@@ -9,7 +9,7 @@ from paired import compare_calls
 from torch import Tensor, nn
 from torchvision.models import resnet50
 
-from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
+from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.loaded import LoadedModel
@@ -29,7 +29,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
 
     def ours() -> None:
         selection = select(model, [_LAYER], (), (x,), is_feedforward=True)
-        ablate(loaded, inputs, selection, AblationRequest(is_by_channel=True))
+        Ablating(loaded, selection, AblationRequest(is_by_channel=True)).run(inputs)
 
     ratio = compare_calls(ours, lambda: _one_run_a_channel(model, x), pairs or 3)
     yield ratio.times_faster(f"all channels of {_LAYER} of resnet50 / a whole run for each", 2.0)

@@ -9,7 +9,7 @@ from figure import Figure
 from paired import PYTHON, compare_calls, compare_commands
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients.measure import measure_gradients
+from modelscope_cli.analysis.gradients.measure import GradientMeasurement
 from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Batch
@@ -33,7 +33,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
 
     def grads() -> None:
         batches = [Batch((pictures,), BATCH)]
-        measure_gradients(loaded, batches, Selection(is_innermost_only=True), GradsRequest())
+        GradientMeasurement(loaded, Selection(is_innermost_only=True), GradsRequest()).run(batches)
 
     peer = f"the bare forward and backward (resnet50, batch {BATCH})"
     every = compare_calls(grads, bare, pairs or 9)

@@ -8,6 +8,8 @@ import test_live_line
 from rich.console import Console
 
 from modelscope_cli.report.fold import fold
+from modelscope_cli.report.registry import _VIEWS, view_for
+from modelscope_cli.report.sheet import find_column
 from modelscope_cli.report.stats.table import stats_sheet
 from modelscope_cli.report.table import render_table
 
@@ -110,6 +112,44 @@ def test_a_column_has_the_heading_on_the_screen_too(run):
     assert (
         ": did you mean abs_max" in run("weights {samples}/sick.safetensors --columns abs_mx", expect=2).err
     )
+
+
+@pytest.mark.parametrize("command", _VIEWS)
+def test_a_heading_names_its_own_column_and_no_other(command):
+    columns = view_for(command).columns()
+    for column in filter(lambda one: one.title, columns):
+        found = find_column(columns, column.title, "", "")
+        assert column.title == found.title or column.key == found.key  # two tables may have one key
+        assert find_column(columns, column.key, "", "").key == column.key
+
+
+def test_the_same_number_has_the_same_heading_in_every_command():
+    """A key such as `std_last`, which means one thing, is one heading wherever it stands."""
+    headings: dict[str, set[str]] = {}
+    for command in ("stats", "train", "watch", "predict", "prune", "ablate", "diff"):
+        for column in view_for(command).columns():
+            headings.setdefault(column.key, set()).add(column.title)
+    shared = (
+        "mean_first",
+        "mean_last",
+        "std_first",
+        "std_last",
+        "grad_norm_last",
+        "near_zero",
+        "kl_divergence",
+    )
+    assert {key: headings[key] for key in (*shared, "accuracy") if len(headings[key]) > 1} == {}
+
+
+def test_a_column_has_its_name_in_json_too(run):
+    line = "grads {healthy} {star} --size 32 --no-save"
+    assert (
+        run(f"{line} --columns name,grad_norm,zero_fraction").out
+        == run(f"{line} --columns name,norm,zero").out
+    )
+    (row, *_) = run(f"{line} --json").json["parameters"]
+    (first, *_) = run(f"{line} --columns 'name,|G|'").rows
+    assert float(first["norm"]) == row["grad_norm"]
 
 
 def test_columns_help_lists_them(run):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from modelscope_cli.analysis.ablation import ablating
+from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
-from modelscope_cli.analysis.predictions.folder_truth import FolderTruth
+from modelscope_cli.analysis.predictions.folder_truth import find_truth
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
@@ -55,16 +55,11 @@ def ablate(
         "ablate", model, inputs, keywords, hook=hook, labels=keywords.get("labels"), progress=progress
     )
     subject.open()
+    find_truth(subject)
     selection = subject.select(layer, exclude)
-    ablations = ablating.ablate(
-        subject.loaded,
-        subject.inputs,
-        selection,
-        ablating.AblationRequest(method, by_channel, parse_aim(str(target)), subject.seed),
-        truth_of=FolderTruth(subject).of,
-        interventions=subject.bind().interventions,
-        progress=subject.progress,
-    )
+    request = AblationRequest(method, by_channel, parse_aim(str(target)), subject.seed)
+    ablating = Ablating(subject.loaded, selection, request, subject.bind().interventions)
+    ablations = ablating.run(subject.inputs, subject.progress)
     if ablations.output_note is not None:
         subject.progress.note(ablations.output_note)
     if ablations.why_whole:

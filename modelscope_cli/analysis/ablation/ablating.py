@@ -23,7 +23,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     label_of_class,
     name_class,
 )
-from modelscope_cli.analysis.predictions.folder_truth import RightPredictions, TruthOf, no_truth
+from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
 from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
@@ -161,7 +161,7 @@ class AblationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ablations:
-    """Results of `ablate`; `rows` are sorted by effect."""
+    """Results of `Ablating`; `rows` are sorted by effect."""
 
     baseline: Baseline
     rows: tuple[Ablation, ...]
@@ -177,55 +177,27 @@ class Ablations:
     warnings: tuple[Notice, ...]
 
 
-def ablate(
-    loaded: LoadedModel,
-    inputs: Inputs,
-    selection: Selection,
-    request: AblationRequest,
-    *,
-    truth_of: TruthOf = no_truth,
-    interventions: Sequence[Intervention] = (),
-    progress: Progress = SILENT,
-) -> Ablations:
-    """Replace the output of every selected call in turn, for all images, batch by batch.
+class Ablating:
+    """Replaces the output of every selected call in turn, for all images, batch by batch.
 
-    Args:
-        truth_of: as in `FolderTruth.of`.
-        interventions: applied in every pass, the baseline included.
-        progress: shows the passes, and before a long run their number and an estimate of the time.
+    `interventions` are applied in every pass, the baseline included.
     """
-    ablating = _Ablating(loaded, selection, request, interventions, truth_of)
-    with ablating.session:
-        started = time.perf_counter()
-        n_passes = ablating.prepare(next(iter(inputs))) * inputs.n_batches
-        seconds = n_passes * (time.perf_counter() - started)
-        if seconds > _LONG:
-            progress.note(f"{n_passes:,} passes through the model, about {spell_time(seconds)} at most")
-        with deferred() as is_interrupted:
-            for _ in progress.track(ablating.go_through(inputs, is_interrupted), "ablating", n_passes):
-                pass
-    return ablating.result()
-
-
-class _Ablating:
-    """One run of `ablate`; its session is open from `prepare` to the end of `go_through`."""
 
     def __init__(
         self,
         loaded: LoadedModel,
         selection: Selection,
         request: AblationRequest,
-        interventions: Sequence[Intervention],
-        truth_of: TruthOf,
+        interventions: Sequence[Intervention] = (),
     ) -> None:
-        self._truth_of, self._right = truth_of, RightPredictions()
+        self._right = RightPredictions()
         self._module, self._categories = loaded.module, loaded.categories
         self._reader = OutputReader.of(loaded)
         self._request = request
         self._finder = CandidateFinder(selection)
         self._interventions = interventions
         self._replay = Replay(skips_blocks=not interventions)
-        self.session = HookSession(
+        self._session = HookSession(
             loaded.module, [self._finder], interventions=[*interventions, self._replay]
         )
         # Of every batch only the followed numbers are stored: whole outputs may be as large as images.
@@ -237,11 +209,24 @@ class _Ablating:
         self._degenerate: Degenerate = ()
         self._why_whole: str | None = None
 
-    def prepare(self, batch: Batch) -> int:
+    def run(self, inputs: Inputs, progress: Progress = SILENT) -> Ablations:
+        """Return the results; before a long run `progress` says how many passes and about how long."""
+        with self._session:
+            started = time.perf_counter()
+            n_passes = self._prepare(next(iter(inputs))) * inputs.n_batches
+            seconds = n_passes * (time.perf_counter() - started)
+            if seconds > _LONG:
+                progress.note(f"{n_passes:,} passes through the model, about {spell_time(seconds)} at most")
+            with deferred() as is_interrupted:
+                for _ in progress.track(self._go_through(inputs, is_interrupted), "ablating", n_passes):
+                    pass
+        return self._result()
+
+    def _prepare(self, batch: Batch) -> int:
         """Run the first batch once to find the candidates; return the number of ablations per batch."""
         self._random = RandomState()
         self._trial = self._run_whole(batch)
-        self._called = frozenset(self.session.first_calls)
+        self._called = frozenset(self._session.first_calls)
         candidates = self._finder.found
         if not candidates:
             message = "no selected layer has an output that can be replaced"
@@ -256,7 +241,7 @@ class _Ablating:
         ]
         return len(self._effects)
 
-    def go_through(self, inputs: Inputs, is_interrupted: Callable[[], bool]) -> Iterator[None]:
+    def _go_through(self, inputs: Inputs, is_interrupted: Callable[[], bool]) -> Iterator[None]:
         """Run one ablated pass per iteration; after Ctrl-C end within the first batch, or after a later one."""
         for number, batch in enumerate(inputs):
             self._replay.forget()
@@ -267,7 +252,7 @@ class _Ablating:
             if number == 0:
                 self._judge(before, holdings)
             followed = before.follow(self._request.target, self._categories)
-            truth = self._truth_of(batch, before.main.n_classes or 0) if before.kind == "classes" else None
+            truth = batch.truth(before.main.n_classes or 0) if before.kind == "classes" else None
             self._right.add(before.scores.tensor(), truth)
             self._remember(batch, before, followed)
             for n, effect in enumerate(self._effects, 1):
@@ -294,7 +279,7 @@ class _Ablating:
         """Return the output of the unchanged model, on the CPU."""
         self._begin(is_again=is_again)
         self._finder.look()
-        answer = self._read(self.session.run(cloned(batch.args)), batch)
+        answer = self._read(self._session.run(cloned(batch.args)), batch)
         self._finder.is_looking = False
         return answer.checked()
 
@@ -310,7 +295,7 @@ class _Ablating:
 
         self._begin(is_again=True)
         place = effect.candidate.call.order
-        return self._read(self._replay.rerun(self.session, cloned(batch.args), place, change), batch)
+        return self._read(self._replay.rerun(self._session, cloned(batch.args), place, change), batch)
 
     def _judge(self, second_pass: ModelOutput, holdings: Holdings) -> None:
         """Compare two passes of the first batch, to see whether the model is deterministic."""
@@ -337,7 +322,7 @@ class _Ablating:
             self._probabilities.append(followed.probability(answer.main).cpu())
         self._classes.update(followed.classes or ())
 
-    def result(self) -> Ablations:
+    def _result(self) -> Ablations:
         how, accuracy = self._request.how, self._right.share()
         rows = [effect.to_row(how, self._categories, accuracy) for effect in self._effects]
         index = next(iter(self._classes)) if len(self._classes) == 1 else None

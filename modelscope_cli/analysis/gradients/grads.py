@@ -9,12 +9,11 @@ from modelscope_cli.analysis.gradients.request import (
     GradsRequest,
     LossRequest,
     check_loss,
-    choose_clip,
 )
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.records.grads import ClipInfo, GradsRecord
 from modelscope_cli.records.keywords import MODES, LabelledKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word, refuse_both
@@ -74,14 +73,23 @@ def grads(
     if clip is not None and clip_norm is not None:
         refuse_both("clip", clip, "clip_norm", clip_norm)
     is_auto = target == AUTO
-    loss_request = _loss_request(loss, PREDICTED if is_auto else str(target), label_smoothing, weight_decay)
+    if not isinstance(loss, str) and not callable(loss):
+        message = f"a loss of type {type(loss).__name__} is neither a name nor a function"
+        raise UsageError(message, "give loss='cross-entropy', or a function of the output")
+    loss_request = LossRequest(
+        loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__),
+        PREDICTED if is_auto else str(target),
+        label_smoothing,
+        weight_decay,
+        None if isinstance(loss, str) else loss,
+    )
     aim = parse_aim(loss_request.target)
     is_class = aim.is_class
-    limit = choose_clip(clip, clip_norm)
+    limits = {"value": clip, "norm": clip_norm}
     check_loss(loss_request)
 
-    from modelscope_cli.analysis.gradients.measure import measure_gradients
-    from modelscope_cli.analysis.predictions.folder_truth import FolderTruth, no_truth
+    from modelscope_cli.analysis.gradients.measure import GradientMeasurement
+    from modelscope_cli.analysis.predictions.folder_truth import find_truth
     from modelscope_cli.analysis.subject import Subject, as_patterns
 
     labels = keywords.get("labels")
@@ -93,24 +101,23 @@ def grads(
     if has_own_loss and mode == "auto":
         subject.progress.note("mode: train (auto; detection models have a loss only in train mode)")
     subject.open(is_training=is_training, batch=None if is_training else 1)
+    if is_auto:
+        find_truth(subject, "target: not the folders")
     selection = subject.select(layer, exclude)
     bound = subject.bind()
-    gradients = measure_gradients(
+    gradients = GradientMeasurement(
         subject.loaded,
-        subject.inputs,
         selection,
         GradsRequest(
             loss=loss_request,
-            clip=limit,
+            clip=next((ClipInfo(kind, limit) for kind, limit in limits.items() if limit is not None), None),
             freeze=as_patterns(freeze),
             train_only=as_patterns(train_only),
             is_training=is_training,
         ),
         aim=None if is_class else aim,
-        truth_of=FolderTruth(subject, "target: not the folders").of if is_auto else no_truth,
         interventions=bound.interventions,
-        track=subject.track,
-    )
+    ).run(subject.inputs, subject.track)
     subject.tell_if_degenerate(gradients.degenerate, is_training=is_training)
     subject.warn(gradients.warnings)
     hooks = subject.conclude()
@@ -128,16 +135,3 @@ def grads(
         not_called=subject.uncalled(selection, [row.name for row in gradients.activations]),
         hooks=hooks,
     )
-
-
-def _loss_request(
-    loss: str | Callable[..., Any], target: str, label_smoothing: float, weight_decay: float
-) -> LossRequest:
-    """Return the request; a function goes by its own name."""
-    if isinstance(loss, str):
-        return LossRequest(loss, target, label_smoothing, weight_decay)
-    if not callable(loss):
-        message = f"a loss of type {type(loss).__name__} is neither a name nor a function"
-        raise UsageError(message, "give loss='cross-entropy', or a function of the output")
-    name = getattr(loss, "__name__", type(loss).__name__)
-    return LossRequest(name, target, label_smoothing, weight_decay, loss)

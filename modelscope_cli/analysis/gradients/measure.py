@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import mul
 from typing import Any
 
@@ -27,7 +26,6 @@ from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, judged
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
-from modelscope_cli.analysis.predictions.folder_truth import TruthOf, no_truth
 from modelscope_cli.devices import widest_float
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
@@ -71,40 +69,23 @@ class Gradients:
     warnings: tuple[Notice, ...]
 
 
-def measure_gradients(
-    loaded: LoadedModel,
-    batches: Iterable[Batch],
-    selection: Selection,
-    request: GradsRequest,
-    *,
-    aim: TargetSpec | None = None,
-    truth_of: TruthOf = no_truth,
-    interventions: Sequence[Intervention] = (),
-    track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
-) -> Gradients:
-    """Run every batch forward and backward and return the gradients; the model is not changed.
+class GradientMeasurement:
+    """A forward and a backward pass for every batch; the model is not changed.
 
     Args:
         selection: the layers whose activations are shown.
         aim: the number that is differentiated instead of a loss.
-        truth_of: the targets of a loss of classes, as in `FolderTruth.of`; None for those of the request.
         interventions: change what flows, forward and backward.
-        track: wraps an iteration to show its progress.
     """
-    return _Measurement(loaded, selection, request, interventions, aim, truth_of).run(batches, track)
 
-
-class _Measurement:
     def __init__(
         self,
         loaded: LoadedModel,
         selection: Selection,
         request: GradsRequest,
-        interventions: Sequence[Intervention],
-        aim: TargetSpec | None,
-        truth_of: TruthOf,
+        aim: TargetSpec | None = None,
+        interventions: Sequence[Intervention] = (),
     ) -> None:
-        self._truth_of = truth_of
         self._interventions = interventions
         self._loaded = loaded
         self._model = loaded.module
@@ -121,8 +102,11 @@ class _Measurement:
         self._n_images: list[int] = []  # of each pass
 
     def run(
-        self, batches: Iterable[Batch], track: Callable[[Iterable[Batch], str], Iterator[Batch]]
+        self,
+        batches: Iterable[Batch],
+        track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
     ) -> Gradients:
+        """Return the gradients; `track` wraps an iteration to show its progress."""
         request, model = self._request, self._model
         with flags_kept(model):
             was_trainable = _flags(model)
@@ -174,7 +158,7 @@ class _Measurement:
         try:
             with torch.inference_mode(False), torch.enable_grad():
                 output = session.run(args)
-                loss = self._criterion(output, args, partial(self._truth_of, batch))
+                loss = self._criterion(output, args, batch.truth)
         except ForwardError as error:
             if is_searching and isinstance(error.__cause__, IndexError):
                 message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
@@ -221,7 +205,9 @@ class _Measurement:
             numbers(self._output_squares),
             numbers(self._losses),
             numbers([] if prior is None else [prior.detach()]),
-            Deferred((), tuple) if loss.classes is None else Deferred((loss.classes,), _as_integers),
+            Deferred((), tuple)
+            if loss.classes is None
+            else Deferred((loss.classes,), lambda classes: tuple(classes.tolist())),
             never_saw_a_batch(self._model),
             self._batch_norms.rows(),
             collector.figures(),
@@ -243,6 +229,8 @@ class _Measurement:
             prior=priors[0] if priors else None,
         )
         totals = self._totals(rows, output_norm)
+        norms = [row.grad_norm for row in rows if row.grad_norm and is_judged(row.shape)]
+        is_hidden = is_unscaled and any(mark(norm, output_norm) for norm in norms)
         parameters = tuple(row for row in rows if _is_shown(row.layer, self._shown))
         return Gradients(
             loss=info,
@@ -255,7 +243,7 @@ class _Measurement:
             degenerate=self._degenerate,
             warnings=(
                 *(_notices(info, totals) if not any(self._degenerate) else ()),
-                *([_UNSCALED] if is_unscaled and _would_be_marked(rows, output_norm) else []),
+                *[_UNSCALED] * is_hidden,
                 *frozen_but_moving(batch_norm),
             ),
         )
@@ -275,15 +263,6 @@ class _Measurement:
             frozen_params=sum(row.numel for row in rows) - n_trained,
             output_grad_norm=output_norm,
         )
-
-
-def _as_integers(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.tolist())
-
-
-def _would_be_marked(rows: Iterable[ParameterGradient], output_norm: float) -> bool:
-    norms = [row.grad_norm for row in rows if row.grad_norm and is_judged(row.shape)]
-    return any(mark(norm, output_norm) for norm in norms)
 
 
 def _is_shown(layer: str, selection: Selection) -> bool:

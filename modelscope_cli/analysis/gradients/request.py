@@ -51,12 +51,6 @@ def check_loss(request: LossRequest) -> None:
         )
 
 
-def choose_clip(value: float | None, norm: float | None) -> ClipInfo | None:
-    """Return the requested clipping, or None."""
-    limits = {"value": value, "norm": norm}
-    return next((ClipInfo(kind, limit) for kind, limit in limits.items() if limit is not None), None)
-
-
 def has_own_loss(model: ModelRequest, loss: str) -> bool:
     """Whether a named model computes its own loss in train mode, as detection models do."""
     from modelscope_cli.models.model_of_checkpoint import recognise

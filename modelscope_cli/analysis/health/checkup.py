@@ -26,7 +26,7 @@ from modelscope_cli.analysis.activations.observer import (
     to_input_row,
     to_rows,
 )
-from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
+from modelscope_cli.analysis.gradients.measure import GradientMeasurement, Gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
 from modelscope_cli.analysis.health.flow import (
     FlowObserver,
@@ -336,14 +336,10 @@ class _Checkup:
     def _differentiate(self, loss: LossRequest, train_only: tuple[str, ...] = ()) -> Gradients:
         has_own_loss = self._loaded.family == "detection"
         is_training = self._is_training or has_own_loss
-        return measure_gradients(
-            self._loaded,
-            self._batches,
-            Selection(is_innermost_only=True),
-            GradsRequest(loss, train_only=train_only, is_training=is_training),
-            interventions=[Steady()],
-            track=self._track,
-        )
+        request = GradsRequest(loss, train_only=train_only, is_training=is_training)
+        selection = Selection(is_innermost_only=True)
+        measurement = GradientMeasurement(self._loaded, selection, request, interventions=[Steady()])
+        return measurement.run(self._batches, self._track)
 
 
 class Steady(Intervention):

@@ -1,7 +1,9 @@
 """The truth that is found without asking: folders of images that are named after the classes of the model."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -14,38 +16,34 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, read_truth
 from modelscope_cli.records.predict import Share
 
-TruthOf = Callable[[Batch, int], Tensor | None]
+
+def find_truth(subject: Subject, what: str = "accuracy: not computed") -> None:
+    """Give the batches of opened inputs their truth, if all folders of the images are labels of classes.
+
+    `what`: what a note says where only the names of the classes are missing.
+    """
+    inputs, indices = subject.inputs, cache(partial(_indices, subject, what))
+
+    def truth(batch: Batch, n_classes: int) -> Tensor | None:
+        by_folder = indices(n_classes)
+        return torch.tensor([by_folder[class_folder(name)] for name in batch.names]) if by_folder else None
+
+    def batches() -> Iterator[Batch]:
+        return (replace(batch, truth=partial(truth, batch)) for batch in inputs.make_batches())
+
+    subject.inputs = replace(inputs, make_batches=batches)
 
 
-def no_truth(batch: Batch, n_classes: int) -> None:
-    """Return that the classes of the images are unknown."""
-
-
-class FolderTruth:
-    """The class of each image by the name of its folder, if all folders are labels of classes."""
-
-    def __init__(self, subject: Subject, what: str = "accuracy: not computed") -> None:
-        """`subject`: with open inputs. `what`: what a note says where only the names of the classes are missing."""
-        self._subject, self._what = subject, what
-        self._indices: dict[Word, int] | None = None  # by folder; None before the first batch
-
-    def of(self, batch: Batch, n_classes: int) -> Tensor | None:
-        """Return the class of each image of a batch, `(N,)` int64; None if the folders are not all classes."""
-        if self._indices is None:
-            self._indices = self._find(n_classes)
-        found = [self._indices[class_folder(name)] for name in batch.names if self._indices]
-        return torch.tensor(found) if found else None
-
-    def _find(self, n_classes: int) -> dict[Word, int]:
-        subject, truth = self._subject, read_truth(AUTO)
-        labels, files = subject.loaded.categories or (), subject.inputs.files
-        if subject.labels is not None:
-            check_labels(subject.labels, n_classes, subject.source_of_labels)
-        if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded.module)):
-            return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
-        if not labels:
-            tell_unnamed(subject, n_classes, self._what)
-        return {}
+def _indices(subject: Subject, what: str, n_classes: int) -> dict[Word, int]:
+    """Return the class of each folder; empty if not all of them are labels."""
+    truth, labels, files = read_truth(AUTO), subject.loaded.categories or (), subject.inputs.files
+    if subject.labels is not None:
+        check_labels(subject.labels, n_classes, subject.source_of_labels)
+    if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded.module)):
+        return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
+    if not labels:
+        tell_unnamed(subject, n_classes, what)
+    return {}
 
 
 def tell_unnamed(subject: Subject, n_classes: int, what: str) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,7 +58,7 @@ class Evaluator:
         self.truth, self._words = truth, truth.of_images(names)
         self._names = names
         self._categories, self._scoring, self._threshold = categories, scoring, threshold
-        self._sums: MetricSums | None = None
+        self._sums: OfClasses | OfLabels | None = None
         self._n_images = self._n_not_numbers = 0
         self._not_numbers: tuple[str, ...] = ()
 
@@ -114,12 +113,12 @@ class Evaluator:
         """Return the hash of the truth of all images, in their order."""
         return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
 
-    def _sums_of(self, n_classes: int) -> "MetricSums":
+    def _sums_of(self, n_classes: int) -> "OfClasses | OfLabels":
         if self._sums is None:
             self._sums = self._begin(n_classes)
         return self._sums
 
-    def _begin(self, n_classes: int) -> "MetricSums":
+    def _begin(self, n_classes: int) -> "OfClasses | OfLabels":
         if n_classes < 2:
             message = "the model outputs one value per image, and '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
@@ -139,32 +138,20 @@ class Evaluator:
         return OfClasses(names, indices, self._scoring)
 
 
-class MetricSums(ABC):
+class _MetricSums:
     """Metrics of one kind of truth, summed over the images."""
-
-    @abstractmethod
-    def look(
-        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
-    ) -> EvaluatedBatch:
-        """Evaluate a batch: its logits, and the numbers, the truth and the names of its images."""
-
-    @abstractmethod
-    def add(self, judged: EvaluatedBatch) -> None:
-        """Add the result of `look`."""
-
-    @abstractmethod
-    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
-        """Return the figures, and the numbers of the worst images."""
-
-
-class OfClasses(MetricSums):
-    """Metrics of images with one true class each."""
 
     def __init__(self, names: ClassNames, indices: dict[Any, int], scoring: Scoring) -> None:
         self._names, self._indices, self._scoring = names, indices, scoring
-        self._counts, self._calibration = ClassCounts(names.n_classes), Calibration()
-        self._worst = WorstImages()
-        self._n_in_top5 = 0
+        self._counts, self._worst = ClassCounts(names.n_classes), WorstImages()
+
+
+class OfClasses(_MetricSums):
+    """Metrics of images with one true class each."""
+
+    def __init__(self, names: ClassNames, indices: dict[Any, int], scoring: Scoring) -> None:
+        super().__init__(names, indices, scoring)
+        self._calibration, self._n_in_top5 = Calibration(), 0
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
@@ -210,14 +197,14 @@ class OfClasses(MetricSums):
         ), numbers
 
 
-class OfLabels(MetricSums):
+class OfLabels(_MetricSums):
     """Metrics of images with any number of true classes; each is predicted from the threshold on."""
 
     def __init__(
         self, names: ClassNames, indices: dict[Any, int], scoring: Scoring, threshold: float
     ) -> None:
-        self._names, self._indices, self._scoring, self._threshold = names, indices, scoring, threshold
-        self._counts, self._worst = ClassCounts(names.n_classes), WorstImages()
+        super().__init__(names, indices, scoring)
+        self._threshold = threshold
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]

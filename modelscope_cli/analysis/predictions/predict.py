@@ -169,7 +169,7 @@ def predict(
     subject.tell_if_degenerate(degenerate)
     report, worst = judge.report() if judge is not None else (None, [])
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
-        _kept(subject.inputs, maps, worst)
+        PredictedImages(partial(_to_draw, subject.inputs, maps), partial(_worst_of, subject.inputs, worst))
     )
 
 
@@ -178,10 +178,6 @@ def _maps_of(answer: ModelOutput, batch: Batch, most: int) -> tuple[Tensor, ...]
     sizes = (tensor.shape[2:] for _, tensor in tensors_in(batch.args) if tensor.is_floating_point())
     maps = answer.main.drawn(next(sizes, ()), most)
     return () if maps is None else tuple(maps)
-
-
-def _kept(inputs: Inputs, maps: Sequence[Tensor], worst: Sequence[int]) -> PredictedImages:
-    return PredictedImages(partial(_to_draw, inputs, maps), partial(_worst_of, inputs, worst))
 
 
 def _to_draw(inputs: Inputs, maps: Sequence[Tensor]) -> tuple[DrawnMap, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.predictions.folder_truth import FolderTruth
+from modelscope_cli.analysis.predictions.folder_truth import find_truth
 from modelscope_cli.analysis.predictions.scores import class_scores, kl_divergence
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -112,12 +112,13 @@ def doctor(
     varied, left_out = _varied(meant, subject.first)
     first = Varied(AS_MEANT, "meant", meant.words, meant)
     tallies = [PreprocessingSums(one) for one in (first, *varied)]
-    truth, n_classes = FolderTruth(subject), 0
+    n_classes = 0
+    find_truth(subject)
     with HookSession(subject.loaded.module) as session:
         for batch in subject.track(subject.inputs, "images"):
             for tally, logits, as_meant in _predict(session, batch, tallies):
                 n_classes = logits.shape[1]
-                tally.add(logits, as_meant, truth.of(batch, n_classes))
+                tally.add(logits, as_meant, batch.truth(n_classes))
     subject.conclude()
     rows = [tally.row() for tally in tallies]
     return DoctorRecord(

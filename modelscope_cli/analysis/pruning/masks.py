@@ -38,7 +38,8 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
     for layer, module in list_layers(model):
         if module in selected:
             for name, weight in module.named_parameters(recurse=False):
-                if _is_weight(name, weight):
+                is_named_so = name == "weight" or name.endswith("_weight")  # in_proj_weight of an attention
+                if is_named_so and not is_lazy(weight) and weight.is_floating_point() and weight.ndim > 1:
                     dim = 1 if isinstance(module, nn.modules.conv._ConvTransposeNd) else 0
                     prunables.setdefault(weight, Prunable(layer.name, layer.type, name, weight, dim))
     if not prunables:
@@ -56,11 +57,6 @@ def _below(model: nn.Module, patterns: Sequence[str]) -> set[nn.Module]:
     names = names_of(model, patterns, ())
     layers = [module for layer, module in list_layers(model) if layer.name in names]
     return {module for above in layers for module in above.modules()}
-
-
-def _is_weight(name: str, value: nn.Parameter) -> bool:
-    is_named_so = name == "weight" or name.endswith("_weight")  # in_proj_weight of an attention
-    return is_named_so and not is_lazy(value) and value.is_floating_point() and value.ndim > 1
 
 
 def make_masks(

@@ -14,7 +14,7 @@ from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.predictions.folder_truth import FolderTruth, RightPredictions, TruthOf, no_truth
+from modelscope_cli.analysis.predictions.folder_truth import RightPredictions, find_truth
 from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.pruning.masks import Prunable, find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
@@ -90,7 +90,6 @@ def measure_pruning(
     prunables: Sequence[Prunable],
     request: PruneRequest,
     *,
-    truth_of: TruthOf = no_truth,
     interventions: Sequence[Intervention] = (),
     track: Track = lambda batches, what: iter(batches),
 ) -> Pruning:
@@ -100,7 +99,6 @@ def measure_pruning(
 
     Args:
         reader: of the output; it holds the model.
-        truth_of: as in `FolderTruth.of`.
         interventions: change every pass, the unpruned one too.
     """
     model, categories = reader.module, reader.categories
@@ -130,7 +128,7 @@ def measure_pruning(
             degenerate += look_at(whole, batch.args)
             # Ranking takes a while; a model that cannot run has failed by now.
             plans = plans or {share: make_masks(prunables, share, request) for share in sums}
-            truth = truth_of(batch, whole.main.n_classes or 0) if whole.kind == "classes" else None
+            truth = batch.truth(whole.main.n_classes or 0) if whole.kind == "classes" else None
             right.add(whole.scores.tensor(), truth)
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)
             for amount, masks in plans.items():
@@ -252,6 +250,7 @@ def prune(
         "prune", model, python_inputs, keywords, hook=hook, labels=keywords.get("labels"), progress=progress
     )
     subject.open()
+    find_truth(subject)
     loaded, interventions = subject.loaded, subject.bind().interventions
     prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
     if python_inputs.is_noise:
@@ -262,7 +261,6 @@ def prune(
         subject.inputs,
         prunables,
         request,
-        truth_of=FolderTruth(subject).of,
         interventions=interventions,
         track=subject.track,
     )

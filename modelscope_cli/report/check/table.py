@@ -21,25 +21,20 @@ def _text(value: float | str | None) -> str:
     return value if isinstance(value, str) else numbers.number(value)
 
 
-def _severity(row: Finding) -> str:
-    return f"{row.severity}, known" if row.known else row.severity
-
-
-def _file(row: Finding) -> str | None:
-    return row.made_at.file if row.made_at else None
-
-
 COLUMNS = (
     *field_columns(Finding, "code"),
     *field_columns(
-        Finding, "severity", text=_severity, is_bad=lambda r: r.severity == "error" and not r.known
+        Finding,
+        "severity",
+        text=lambda r: f"{r.severity}, known" if r.known else r.severity,
+        is_bad=lambda r: r.severity == "error" and not r.known,
     ),
     *field_columns(Finding, "rule"),
     *field_columns(Finding, "layer", text=lambda r: r.layer or "the model"),
     *field_columns(Finding, "value", text=lambda r: _text(r.value)),
     *field_columns(Finding, "threshold", text=lambda r: _text(r.threshold)),
     *field_columns(Finding, "message hint known"),
-    Column("file", "file", _file, is_number=False, is_shown=False),
+    Column("file", "file", lambda r: r.made_at and r.made_at.file, is_number=False, is_shown=False),
     Column("line", "line", lambda r: r.made_at.line if r.made_at else None, is_shown=False),
 )
 

@@ -88,7 +88,11 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *(_FIGURES if has_figures else ()),
         _of_some_rows("b_name", "in B", is_number=False, rank=1, is_shown=has("b_name")),
         _of_some_rows("type", "type", is_number=False, rank=0, is_shown=is_run),
-        *field_columns(Difference, "status", text=_status),
+        *field_columns(
+            Difference,
+            "status",
+            text=lambda r: r.problem or ("within" if r.status == "same" and r.differing else r.status),
+        ),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
         *field_columns(Difference, "max_abs mean_abs rel_l2"),
@@ -132,10 +136,6 @@ def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference
         return " -> ".join(dict.fromkeys(texts))
 
     return value, value
-
-
-def _status(row: Difference) -> str:
-    return row.problem or ("within" if row.status == "same" and row.differing else row.status)
 
 
 def _values(row: Difference) -> str:

@@ -86,7 +86,8 @@ def explain_sheet(record: ExplainRecord) -> Sheet:
 def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     share = f", probability {numbers.percent(record.probability)}" if record.probability is not None else ""
     facts = [("target", f"{record.target}, {record.score_name} {numbers.number(record.logit)}{share}")]
-    facts += [(row.layer or row.method, row.why) for row in _one_a_layer(record.rows)]
+    # The reason for a layer is the same for all its methods.
+    facts += {row.layer or row.method: row.why for row in record.rows}.items()
     facts += [(row.method, words) for row in record.rows if (words := _answers(row.receipt))]
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
@@ -131,11 +132,6 @@ def answer(record: ExplainRecord) -> str:
 
 def _answered(row: Explanation) -> str | None:
     return row.receipt.verdict.answer if row.receipt.verdict else None
-
-
-def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:
-    """Return the first method of each layer; the reason for a layer is the same for all its methods."""
-    return list({row.layer or row.method: row for row in reversed(rows)}.values())[::-1]
 
 
 def _answers(receipt: Receipt) -> str:

@@ -22,7 +22,8 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
     activations = [row for row in record.activations if _has_gradient(row)]
     parameters = [row for row in record.parameters if _has_gradient(row)]
     names = [layer_names(map(label_of, activations)), parameter_names(row.name for row in parameters)]
-    figure, (outputs, parameter_panel) = layer_panels(_title(record), names, [1, 1], legend_lines=3)
+    title = f"{record.run.model.heading}, {record.mode} mode: {record.loss.name} = {record.loss.value:.4g}"
+    figure, (outputs, parameter_panel) = layer_panels(title, names, [1, 1], legend_lines=3)
     _draw(outputs, activations, [True] * len(activations), AMBER)
     outputs.say("|gradient| at the output of each layer")
     # Biases and scales have other magnitudes than weights: joined up, the line would only zigzag.
@@ -84,8 +85,3 @@ def _line(
     if single:
         points = [heights[x] for x in single]
         panel.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)
-
-
-def _title(record: GradsRecord) -> str:
-    loss = record.loss
-    return f"{record.run.model.heading}, {record.mode} mode: {loss.name} = {loss.value:.4g}"

@@ -117,7 +117,8 @@ def environment(record: Any) -> Section:
     if run is not None:
         lines += _circumstances(run)
     versions = run.versions if run else record.versions
-    lines.append(("versions", ", ".join(f"{_name(key)} {value}" for key, value in versions.items())))
+    names = {"version": "modelscope", "python": "Python"}
+    lines.append(("versions", ", ".join(f"{names.get(key, key)} {value}" for key, value in versions.items())))
     return Section("environment", "How it was made", facts(lines))
 
 
@@ -141,10 +142,6 @@ def _circumstances(run: Run) -> list[tuple[str, str]]:
     lines += [("warning", warning.message) for warning in run.warnings]
     seconds = run.elapsed_ms / 1000
     return [*lines, ("took", f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s")]
-
-
-def _name(key: str) -> str:
-    return "modelscope" if key == "version" else "Python" if key == "python" else key
 
 
 _SHOWN = {

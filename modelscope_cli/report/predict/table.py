@@ -52,9 +52,9 @@ def truth_columns() -> dict[str, tuple[Column, ...]]:
         ),
         "confusions": (
             *field_columns(Confusion, "truth"),
-            _words("truth_label", "truth", lambda r: r.truth_label or str(r.truth)),
+            _words("truth_label", "truth label", lambda r: r.truth_label or str(r.truth)),
             *field_columns(Confusion, "predicted"),
-            _words("predicted_label", "mistaken for", lambda r: r.predicted_label or str(r.predicted)),
+            _words("predicted_label", "predicted label", lambda r: r.predicted_label or str(r.predicted)),
             *field_columns(Confusion, "count share"),
         ),
         "calibration": (
@@ -64,9 +64,9 @@ def truth_columns() -> dict[str, tuple[Column, ...]]:
         ),
         "worst": (
             *field_columns(Mistake, "image"),
-            _words("truth_label", "truth", truth_words),
+            _words("truth_label", "truth label", truth_words),
             *field_columns(Mistake, "predicted"),
-            _words("predicted_label", "predicted", lambda r: r.predicted_label or str(r.predicted)),
+            _words("predicted_label", "predicted label", lambda r: r.predicted_label or str(r.predicted)),
             *field_columns(Mistake, "confidence"),
         ),
     }
@@ -298,8 +298,9 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
         facts = (*_facts(record), *report_facts(record.out_dir, record.files))
         return truth_sheet(record.run, record.truth, facts, table)
     threshold = record.threshold
+    n_images = counted(len({prediction.image for prediction in record.predictions}), "image")
     return Sheet(
-        title=_title(record),
+        title=f"{record.run.model.described} on {n_images}, {record.run.device}",
         columns=predict_columns(record),
         rows=tuple(
             _GuessRow(
@@ -317,11 +318,6 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
         is_tree=True,
         is_dim=lambda row: (row.rank > 1 and row.guess.box is None) if row.is_on is None else not row.is_on,
     )
-
-
-def _title(record: PredictRecord) -> str:
-    image_count = counted(len({prediction.image for prediction in record.predictions}), "image")
-    return f"{record.run.model.described} on {image_count}, {record.run.device}"
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:

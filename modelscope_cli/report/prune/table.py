@@ -15,11 +15,11 @@ def weight_label(row: PrunedLayer) -> str:
 
 def _drift_columns(output: str) -> tuple[Column, ...]:
     """Return the columns of the drift."""
-    same, unit = ("same pixels", "output") if output == "pixels" else ("same prediction", "logit")
+    unit = "output" if output == "pixels" else "logit"
     return (
         *field_columns(Drift, "amount", text=lambda r: f"{r.amount:g}"),
         *field_columns(Drift, "sparsity zeros"),
-        percentage("agreement", same, lambda r: r.agreement, rank=0),
+        percentage("agreement", "agreement", lambda r: r.agreement, rank=0),
         *field_columns(Drift, "kl_divergence"),
         figure("max_logit_change", f"max |{unit} change|", lambda r: r.max_logit_change, rank=1),
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),

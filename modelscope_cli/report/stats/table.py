@@ -58,7 +58,7 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
         columns=_in_one_form(every, rows, {*_MAGNITUDES, *quantiles}),
         rows=rows,
         facts=_facts(record),
-        definitions=("near 0", "histogram"),
+        definitions=("near zero", "histogram"),
         is_bad=_is_marked,
         is_by_layer=True,
     )
@@ -118,7 +118,12 @@ def stats_columns(has_non_finite: bool, has_dead: bool, quantiles: Sequence[str]
         *field_columns(ActivationStats, "near_zero"),
         *field_columns(ActivationStats, "nan inf", is_shown=has_non_finite),
         *field_columns(
-            ActivationStats, "dead", text=_dead, is_shown=has_dead, is_bad=_is_mostly_dead, rank=1
+            ActivationStats,
+            "dead",
+            text=lambda r: f"{r.dead_channels}/{r.channels}" if r.dead_channels else "",
+            is_shown=has_dead,
+            is_bad=_is_mostly_dead,
+            rank=1,
         ),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
         *field_columns(ActivationStats, "numel dtype order"),
@@ -149,10 +154,6 @@ def _is_mostly_dead(row: ActivationStats) -> bool:
     return activations.is_mostly_dead(row)
 
 
-def _dead(row: ActivationStats) -> str:
-    return f"{row.dead_channels}/{row.channels}" if row.dead_channels else ""
-
-
 def _counts(row: ActivationStats) -> str | None:
     return ",".join(map(str, row.histogram.counts)) if row.histogram else None
 
@@ -162,7 +163,10 @@ def _bars(row: ActivationStats) -> str:
 
 
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
-    facts = [*input_facts(record.inputs), ("near 0", f"the share of values with |x| < {record.near_zero:g}")]
+    facts = [
+        *input_facts(record.inputs),
+        ("near zero", f"the share of values with |x| < {record.near_zero:g}"),
+    ]
     if any(row.dead_channels is not None for row in record.layers):
         facts.append(dead_fact(record.layers, record.images))
     is_sampled = any(row.histogram and row.histogram.sampled for row in record.layers)

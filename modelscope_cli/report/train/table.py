@@ -17,15 +17,15 @@ def _end(row: WatchedLayer, key: str, end: int) -> float | None:
 LAYER_COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    figure("mean_first", "mean at 0", lambda r: _end(r, "mean", 0), rank=4),
-    figure("mean_last", "mean", lambda r: _end(r, "mean", -1), rank=3),
-    figure("std_first", "std at 0", lambda r: _end(r, "std", 0), rank=2),
-    figure("std_last", "std", lambda r: _end(r, "std", -1), rank=1),
+    figure("mean_first", "mean first", lambda r: _end(r, "mean", 0), rank=4),
+    figure("mean_last", "mean last", lambda r: _end(r, "mean", -1), rank=3),
+    figure("std_first", "std first", lambda r: _end(r, "std", 0), rank=2),
+    figure("std_last", "std last", lambda r: _end(r, "std", -1), rank=1),
     percentage("zero", "zero", lambda r: _end(r, "zero_fraction", -1), rank=0),
-    percentage("near_zero", "near 0", lambda r: _end(r, "near_zero_fraction", -1), rank=6),
+    percentage("near_zero", "near zero", lambda r: _end(r, "near_zero_fraction", -1), rank=6),
     percentage("dead", "dead", lambda r: _end(r, "dead_fraction", -1), rank=0),
-    figure("grad_norm_first", "|grad| at 0", lambda r: _end(r, "grad_norm", 0), rank=5),
-    figure("grad_norm_last", "|grad|", lambda r: _end(r, "grad_norm", -1), rank=2),
+    figure("grad_norm_first", "|g| first", lambda r: _end(r, "grad_norm", 0), rank=5),
+    figure("grad_norm_last", "|g| last", lambda r: _end(r, "grad_norm", -1), rank=2),
 )
 
 
@@ -48,10 +48,6 @@ def _accuracy(training: Training) -> float | None:
     return training.held_out[-1].accuracy if training.held_out else None
 
 
-def _held_out_loss(training: Training) -> float | None:
-    return training.held_out[-1].loss if training.held_out else None
-
-
 def _verdict(training: Training) -> Value:
     causes = (finding.code for finding in training.findings if finding.follows is None)
     return " ".join(dict.fromkeys(causes)) or (LEARNING if training.verdict == SOUND else training.verdict)
@@ -61,10 +57,10 @@ VARIANT_COLUMNS = (
     Column("variant", "variant", lambda r: r.name, is_number=False, rank=0),
     Column("steps", "steps", lambda r: r.steps, rank=2),
     figure("loss", "loss", lambda training: training.losses[-1] if training.losses else None, rank=0),
-    figure("held_out_loss", "val loss", _held_out_loss, rank=1),
+    figure("held_out_loss", "val loss", lambda r: r.held_out[-1].loss if r.held_out else None, rank=1),
     percentage("accuracy", "accuracy", _accuracy, rank=0),
-    figure("std_first", "std at 0", lambda r: _first(r, "std", 0), rank=1),
-    figure("std_last", "std", lambda r: _first(r, "std", -1), rank=1),
+    figure("std_first", "std first", lambda r: _first(r, "std", 0), rank=1),
+    figure("std_last", "std last", lambda r: _first(r, "std", -1), rank=1),
     percentage("dead", "most dead", most_dead, rank=0),
     Column("findings", "verdict", _verdict, is_number=False, rank=0),
 )

@@ -108,7 +108,7 @@ def test_a_table_is_sorted_by_its_numbers(shown):
     document = watch_document([f"layer{n}" for n in range(12)])
     browser = shown(document)
     heading = (
-        "[...document.querySelectorAll('#layer-rows thead th')].find((one) => one.textContent === 'std end')"
+        "[...document.querySelectorAll('#layer-rows thead th')].find((one) => one.textContent === 'std last')"
     )
     column = browser.run(f"{heading}.cellIndex")
     last = sorted((layer["series"]["std"][-1] for layer in document["layers"]), reverse=True)
