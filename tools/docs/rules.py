@@ -107,10 +107,9 @@ def overview() -> str:
 def page(rule: RuleInfo) -> str:
     """Return the page of one rule: what `modelscope help CODE` says, and an example."""
     command = "watch" if rule.code.startswith("MS7") else "check"
-    article = "An" if rule.severity == "error" else "A"
     parts = [
         f"# {rule.code} {rule.name}",
-        f"{article} {rule.severity} of [`{command}`](../commands/{command}.md): {cell(rule.sentence)}.",
+        f"{rule.severity.capitalize()} of [`{command}`](../commands/{command}.md): {cell(rule.sentence)}.",
         cell(_sentence(rule.why)),
         f"**Fix:** {_hint(rule.hint)}",
         f"**Threshold:** {cell(_threshold(rule))}: {cell(rule.measure)}.",
