@@ -117,7 +117,6 @@ def test_a_module_is_left_as_it_was(unchanged, use, fails):
     (ms.grads, {"clip": 1, "clip_norm": 1}, "exclude each other"),
     (ms.grads, {"mode": "trian"}, "did you mean train"),
     (ms.featuremaps, {"max_channels": 0}, "max.channels"),
-    (ms.featuremaps, {"cell": 4096}, "cell"),
     (ms.featuremaps, {"scale": "chanel"}, "channel"),
     (ms.ablate, {"by_channel": True}, "needs layer"),
     (ms.ablate, {"method": "means"}, "mean"),

@@ -28,7 +28,7 @@ def log(tmp_path_factory):
     """What is left of a run that was watched and killed."""
     folder = tmp_path_factory.mktemp("log")
     (folder / "log.jsonl").write_text(
-        '{"begin":{"version":3,"script":"train.py","argv":[],"rank":0,"world":1}}\n'
+        '{"begin":{"version":4,"script":"train.py","argv":[],"rank":0,"world":1}}\n'
     )
     return folder
 

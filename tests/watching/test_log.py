@@ -24,7 +24,7 @@ def test_what_was_written_comes_back_also_what_is_not_finite(tmp_path):
 
 @pytest.mark.parametrize("rest", ['{"step": {"opt', "[1]", '{"a": 1, "b": 2}', "\x00\x00", '"end"'])
 def test_a_line_that_was_cut_off_is_left_out(tmp_path, rest):
-    log_file(tmp_path).write_text('{"begin":{"version":3,"script":"a.py","world":1}}\n' + rest)
+    log_file(tmp_path).write_text('{"begin":{"version":4,"script":"a.py","world":1}}\n' + rest)
     assert list(read_log(log_file(tmp_path))) == [
         ("begin", {"version": VERSION, "script": "a.py", "world": 1})
     ]
