@@ -188,7 +188,9 @@ def check(
     from modelscope_cli.rules.settings import read_settings
 
     if list_:
-        return _list(select, format, show)
+        return _list(
+            [word for word in (first, *(images or ()), *(select or ())) if word is not None], format, show
+        )
     junit = Format(render_junit, ".xml", "review")
     where = show.begin(format, {**CI_FORMATS, "junit": junit})
     where.layout.check(COLUMNS)
@@ -237,11 +239,11 @@ def check(
     return 0 if record.passed else FOUND
 
 
-def _list(select: list[str] | None, format: str, show: OutputOptions) -> int:
+def _list(which: list[str], format: str, show: OutputOptions) -> int:
     from modelscope_cli.report.listings import rules_sheet
 
     where = show.begin(format)
-    listed = ms.list_rules(*(word for words in select or () for word in words.split(",")))
+    listed = ms.list_rules(*(word for words in which for word in words.split(",")))
     emit(where, rules_sheet(listed), listed)
     return 0
 

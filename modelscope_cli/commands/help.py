@@ -56,6 +56,7 @@ def help(
     from modelscope_cli.shell.topics import AGENTS, TOPICS, explain_command, explain_topic, skill
 
     show.begin_quietly()
+    what = "help" if what == "schema" and document is None else what
     if document is not None and what != "schema":
         raise UsageError(f"'{document}' is one word too many", f"modelscope help {what}")
     if what is None:

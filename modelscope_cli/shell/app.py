@@ -13,7 +13,7 @@ from modelscope_cli.output_files import release_claims
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import over
 from modelscope_cli.shell import console as _console
-from modelscope_cli.shell.overview import COMMANDS, HELP, HELP_ALL, overview
+from modelscope_cli.shell.overview import COMMANDS, FORMER, HELP, HELP_ALL, overview
 
 USAGE, BUG = 2, 3
 _AT_ONCE: dict[str, Callable[[], str]] = {
@@ -44,6 +44,7 @@ def run(argv: list[str]) -> int:
     0 success, 1 a check found something, 2 usage, 3 internal error, 4 cannot run, 129 hung up, 130 interrupted,
     143 terminated.
     """
+    argv = [*FORMER.get(argv[0], argv[:1]), *argv[1:]] if argv else argv
     _console.begin(tuple(argv))
     try:
         return _run(argv)

@@ -39,19 +39,14 @@ _TABLE = {
         "modelscope_cli.commands.help": "Explain what commands share, a rule, or the schema of a result.",
     },
 }
-# Names of before 0.3 for `check --list` and `help RULE`, `summary --list` and `help schema`: not in the overview.
-_FORMER = {
-    "modelscope_cli.commands.rules": "List the rules of check, watch and train, with their thresholds and sources.",
-    "modelscope_cli.commands.models": "List the models of torchvision or timm, with parameters and input size.",
-    "modelscope_cli.commands.schema": "Print the JSON Schema of what a command prints with --json.",
-}
-_EVERY = [*_TABLE.values(), _FORMER]
+# What commands of before 0.3 are now.
+FORMER = {"rules": ("check", "--list"), "models": ("summary", "--list"), "schema": ("help", "schema")}
 GROUPS = {
     title: {module.rpartition(".")[2]: about for module, about in commands.items()}
     for title, commands in _TABLE.items()
 }
-COMMANDS = {module.rpartition(".")[2]: about for group in _EVERY for module, about in group.items()}
-MODULES = {module.rpartition(".")[2]: module for group in _EVERY for module in group}
+COMMANDS = {module.rpartition(".")[2]: about for group in _TABLE.values() for module, about in group.items()}
+MODULES = {module.rpartition(".")[2]: module for group in _TABLE.values() for module in group}
 
 
 def overview() -> str:
