@@ -180,6 +180,7 @@ class Evidence:
         rescaled: the forward pass after zero-initialised parameters were rescaled; None if there are none.
             `backward` is of that model, too.
         is_real: the input was images or a tensor file, not noise.
+        only_class: the class folder that holds all images; None where there are several, or no class folders.
         safety: code that the checkpoint would run; None without a file.
         dataset: evidence about images; only for a data set without a model, then nothing else is set.
         missing: why a field is None, by its name.
@@ -200,6 +201,7 @@ class Evidence:
     draws: tuple[str, ...] = ()
     rescaled: Forward | None = None
     is_real: bool = False
+    only_class: str | None = None
     safety: Safety | None = None
     dataset: DatasetEvidence | None = None
     missing: dict[str, str] = field(default_factory=dict)

@@ -44,6 +44,8 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
         return "the output is not scores of classes"
     if not evidence.is_real:
         return "noise has no class: give images"
+    if evidence.only_class is not None:
+        return f"all images are of one class, '{evidence.only_class}', by their folder"
     if len(answers) < threshold:
         return f"{len(answers)} of the {threshold:g} images it needs"
     return None

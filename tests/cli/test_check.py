@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from modelscope_cli.analysis.health.examine import Sources
 from modelscope_cli.models.load import load_model
@@ -309,3 +310,27 @@ def test_a_folder_that_holds_weights_is_a_model(refused, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     message, _ = refused(f"check {tmp_path}", 4)
     assert "holds no image" not in message
+
+
+@pytest.mark.parametrize("words", ["classes", "classes/star", "classes/star/*.png", "flat"])
+def test_one_class_for_the_images_of_one_class_is_no_collapse(run, cwd, samples, words):
+    """Found in a folder of folders, or in one named like a class of the model; a flat folder may hold any class."""
+    for folder in ("classes/star", "flat"):
+        (cwd / folder).mkdir(parents=True)
+        for n in range(9):
+            image = Image.open(samples / "star.png").convert("RGB")
+            image.putpixel((n, n), (255, 0, 0))
+            image.save(cwd / folder / f"{n}.png")
+    line = (
+        f"check {samples}/tiny_resnet.py:TinyResNet '{words}' -c {samples}/tiny_resnet.safetensors --size 64"
+    )
+    expect = 0 if words == "flat" else 4
+    document = run(f"{line} --select MS601 --json", expect=expect).json
+    (rule,) = document["rules"]
+    if words == "flat":
+        assert [finding["code"] for finding in document["findings"]] == ["MS601"]
+        return
+    assert (rule["judged"], rule["reason"]) == (False, "all images are of one class, 'star', by their folder")
+    (cwd / "classes" / "ring").mkdir(exist_ok=True)
+    Image.open(samples / "star.png").convert("RGB").save(cwd / "classes" / "ring" / "0.png")
+    assert run(f"{line.replace(words, 'classes')} --select MS601 --json").json["findings"]  # of two classes

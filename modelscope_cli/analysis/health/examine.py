@@ -1,9 +1,11 @@
 """Gather the evidence that `check` judges, and the source lines of the layers."""
 
 import inspect
+import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 from torch.nn import Module
@@ -66,6 +68,21 @@ class Examined:
     made_at: Callable[[str | None], SourceLine | None] = lambda layer: None
 
 
+def _only_class(inputs: Any, files: Sequence[str], categories: Sequence[str] | None) -> str | None:
+    """Return the one folder of all images, if it is named like a class or was found in a folder of folders."""
+    folders = {os.path.dirname(os.path.abspath(file)) for file in files}
+    if len(folders) != 1:
+        return None
+    (folder,), given = folders, getattr(inputs, "files", inputs)
+    words = [given] if isinstance(given, str | PathLike) else given if isinstance(given, list | tuple) else []
+    is_below = any(
+        isinstance(word, str | PathLike) and os.path.isdir(word) and os.path.abspath(word) != folder
+        for word in words
+    )
+    name = os.path.basename(folder)
+    return name if is_below or name.casefold() in {one.casefold() for one in categories or ()} else None
+
+
 def examine(
     model: Model,
     inputs: Any,
@@ -92,6 +109,8 @@ def examine(
         seed=subject.seed,
         track=subject.track,
     )
+    only_class = _only_class(inputs, subject.inputs.info.files, subject.loaded.categories)
+    evidence = replace(evidence, only_class=only_class)
     subject.conclude()
     sources = Sources(subject.loaded.module)
     return Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
