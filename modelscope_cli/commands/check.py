@@ -264,10 +264,12 @@ def _subject(
     def is_model(word: str) -> bool:
         if on.model is not None:
             return names_model(word)
-        is_alone = settings.model is None and not any(map(names_model, images or ()))
+        is_alone = settings.model is None and on.default() is None and not any(map(names_model, images or ()))
         return is_alone or names_learner(word)
 
-    named, files = take_model(first, images, on.model, default=settings.model, is_model=is_model)
+    named, files = take_model(
+        first, images, on.model, default=settings.model or on.default(), is_model=is_model
+    )
     if not files and not data.input_shape:
         files = list(settings.images)
     request = on.request(named)

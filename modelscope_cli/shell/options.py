@@ -195,7 +195,9 @@ class LearnerOptions:
         from modelscope_cli.models.weights_file import is_checkpoint_file  # opens files: slow to import
 
         weights, checkpoint = self.weights, self.checkpoint
-        if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
+        if checkpoint is not None and named == str(checkpoint):  # it is the model
+            checkpoint = None
+        elif checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
             weights, checkpoint = type(self)().weights, Path(weights)
         return ModelRequest(
             model=named,
@@ -209,10 +211,17 @@ class LearnerOptions:
             progress=not console.settings.is_quiet,
         )
 
+    def default(self) -> str | None:
+        """Return the model if none is named: that of the checkpoint, if any."""
+        from modelscope_cli.models.request import is_checkpoint
+
+        named = str(self.checkpoint)
+        return named if self.checkpoint is not None and is_checkpoint(named) else self.otherwise
+
     def learner(self, first: str | None, folder: str | None) -> tuple[ModelRequest, str | None]:
         """Return the model to train, and the folder of images, if any."""
         words = [] if folder is None else [folder]
-        named, folders = take_model(first, words, self.model, default=self.otherwise, is_model=names_learner)
+        named, folders = take_model(first, words, self.model, default=self.default(), is_model=names_learner)
         if len(folders) > 1:
             message = f"one folder of images at a time, not '{folders[0]}' and '{folders[1]}'"
             raise UsageError(message, f"leave out {shlex.quote(folders[1])}")
@@ -257,7 +266,7 @@ class ModelOptions(LearnerOptions):
             first: the first argument of the command line, and `images` the others.
             is_model: tells a model from an image.
         """
-        named, files = take_model(first, images, self.model, default=self.otherwise, is_model=is_model)
+        named, files = take_model(first, images, self.model, default=self.default(), is_model=is_model)
         return check_request(self.request(named)), files
 
 

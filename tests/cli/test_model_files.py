@@ -58,3 +58,12 @@ def test_beside_a_model_it_is_not_an_image_either(files, refused, word):
 def test_an_image_by_any_name_is_an_image(files, run, suffix):
     Path("cat.jpg").rename(f"cat{suffix}")
     assert run(f"stats cat{suffix} {{tiny}} --size 32").rows
+
+
+@pytest.mark.parametrize("command", ["summary", "stats", "check", "predict {samples}/star.png", "train"])
+def test_a_checkpoint_without_a_model_names_none_that_was_not_typed(run, cwd, command):
+    torch.save(torch.nn.Linear(2, 2).state_dict(), "own.pt")
+    told = run(f"{command} -c own.pt", expect=None)
+    assert told.code in (2, 4)
+    assert "resnet" not in told.err
+    assert "hint: --model FILE.py:NAME --checkpoint own.pt" in told.err
