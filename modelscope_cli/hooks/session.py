@@ -25,7 +25,7 @@ from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.run import Args, Arguments, CallInputs, Kwargs, Shape
+from modelscope_cli.records.run import Args, Arguments, CallInputs, Kwargs, Shape, invocation
 
 _MOST_CHARACTERS = 300  # of an error of the model's
 
@@ -114,6 +114,23 @@ class ForwardError(CannotRunError):
             hint = "--mode eval   or two images, or --batch 2 of noise: "
             hint += "batch norm in train mode needs more than one value per channel"
         super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
+
+
+def _other_shape(model: nn.Module, args: Arguments) -> str | None:
+    """Return a hint for a model of images that was given another size than it was built for, or no image at all."""
+    given = [tensor.shape for _, tensor in tensors_in(args)]
+    convolution = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
+    if convolution is None or len(given) != 1 or len(given[0]) not in (1, 2, 4):
+        return None
+    sizes = (getattr(one, name, None) for one in model.modules() for name in ("image_size", "img_size"))
+    size = next(filter(None, sizes), None)
+    sides = (size, size) if isinstance(size, int) else tuple(size or given[0][-2:])
+    if len(given[0]) == 4 and tuple(given[0][-2:]) == sides:
+        return None
+    n = given[0][0] if len(given[0]) == 4 else 1
+    shape = f"--input-shape {n},{convolution.in_channels},{sides[0]},{sides[-1]}"
+    words = invocation().argv
+    return f"--size {sides[0]}" if words and "--input-shape" not in " ".join(words) else shape
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
@@ -341,6 +358,9 @@ class HookSession:
             _, innermost = self._failed
             shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
             raised = ForwardError(error, innermost.call, shapes)
+        if (hint := _other_shape(self.model, args)) is not None and failed_device(error) is None:
+            raised.hint = hint
+            return raised
         is_of_targets = isinstance(error, AssertionError | TypeError | ValueError | AttributeError)
         if self._is_training and is_of_targets and not (raised.hint or "").startswith("--mode eval"):
             raised.hint = (

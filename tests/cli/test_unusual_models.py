@@ -73,3 +73,22 @@ def test_a_script_that_changes_its_surroundings_is_recorded(cwd, name):
     assert json.loads((cwd / "runs" / "watch-loop" / "report.json").read_text())["steps"] == 3
     assert (cwd / "page.html").exists()
     assert not (cwd / "other" / "runs").exists()
+
+
+@pytest.mark.parametrize(("given", "hint"), [
+    ("--input-shape 1,3,96,96", "--input-shape 1,3,64,64"),
+    ("--input-shape 2,3,32,32", "--input-shape 2,3,64,64"),
+    ("--input-shape 64,64", "--input-shape 1,3,64,64"),
+    ("--input-shape 96,96", "--input-shape 1,3,64,64"),
+    ("--input-shape 64", "--input-shape 1,3,64,64"),
+    ("{star} --size 96", "--size 64"),
+])  # fmt: skip
+def test_the_hint_names_the_size_a_model_was_built_for(run, cwd, given, hint):
+    """As pasted, it runs."""
+    (cwd / "vit.py").write_text(
+        "from torchvision.models import VisionTransformer\n"
+        "def small():\n    return VisionTransformer(64, 16, 1, 2, 32, 64)\n"
+    )
+    refused = run(f"stats vit.py:small {given}", expect=4)
+    assert f"hint: {hint}\n" in refused.err
+    run(f"stats vit.py:small {'{star} ' * given.startswith('{star}')}{hint}")
