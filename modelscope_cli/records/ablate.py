@@ -52,15 +52,15 @@ class Ablation(Row):
     """
 
     name: str
-    type: Annotated[str, words(rank=0)]
+    type: Annotated[str, words(rank=2)]
     order: Annotated[int, hidden()]
     call: int
     channel: Annotated[int | None, column(rank=0)]
     mode: Annotated[str, words(is_shown=False)]
     target_logit_change: Annotated[float | None, change(rank=0, key="logit_change")]
-    target_probability: Annotated[float | None, share(rank=2, key="probability")]
+    target_probability: Annotated[float | None, share(rank=3, key="probability")]
     prediction_changed: bool
-    changed_fraction: Annotated[float, share(key="changed")]
+    changed_fraction: Annotated[float, share(rank=2, key="changed")]
     kl_divergence: Annotated[float | None, figure("KL (nats)", key="kl")]
     output_l2: Annotated[float | None, figure("L2", rank=4, key="l2")]
     answer_index: int
