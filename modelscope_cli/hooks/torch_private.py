@@ -79,11 +79,6 @@ def is_transformed() -> bool:
     return is_traced or torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def is_captured() -> bool:
-    """Tell whether what runs is captured into a CUDA graph, where no number can be read."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
 def has_compiled() -> bool:
     """Tell whether `torch.compile` was used in this process; True if unknown."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError, failed_device
-from modelscope_cli.hooks.torch_private import is_captured, left_alone_by_compiler, unseen_by_modes
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
 
 _watching: set[int] = set()  # processes with a recorder; a fork inherits this
@@ -47,8 +48,7 @@ class Guard:
         clock: returns seconds.
 
     Attributes:
-        is_open: False in a forked process, after an error, and while a CUDA graph is captured, which any number
-            that is read would end.
+        is_open: False in a forked process, after an error, and while a CUDA graph is captured.
         spent: seconds spent in the calls while `is_timed`.
     """
 
@@ -58,7 +58,7 @@ class Guard:
         self._tell, self._clock = tell, clock
         self.spent, self.is_timed = 0.0, True
         self._depth = 0
-        self._is_broken = False
+        self._is_broken = self._is_paused = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()
@@ -66,7 +66,7 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        return not (self._is_broken or is_captured())
+        return not (self._is_broken or self._is_paused)
 
     def close(self) -> None:
         self._is_broken = True
@@ -98,6 +98,27 @@ class Guard:
                 self.spent += self._clock() - begun
                 if self.step_time is not None:
                     self.step_time.end("watching")
+
+    @contextmanager
+    def paused_by_captures(self) -> Iterator[None]:
+        """Look at nothing while a CUDA graph is captured, which a number that is read would end; while open."""
+        graph = torch.cuda.CUDAGraph
+        begin, end = graph.capture_begin, graph.capture_end
+
+        def capture_begin(self_: Any, *args: Any, **kwargs: Any) -> None:
+            if not self._is_broken:
+                self.tell_once(
+                    "captured", "a CUDA graph was captured: the steps that it replays are not seen"
+                )
+            begin(self_, *args, **kwargs)
+            self._is_paused = True
+
+        def capture_end(self_: Any) -> None:
+            self._is_paused = False
+            end(self_)
+
+        with replaced((graph, "capture_begin", capture_begin), (graph, "capture_end", capture_end)):
+            yield
 
     def tell_once(self, kind: str, message: str) -> None:
         if message not in self._told:
