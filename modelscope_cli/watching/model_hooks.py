@@ -102,6 +102,7 @@ class PassWatch:
     def installed(self) -> Iterator[None]:
         """Observe while open."""
         with ExitStack() as stack:
+            stack.enter_context(self._guard.paused_by_captures())
             self.hook()
             stack.callback(self.unhook)
             stack.callback(self._functional.switch, False)

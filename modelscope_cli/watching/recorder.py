@@ -122,7 +122,6 @@ class Recorder:
     def installed(self) -> Iterator[None]:
         """Observe while open."""
         with ExitStack() as stack:
-            stack.enter_context(self.guard.paused_by_captures())
             stack.enter_context(around_steps(self._before_step, self._after_step))
             stack.enter_context(self._passes.installed())
             stack.enter_context(
