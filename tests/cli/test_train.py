@@ -14,7 +14,7 @@ SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(run, cwd):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        run(f"train {SMALL} --steps 6 --seed {seed} --out {name} -q")
+        run(f"train {SMALL} --steps 2 --seed {seed} --out {name} -q")
     # Not the files: safetensors writes the entries of its metadata in no fixed order.
     a, b, c = (load_file(cwd / name / "model.safetensors") for name in "abc")
     assert all(torch.equal(a[key], b[key]) for key in a)
@@ -22,11 +22,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(run, cwd):
 
 
 def test_the_weights_it_saves_are_those_the_report_speaks_of(run, cwd):
-    run(f"train {SMALL} --steps 6 --out a -q")
+    run(f"train {SMALL} --steps 3 --out a -q")
     with safe_open(cwd / "a" / "model.safetensors", "pt") as file:
         assert json.loads(file.metadata()["categories"])[3] == "star"
     final = load_file(cwd / "a" / "model.safetensors")
-    assert final["bn.num_batches_tracked"] == 6  # measuring on held-out pictures moved no statistics
+    assert final["bn.num_batches_tracked"] == 3  # measuring on held-out pictures moved no statistics
     rows = run("predict {star} --model {TINY} --checkpoint a/model.safetensors --json").json["predictions"]
     assert {guess["label"] for guess in rows[0]["top"]} <= set(CLASSES)
 
@@ -45,8 +45,8 @@ def test_only_what_is_to_be_trained_moves(run, cwd, samples):
 
 
 def test_a_variant_is_what_it_would_be_alone(run):
-    study = run(f"train {SMALL} --steps 4 --vary lr=0.01,0.1 --vary optimizer=adamw,sgd --json").json
-    alone = run(f"train {SMALL} --steps 4 --lr 0.1 --optimizer adamw --json").json
+    study = run(f"train {SMALL} --steps 2 --vary lr=0.01,0.1 --vary optimizer=adamw,sgd --json").json
+    alone = run(f"train {SMALL} --steps 2 --lr 0.1 --optimizer adamw --json").json
     (same,) = [one for one in study["variants"] if one["name"] == "lr=0.1 optimizer=adamw"]
     assert same["loss"] == alone["loss"]
     assert same["layers"] == alone["layers"]
