@@ -8,6 +8,8 @@ import sys
 import pytest
 from rich.cells import cell_len
 
+from modelscope_cli.shell.overview import FORMER
+
 COMMANDS = {
     "summary": "summary {TINY}",
     "stats": "stats {healthy} --input-shape 1,3,48,48",
@@ -47,7 +49,7 @@ def test_json_is_strict_and_short_for_format_json(once, command):
     document = outcome.json
     name = COMMANDS[command].partition(" ")[0]
     assert document["schema"] == f"modelscope/{name}/1"
-    assert document["argv"][0] == name
+    assert document["argv"][0] == FORMER.get(name, (name,))[0]
     assert len(rows_of(document)) == ROWS[command]
     assert tidied(once(f"{COMMANDS[command]} --format json").out) == tidied(outcome.out)
 

@@ -98,7 +98,7 @@ def test_a_checkpoint_given_as_weights_is_loaded(run):
     ("predict net.py:Net img.jpg -qb 8 -b 4", "predict --help"),
     ("diff net.py:Net -c a.pth -c b.pth", "diff net.py:Net -c a.pth --b-checkpoint b.pth"),
     ("watch --steps 3 --steps 4 train.py --steps 5 --steps 6", "watch --steps 4 train.py --steps 5 --steps 6"),
-    ("rules --top 1 -q -q --top 2", "rules -q -q --top 2"),
+    ("rules --top 1 -q -q --top 2", "check --list -q -q --top 2"),
 ])  # fmt: skip
 def test_the_line_with_one_of_two_values(run, line, hint):
     assert run(line, expect=2).err.endswith(f"hint: modelscope {hint}\n")
