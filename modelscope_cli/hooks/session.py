@@ -130,7 +130,9 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     n = given[0][0] if len(given[0]) == 4 else 1
     shape = f"--input-shape {n},{convolution.in_channels},{sides[0]},{sides[-1]}"
     words = invocation().argv
-    return f"--size {sides[0]}" if words and "--input-shape" not in " ".join(words) else shape
+    if not words or "--input-shape" in " ".join(words):
+        return shape
+    return f"--size {sides[0]}" if len(given[0]) == 4 else None  # no option makes an image of another tensor
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
