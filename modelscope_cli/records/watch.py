@@ -331,20 +331,24 @@ class TrainingFacts:
     time: TimeFacts | None = None
 
 
+LOOSE = "Tensors"  # the model of trained tensors that belong to no module
+
+
 def labelling(
     layers: Iterable[WatchedLayer], parameters: Iterable[WatchedParameter]
 ) -> Callable[[WatchedLayer | WatchedParameter], str]:
     """Return a function that labels the rows of one training.
 
-    Labels are `relu#1`, or `Generator/relu#1` if there are several models.
+    Labels are `relu#1`, or `Generator/relu#1` if there are several models; tensors of no model have their own name.
     """
     models = {layer.model for layer in layers} | {parameter.model for parameter in parameters}
+    models.discard(LOOSE)
 
     def name_of(row: WatchedLayer | WatchedParameter) -> str:
         name = row.name or row.model
         if isinstance(row, WatchedLayer) and row.call:
             name = label(name, row.call)
-        return f"{row.model}/{name}" if len(models) > 1 and row.name else name
+        return f"{row.model}/{name}" if len(models) > 1 and row.name and row.model != LOOSE else name
 
     return name_of
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.records.watch import WatchRecord, labelling
 
 CERTAIN = {f"MS7{number}" for number in range(11, 19)} | {"MS737", "MS743", "MS745"}
 STEPS = 8
@@ -201,6 +201,24 @@ def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):
     assert (head.has_gradient, head.has_changed, head.has_run) == (True, True, True)
     assert trunk.has_run == (how != "not called")
     assert trunk.is_severed == (how == "under no_grad")
+
+
+@pytest.mark.parametrize("way", ["made to require gradients", "times a tensor of its own"])
+def test_a_loss_of_a_detached_output_is_not_about_the_tensor_that_lets_it_run_backward(recorded, way):
+    def loop():
+        model, scale = Net(), torch.ones(1, requires_grad=True)
+        optimizer = made(model)
+        for _ in range(STEPS):
+            out = model(torch.randn(16, 6)).detach()
+            out = out.requires_grad_() if way == "made to require gradients" else out * scale
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(out, torch.randint(3, (16,))).backward()
+            optimizer.step()
+
+    record = recorded(loop)
+    assert [finding.code for finding in record.findings if finding.code in CERTAIN] == ["MS715"]
+    labels = [*map(labelling(record.layers, record.parameters), record.parameters)]
+    assert "head.weight" in labels  # there is one model
 
 
 @pytest.mark.parametrize("is_held", [True, False])

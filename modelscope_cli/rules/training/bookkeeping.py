@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import ACTIVE, UNHELD, UNLOADED, ParameterFacts, WatchedParameter
+from modelscope_cli.records.watch import ACTIVE, LOOSE, UNHELD, UNLOADED, ParameterFacts, WatchedParameter
 from modelscope_cli.rules.training.progress import scale_of
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -64,10 +64,12 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         for one, facts in case.stated()
         if _is_left(one) and facts.requires_grad and facts.has_gradient and not facts.has_changed
     ]
+    held_facts = [facts for one, facts in case.stated() if one.optimizer]
+    if held_facts and all(facts.has_run and not facts.has_gradient for facts in held_facts):
+        unheld = [one for one in unheld if one.model != LOOSE]  # MS715: made so that backward runs
     models = {one.model for one in case.course.parameters if one.optimizer}
     strangers = next((one for one in case.facts.optimizers if one.strangers), None)
-    held = [facts.has_gradient for one, facts in case.stated() if one.optimizer]
-    holds_others_only = bool(held) and not any(held)
+    holds_others_only = bool(held_facts) and not any(facts.has_gradient for facts in held_facts)
     told = {event.message.partition(":")[0] for event in case.course.events if event.kind == UNHELD}
     unheld_models = _whole_models(case, unheld, told)
     if strangers is None and not case.fails and not holds_others_only:

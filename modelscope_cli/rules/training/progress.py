@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
+from modelscope_cli.records.watch import LOOSE, POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
 
 MIN_STEPS = 20  # fewer cannot show a trend of the loss
 FEW_LABELS = 4000  # a run that is no better than guessing after fewer may only have begun
@@ -175,7 +175,7 @@ def _is_too_soon(course: LossCourse) -> bool:
 
 def may_wander(facts: TrainingFacts) -> bool:
     """Tell whether the loss may be a sampled energy: of tensors without a module and a known criterion."""
-    is_bare = {one.model for one in facts.models} == {"Tensors"}
+    is_bare = {one.model for one in facts.models} == {LOOSE}
     return is_bare and not any(one.is_training for one in facts.criteria)
 
 
