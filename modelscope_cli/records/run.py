@@ -197,12 +197,14 @@ class ModelInfo:
 
     @property
     def described(self) -> str:
-        """The name with its class and weights, `resnet34 (ResNet, weights random)`."""
-        return f"{self.name} ({self.class_name}, weights {self.weights.resolved})"
+        """The name with its class and weights, `resnet34 (ResNet, weights random)`; or an object's class."""
+        is_object = self.weights.resolved == "object" and self.name == self.class_name
+        return self.name if is_object else f"{self.name} ({self.class_name}, weights {self.weights.resolved})"
 
     @property
     def heading(self) -> str:
-        return f"{self.short_name}, {self.weights.resolved} weights"
+        is_object = self.weights.resolved == "object"
+        return self.short_name if is_object else f"{self.short_name}, {self.weights.resolved} weights"
 
 
 @dataclass(frozen=True, slots=True)

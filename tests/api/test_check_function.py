@@ -13,7 +13,7 @@ def test_the_verdict_reads_like_the_terminals(both):
         record.assert_passed()
     (finding,) = record.findings
     first, line, hint, last = str(caught.value).splitlines()
-    assert first == "TinyResNet (TinyResNet, weights object) on 1 image, eval mode: 1 warning"
+    assert first == "TinyResNet on 1 image, eval mode: 1 warning"
     assert line == f"MS202 warning: relu: {finding.message}"
     assert hint.strip() == f"hint: {finding.hint}"
     assert last == "failed with 1 warning"

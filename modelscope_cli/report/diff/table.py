@@ -166,8 +166,9 @@ def _side(side: DiffSide, is_model: bool) -> str:
     if not is_model:
         return side.dtype
     mode = f", {side.mode} mode" if side.mode else ""
-    weights = f"{side.model.class_name}, weights {side.model.weights.resolved}"
-    return f"{weights}{mode}, {side.dtype}, {side.device}, seed {side.seed}"
+    weights = side.model.weights.resolved
+    named = side.model.class_name + f", weights {weights}" * (weights != "object")
+    return f"{named}{mode}, {side.dtype}, {side.device}, seed {side.seed}"
 
 
 def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
