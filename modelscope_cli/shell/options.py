@@ -105,12 +105,15 @@ FailOn = Annotated[
     Literal["warning", "error"] | None,
     typer.Option(help="Exit with 1 at a finding of this severity or worse."),
 ]
-_Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", "-m", metavar="MODEL", help=_NAME, autocompletion=completion.name, show_default="resnet34"
-    ),
-]
+
+
+def _model(default: str | bool) -> Any:
+    """Return the option for a model; `default` is the one shown."""
+    return typer.Option(
+        "--model", "-m", metavar="MODEL", help=_NAME, autocompletion=completion.name, show_default=default
+    )
+
+
 Weights = Annotated[
     str,
     typer.Option(
@@ -136,17 +139,7 @@ class LearnerOptions:
     panel: ClassVar[str] = "Model"
     otherwise: ClassVar[str | None] = "resnet18"  # the model if none is named
 
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="MODEL",
-            help=_NAME,
-            autocompletion=completion.name,
-            show_default="resnet18",
-        ),
-    ] = None
+    model: Annotated[str | None, _model("resnet18")] = None
     weights: Weights = "none"
     checkpoint: Annotated[
         Path | None,
@@ -234,7 +227,7 @@ class ModelOptions(LearnerOptions):
 
     otherwise: ClassVar[str | None] = "resnet34"
 
-    model: _Model = None
+    model: Annotated[str | None, _model("resnet34")] = None
     weights: Weights = "auto"
     num_classes: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="How many classes the head has.")
@@ -276,12 +269,7 @@ class NamedModelOptions(ModelOptions):
 
     otherwise: ClassVar[str | None] = None
 
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", metavar="MODEL", help=_NAME, autocompletion=completion.name, show_default=False
-        ),
-    ] = None
+    model: Annotated[str | None, _model(False)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,28 +22,15 @@ EXPORT_AGAIN = "export again from the weights of A"
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A convolution of A with its norm folded in.
-
-    Attributes:
-        conv, norm: their names.
-        scale: the factors of the norm, `(channels,)`.
-        weight: of the convolution times these, in its own shape.
-        shift: the bias of both, `(channels,)`.
-        has_bias: whether the convolution has one of its own.
-        is_turned: whether the channels are the second axis of the weight, as in a transposed convolution.
-    """
+    """A convolution of A with its norm folded in, by their names."""
 
     conv: str
     norm: str
-    scale: Tensor
-    weight: Tensor
-    shift: Tensor
-    has_bias: bool
-    is_turned: bool
-
-    def by_channel(self, weight: Tensor) -> Tensor:
-        """Return weights as `(channels, values)`, in float64."""
-        return _rows(weight, self.is_turned)
+    scale: Tensor  # the factors of the norm, `(channels,)`
+    weight: Tensor  # of the convolution times these, in its own shape
+    shift: Tensor  # the bias of both, `(channels,)`
+    has_bias: bool  # whether the convolution has one of its own
+    is_turned: bool  # whether the channels are the second axis of the weight, as in a transposed convolution
 
 
 def fold(
@@ -90,7 +77,7 @@ def differing(
 
 def differing_weight(fold: Fold, other: Tensor, hint: str = EXPORT_AGAIN) -> Cause | None:
     """Compare the weight: the norm differs if each channel has one factor, else the convolution does."""
-    ours, theirs = fold.by_channel(fold.weight), fold.by_channel(other)
+    ours, theirs = _rows(fold.weight, fold.is_turned), _rows(other, fold.is_turned)
     factors = _factors(ours, theirs)
     rest = (theirs - factors[:, None] * ours).abs().max()
     inverse = f"{fold.norm}.weight / sqrt({fold.norm}.running_var + eps)"
@@ -113,18 +100,13 @@ def differing_bias(fold: Fold, other: Tensor, hint: str = EXPORT_AGAIN) -> Cause
 
 @dataclass(frozen=True, slots=True)
 class StoredFold:
-    """A fold, the tensors of B that hold it, and the epsilon that fits best.
-
-    Attributes:
-        b_bias: None where B has none.
-        parts: the names in A of all its tensors.
-    """
+    """A fold, the tensors of B that hold it, and the epsilon that fits best."""
 
     fold: Fold
     b_weight: str
-    b_bias: str | None
+    b_bias: str | None  # None where B has none
     eps: float
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # the names in A of all its tensors
 
     def causes(self, b: Mapping[str, Tensor], hint: str) -> list[Cause]:
         """Return where the weight and the bias in B differ."""
@@ -171,7 +153,7 @@ def find_folds(
             continue
         (is_far, *_), name, eps, is_turned = min(ranked)
         best = fold((conv, name), _parts(a, conv), norms[name], eps, is_turned)
-        is_other = _rest(best.by_channel(best.weight), best.by_channel(theirs)) >= _NEAR
+        is_other = _rest(_rows(ours, is_turned), _rows(theirs, is_turned)) >= _NEAR
         if is_far and (is_other or apart(best.weight, theirs) >= apart(ours, theirs)):
             continue  # a convolution that was not folded, or of another model
         del norms[name]
@@ -210,6 +192,7 @@ def _counterparts(
 
 
 def _rows(weight: Tensor, is_turned: bool) -> Tensor:
+    """Return weights as `(channels, values)`, in float64."""
     return (weight.transpose(0, 1) if is_turned else weight).detach().cpu().double().flatten(1)
 
 
