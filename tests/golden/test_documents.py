@@ -26,7 +26,7 @@ from modelscope_cli.records.documents import DOCUMENTS, schema
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.shell.app import run
 from modelscope_cli.shell.output import emit
-from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.shell.overview import COMMANDS, FORMER
 
 pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.numeric]
 
@@ -211,4 +211,4 @@ def test_every_option_is_in_a_line():
         options = re.finditer(r"^  (?:(-\w), )?(--[\w-]+)(?:, (--no-[\w-]+))?", part, re.M)
         missing += [f"{command} {one[2]}" for one in options if not set(filter(None, one.groups())) & words]
     assert missing == []
-    assert set(COMMANDS) - {"help"} == {line.rpartition(" && ")[2].split()[0] for line in LINES.values()}
+    assert {*COMMANDS, *FORMER} - {"help"} == {line.rpartition(" && ")[2].split()[0] for line in LINES.values()}
