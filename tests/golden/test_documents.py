@@ -211,4 +211,6 @@ def test_every_option_is_in_a_line():
         options = re.finditer(r"^  (?:(-\w), )?(--[\w-]+)(?:, (--no-[\w-]+))?", part, re.M)
         missing += [f"{command} {one[2]}" for one in options if not set(filter(None, one.groups())) & words]
     assert missing == []
-    assert {*COMMANDS, *FORMER} - {"help"} == {line.rpartition(" && ")[2].split()[0] for line in LINES.values()}
+    assert {*COMMANDS, *FORMER} - {"help"} == {
+        line.rpartition(" && ")[2].split()[0] for line in LINES.values()
+    }
