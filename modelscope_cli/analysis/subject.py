@@ -109,7 +109,7 @@ class Subject:
         """Open the inputs.
 
         Args:
-            is_training: noise then has two images, as batch norm needs more than one value per channel.
+            is_training: the noise batch is then 2, as batch norm needs more than one value per channel.
             batch: default number of images in one forward; named inputs are always one forward.
         """
         request = self.given.request

@@ -35,7 +35,7 @@ def help(
     *,
     show: QuietOptions,
 ) -> None:
-    """Explain what commands share, a rule, or the schema of a result.
+    """Explain a topic, a command, a rule, or the schema of a result.
 
     A rule is explained in full: what it finds, why that matters, the source of its threshold, how to fix and how to
     silence it. A schema describes what a command prints with --json and writes as `report.json` (draft 2020-12).

@@ -92,7 +92,7 @@ def predict(
         Literal["measures", "classes", "confusions", "calibration", "worst"] | None,
         typer.Option(
             rich_help_panel="Against the truth",
-            help="Table of --truth to print: by default worst for auto, else measures.",
+            help="--truth table to print (default: worst for auto, else measures).",
             show_default=False,
         ),
     ] = None,
@@ -206,7 +206,7 @@ def _doctor(model: ModelRequest, inputs: InputRequest, labels: Path | None, wher
     from modelscope_cli.report.predict.table import doctor_columns, doctor_sheet
 
     if find_ranks().world > 1:
-        raise UsageError("'torchrun' and '--doctor' exclude each other", "leave out torchrun")
+        raise UsageError("'torchrun' and '--doctor' cannot be combined", "leave out torchrun")
     where.layout.check(doctor_columns())
     record = ms.doctor(model, inputs, labels=labels, progress=PROGRESS)
     emit(where, doctor_sheet(record), record)

@@ -41,7 +41,7 @@ def report(
     data: InputOptions,
     show: OutputOptions,
 ) -> None:
-    """Make one page of a model and an image, or of a saved result.
+    """Put a model and an image, or a saved result, on one page.
 
     The page of a model has what predict, explain, check, summary, stats, featuremaps and grads say at their
     defaults; without an image, what they say about noise. The page needs no network and no other file. It holds

@@ -60,7 +60,7 @@ def summary(
         typer.Option(
             "--train",
             rich_help_panel="Training step",
-            help="Also simulate one training step and report its memory; noise then has two images.",
+            help="Also simulate one training step and report its memory; the noise batch is then 2.",
         ),
     ] = False,
     optimizer: Annotated[

@@ -54,7 +54,7 @@ def plan_preprocessing(
         changes = request.size_options() + request.value_options()
         if changes:
             own = type(preset.own.call).__name__
-            message = f"'{changes[0]}' cannot be applied: {own} prepares the images alone"
+            message = f"'{changes[0]}' cannot be applied: {own} prepares images itself"
             raise UsageError(message, f"leave out {changes[0]}")
     sides = [] if transforms is not None else list(configured_size(module) or ())
     if sides and {*sides} != {*(getattr(preset, "crop_size", None) or ())}:

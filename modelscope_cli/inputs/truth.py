@@ -163,11 +163,11 @@ def read_truth(truth: Any) -> GivenTruth:
         words = {fspath(name): _words(value) for name, value in truth.items()}
         return GivenTruth("the truth", by_name=words)
     if getattr(truth, "ndim", 1) > 1:
-        raise UsageError("a truth of two dimensions is not accepted", "give lists of classes")
+        raise UsageError("truth cannot have two dimensions", "give lists of classes")
     listed = truth.tolist() if hasattr(truth, "tolist") else truth
     if isinstance(listed, Iterable):
         return GivenTruth("the truth", in_order=[_words(value) for value in listed])
-    message = f"a truth of type {type(truth).__name__} is not accepted"
+    message = f"truth cannot be of type {type(truth).__name__}"
     raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
 
 

@@ -37,7 +37,7 @@ def check_request(request: ModelRequest) -> ModelRequest:
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
-        message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
+        message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' cannot be combined"
         raise UsageError(message, f"leave out --weights {request.weights}")
     if request.key is not None and request.checkpoint is None:
         message = f"'--key {request.key}' needs a checkpoint, and there is none"

@@ -37,7 +37,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         return request, ()
     path = Path(request.model)
     if request.checkpoint is not None:
-        message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
+        message = f"'{path}' and checkpoint '{request.checkpoint}' cannot be combined: both hold weights"
         raise UsageError(message, f"leave out --checkpoint {shlex.quote(str(request.checkpoint))}")
     described = described_beside(path)
     if described is not None and described.is_whole:

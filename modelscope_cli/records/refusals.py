@@ -99,7 +99,7 @@ def refuse_without(option: str, value: Any, other: str, example: Any) -> None:
 
 def refuse_both(option: str, value: Any, other: str, other_value: Any, why: str = "") -> None:
     """Refuse two options that contradict each other (exit 2), both as keywords with their values."""
-    message = f"'{spelled(option, value)}' and '{spelled(other, other_value)}' exclude each other"
+    message = f"'{spelled(option, value)}' and '{spelled(other, other_value)}' cannot be combined"
     raise UsageError(f"{message}: {why}" if why else message, f"leave out {flags(other, other_value)}")
 
 

@@ -191,7 +191,7 @@ def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Find signals that shrink or grow with depth; single layers, such as gates and heads, may be small.
 
     Measure: ratio of the median variances before and after the largest change
-    Source: Glorot & Bengio 2010, section 4.2: the variance should stay constant; own measurement: 1 to 466 in
+    Source: Glorot & Bengio 2010, section 4.2: the variance should stay constant; our measurement: 1 to 466 in
         8 untrained networks
     Hint: use torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer
     Why: signals that shrink or grow with depth make gradients do the same, and training slow or impossible
@@ -233,7 +233,7 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The running statistics of a batch norm do not match these images.
 
     Measure: the larger of |batch mean - running mean| / running std and |ln(variance ratio)|
-    Source: own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance
+    Source: our measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3 means 20-fold variance
     Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
     Why: in eval mode the layer normalises by statistics that do not match this data
     """
@@ -256,7 +256,7 @@ _SOME_BATCHES = 10
 def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     if not evidence.forward.is_finite:
-        return "the forward pass is not finite"
+        return "forward values are not finite"
     return None if evidence.forward.norms else "no batch norm normalises by running statistics here"
 
 
@@ -293,9 +293,9 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: mean square of (x - running mean) / running std at the input of the batch norm in eval mode, or a tenth
         of 1 / its variance
-    Source: Markov's inequality: at most 1 in 100 inputs of the statistics exceeds 100. Own measurement: 0.03 to 2
+    Source: Markov's inequality: at most 1 in 100 training inputs exceeds 100. Our measurement: 0.03 to 2
         in 26 trained networks, 0.005 to 11 on noise
-    Hint: modelscope stats MODEL IMAGE... --mode train --table batch-norm   compares both; save weights and buffers
+    Hint: modelscope stats MODEL IMAGE... --mode train --table batch-norm   shows the gap; save weights and buffers
         of one model together, or update the statistics on training images
     Why: the norm passes on values of another size than in training, so no layer after it works as trained
     """

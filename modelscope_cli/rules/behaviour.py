@@ -21,7 +21,7 @@ def _no_disagreement_to_judge(evidence: Evidence, threshold: float) -> str | Non
 def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.settled is not None
     if not evidence.settled.is_finite:
-        return "the forward pass is not finite"
+        return "forward values are not finite"
     return (
         "the output is not one row per image, or all images are the same"
         if evidence.settled.output_spread is None
@@ -37,7 +37,7 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     answers = evidence.forward.answers
     if not evidence.forward.is_finite:
-        return "the forward pass is not finite"
+        return "forward values are not finite"
     if evidence.forward.output_spread == 0:
         return "the output is bit-identical for all images"
     if answers is None:
@@ -47,7 +47,7 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     if evidence.only_class is not None:
         return f"all images are of one class, '{evidence.only_class}', by their folder"
     if len(answers) < threshold:
-        return f"{len(answers)} of the {threshold:g} images it needs"
+        return f"{len(answers)} of the {threshold:g} images that it needs"
     return None
 
 
@@ -67,7 +67,7 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The prediction is the same class for every image.
 
     Measure: images needed
-    Source: own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million; an error if
+    Source: our reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million; an error if
         MS208 holds as well
     Hint: modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing
     Why: a model that predicts the same for everything has not learnt, or receives inputs unlike its training
@@ -108,7 +108,7 @@ def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The output does not depend on the input.
 
     Measure: largest difference between the outputs for different images
-    Source: own reasoning: if the input has any effect, rounding errors alone make two outputs differ
+    Source: our reasoning: if the input has any effect, rounding errors alone make two outputs differ
     Hint: modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and zero
         weights
     Why: such a model predicts the same for every image, whatever it has learnt
@@ -131,7 +131,7 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The train-mode output is very different from the eval-mode output.
 
     Measure: |train - eval| / |eval| of the output
-    Source: own measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout
+    Source: our measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout
     Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --table
         batch-norm
     Why: eval mode, the model in use, computes another function than the one that was trained

@@ -79,7 +79,7 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Copies of one image are in the folders of different classes.
 
     Measure: classes of one image
-    Source: own reasoning: if an image has one class, at most one folder can be right
+    Source: our reasoning: if an image has one class, at most one folder can be right
     Hint: keep the copy in the right class, and remove the others
     Why: the model is trained on two labels for one image, and at least one of them is wrong
     """

@@ -95,7 +95,7 @@ def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: parameters
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows which layers have most
+    Hint: modelscope summary MODEL   shows the largest layers
     Why: it is your limit: a larger model no longer fits on the target device
     """
     return _over(threshold, _totals(evidence).params, "count", "parameters")
@@ -109,7 +109,7 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: multiply-adds
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows which layers have most
+    Hint: modelscope summary MODEL   shows the costliest layers
     Why: it is your limit: a more expensive model is too slow on the target device
     """
     return _over(threshold, _totals(evidence).macs, "count", "multiply-adds")

@@ -125,7 +125,7 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
         for use in reversed(uses[:-1]):
             del line[use]
     if not one.takes_value:
-        message = " and ".join(f"'{flag}'" for flag in one.spellings[0].split("/")) + " exclude each other"
+        message = " and ".join(f"'{flag}'" for flag in one.spellings[0].split("/")) + " cannot be combined"
     else:
         words = [shlex.quote(value) for value in values]
         message = f"'{one.spellings[0]}' takes one value, and got {', '.join(words[:-1])} and {words[-1]}"

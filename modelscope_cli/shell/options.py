@@ -48,7 +48,7 @@ ClassesArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="A folder of images for each class, or train and val. Without it, ten classes of drawn shapes.",
+        help="A folder of class folders, or of train and val. Without it, ten classes of drawn shapes.",
         show_default=False,
     ),
 ]

@@ -63,7 +63,7 @@ def destination(
         raise unknown("a format", format, ("auto", *formats))
     if is_json:
         if format not in ("auto", "json"):
-            raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
+            raise UsageError(f"'--json' and '--format {format}' cannot be combined", "leave out --json")
         format = "json"
     if page is not None:
         check_page(page)

@@ -141,7 +141,7 @@ class OutputOptions(QuietOptions):
         ),
     ] = None
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the image preprocessing, and explain the columns.")
+        bool, typer.Option("--verbose", "-v", help="Explain the columns and any image preprocessing.")
     ] = False
 
     def begin(

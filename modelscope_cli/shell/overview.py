@@ -18,7 +18,7 @@ _TABLE = {
         "modelscope_cli.commands.predict": "Print what a model predicts for images, and its accuracy.",
         "modelscope_cli.commands.explain": "Show what in an image is evidence for a class, and test each map.",
     },
-    "Look at a training": {
+    "Look at training": {
         "modelscope_cli.commands.watch": "Run your training script, unchanged, and see inside its models.",
         "modelscope_cli.commands.grads": "Run a forward and a backward pass, and print the gradients.",
         "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside.",
@@ -33,10 +33,10 @@ _TABLE = {
         "modelscope_cli.commands.diff": "Compare two models or checkpoints; exit with 1 if they differ.",
     },
     "Files and names": {
-        "modelscope_cli.commands.report": "Make one page of a model and an image, or of a saved result.",
+        "modelscope_cli.commands.report": "Put a model and an image, or a saved result, on one page.",
         "modelscope_cli.commands.weights": "List a checkpoint and name its architecture, without loading it.",
         "modelscope_cli.commands.demo": "Copy the samples: images, a tiny network and a training script.",
-        "modelscope_cli.commands.help": "Explain what commands share, a rule, or the schema of a result.",
+        "modelscope_cli.commands.help": "Explain a topic, a command, a rule, or the schema of a result.",
     },
 }
 # What commands of before 0.3 are now.
@@ -55,7 +55,7 @@ def overview() -> str:
         lines += ["", bold(title)]
         for name, about in commands.items():
             lines += filled(about, f"  {name:<13}", " " * 15)
-    lines += ["", *filled("modelscope COMMAND --help explains a command, modelscope help what they share.")]
+    lines += ["", *filled("modelscope COMMAND --help explains a command, modelscope help the shared topics.")]
     lines += filled("Options: -V, --version, --install-completion, --show-completion, -h, --help")
     return "\n".join(lines)
 

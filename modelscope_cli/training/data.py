@@ -368,7 +368,7 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
         held_out = [(path, validation.classes[label]) for path, label in validation.samples]
         unknown = sorted({name for _, name in held_out} - {*labels})
         if unknown:
-            message = f"'{validating}' has classes that '{training}' has not: {some(unknown)}"
+            message = f"'{validating}' has classes that '{training}' lacks: {some(unknown)}"
             raise CannotRunError(message, f"ls {shlex.quote(str(folder))}/*")
     images = FolderImages([(path, labels[name]) for path, name in (*named, *held_out)], size)
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()

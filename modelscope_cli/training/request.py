@@ -126,7 +126,7 @@ def check_data(data: Any, loaders: str | None, pictures: int, size: int) -> None
     if loaders is not None and data is not None:
         source = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data passed in"
         raise UsageError(
-            f"'--loaders {loaders}' and {source} exclude each other",
+            f"'--loaders {loaders}' and {source} cannot be combined",
             f"leave out --loaders {shlex.quote(loaders)}",
         )
 

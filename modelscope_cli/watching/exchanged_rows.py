@@ -40,7 +40,7 @@ _CERTAIN = 4  # steps in a row in which the loss rises clearly
 _SLIGHT, _SURE = 0.2, 4.0  # mean rise in differences of the loss between batches, and in standard errors
 _CLEAR = 0.1  # mean rise as a share of the loss, whatever its error
 _MOST_VALUES = 1 << 20  # of an output
-_FREE = 0.5  # root mean square of the rises, in differences; own measurement: 0.3 if unrelated, 0.9 else
+_FREE = 0.5  # root mean square of the rises, in differences; our measurement: 0.3 if unrelated, 0.9 else
 _SAME = 1e-4  # share of the loss by which it may differ when it is computed again
 # Functions that change what they are given, that a random state or the graph enters, or that run a module's code.
 _BARRED = {

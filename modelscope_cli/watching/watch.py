@@ -139,7 +139,7 @@ def watch(
         if arguments or module:
             raise UsageError("'arguments' and 'module' are for a script", "leave them out")
         if try_fixes:
-            raise UsageError("'try_fixes' runs a script again; a loop of your own cannot be", "leave it out")
+            raise UsageError("'try_fixes' reruns a script; it cannot rerun your own loop", "leave it out")
         from modelscope_cli.watching.own_loop import WatchedLoop
 
         return WatchedLoop(what, optimizer, request)

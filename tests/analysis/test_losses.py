@@ -207,7 +207,7 @@ def test_a_loss_of_ones_own(custom):
 @pytest.mark.parametrize(("name", "error", "quoted"), [
     ("vector", CannotRunError, "returned a tensor of (3,), not a scalar"),
     ("number", CannotRunError, "returned a float, not a scalar"),
-    ("without_graph", CannotRunError, "returned a number without a graph"),
+    ("without_graph", CannotRunError, "returned a number without a gradient graph"),
     ("raises", CannotRunError, "raised ValueError: no luck"),
     ("a_number", UsageError, "is an int, not a function"),
     ("missing", UsageError, "has no attribute 'missing'"),

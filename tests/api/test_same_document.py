@@ -114,20 +114,20 @@ def test_a_module_is_left_as_it_was(unchanged, use, fails):
     (ms.check, {"set": {"MS299": 1}}, "unknown rule 'MS299'"),
     (ms.check, {"mode": "trian"}, "did you mean train"),
     (ms.grads, {"loss": 3}, "a loss of type int is neither"),
-    (ms.grads, {"clip": 1, "clip_norm": 1}, "exclude each other"),
+    (ms.grads, {"clip": 1, "clip_norm": 1}, "cannot be combined"),
     (ms.grads, {"mode": "trian"}, "did you mean train"),
     (ms.featuremaps, {"max_channels": 0}, "max.channels"),
     (ms.featuremaps, {"scale": "chanel"}, "channel"),
     (ms.ablate, {"by_channel": True}, "needs layer"),
     (ms.ablate, {"method": "means"}, "mean"),
     (ms.prune, {"sweep": (0.5, 2.0)}, "below 1"),
-    (ms.prune, {"global_": True, "by_channel": True}, "exclude each other"),
+    (ms.prune, {"global_": True, "by_channel": True}, "cannot be combined"),
     (ms.prune, {"save_weights": "weights.pt"}, "safetensors"),
     (ms.predict, {"top": 0}, "top"),
     (ms.predict, {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
     (ms.lrfind, {"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),
     (ms.lrfind, {"steps": 2}, "the least is 3"),
-    (ms.lrfind, {"loaders": "own.py:loaders", "data": "folder"}, "exclude each other"),
+    (ms.lrfind, {"loaders": "own.py:loaders", "data": "folder"}, "cannot be combined"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused_before_anything_is_loaded(function, keywords, said):
     images = {} if function is ms.lrfind else {"inputs": STAR}

@@ -28,8 +28,8 @@ def test_function_and_command_give_the_same_document(both, truth):
 
 @pytest.mark.parametrize(("typed", "message"), [
     ("--table worst", "'--table worst' needs --truth"),
-    ("--truth folders --top 3", "'--truth folders' and '--top 3' exclude each other"),
-    ("--truth folders --doctor", "'--doctor' and '--truth folders' exclude each other"),
+    ("--truth folders --top 3", "'--truth folders' and '--top 3' cannot be combined"),
+    ("--truth folders --doctor", "'--doctor' and '--truth folders' cannot be combined"),
     ("--truth {truth} --scores sigmoid --table calibration", "is not available for labels"),
     ("--truth {truth} --columns ece", "unknown column 'ece'"),
 ])  # fmt: skip

@@ -91,7 +91,7 @@ TABLE = [
     ("weights", "{shapes} --convert {bad}/no/x.safetensors", 4, "there is no folder '{bad}/no'", "mkdir -p "),
     ("weights", "{shapes} -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
     (ALL, "<{bad}/nan.safetensors>", 4, "does not hold the weights of a model", "--checkpoint {bad}/nan"),
-    (ALL, "<{shapes}> -c {bad}/nan.safetensors", 2, "exclude each other", "leave out --checkpoint"),
+    (ALL, "<{shapes}> -c {bad}/nan.safetensors", 2, "cannot be combined", "leave out --checkpoint"),
     # layers
     (ALL, "<tiny> -l nothing", 2, "'nothing' matches no layer", "types present: BatchNorm2d, Conv2d"),
     (ALL, "<tiny> -l block1.conv3", 2, "'block1.conv3'", "did you mean block1.conv"),

@@ -81,7 +81,7 @@ def test_the_cause_is_proved_with_a_line_for_each_trial_and_nothing_remains(run,
     assert [row["helps"] for row in record["trials"]] == [None, "proved", None, "proved"]
     assert record["tried"] == fix["sentence"]
     last = outcome.out.splitlines()[-4:]
-    assert last[0].startswith("the same again")
+    assert last[0].startswith("rerun")
     assert last[-1].startswith("no clipping")
     assert last[-1].endswith("proved")
     assert "no clipping" in (cwd / "out" / "report.html").read_text()

@@ -72,7 +72,7 @@ def test_a_folder_of_two_parts_is_trained_on_one_and_validated_on_the_other(fold
         assert picture.mean((1, 2)).argmax() == label
     assert sorted(label for _, label in data.training) == [0] * 12 + [1] * 12 + [2] * 12
     (parts[1] / "1_green").rename(parts[1] / "green")
-    with pytest.raises(CannotRunError, match=r"has classes that .* has not: green"):
+    with pytest.raises(CannotRunError, match=r"has classes that .* lacks: green"):
         open_folder(folder / "both", 16, seed=0)
 
 

@@ -88,7 +88,7 @@ class Blocks:
             return
         if resume and not has_run:
             message = f"'{self.out}' contains no run to continue"
-            raise UsageError(message, "leave out --resume   starts one")
+            raise UsageError(message, "leave out --resume   to start one")
         if has_run and not self._is_again and not force:
             message = f"folder '{self.out}' contains the blocks of another run"
             raise UsageError(message, "--resume or --force   continues it, or starts again")

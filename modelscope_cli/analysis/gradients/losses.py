@@ -95,7 +95,7 @@ class Criterion:
             )
         if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
             raise UsageError(
-                f"'--label-smoothing' belongs to cross-entropy, and the loss of this model is '{loss.name}'",
+                f"'--label-smoothing' needs cross-entropy, and the loss of this model is '{loss.name}'",
                 "leave out --label-smoothing",
             )
         return loss
@@ -242,7 +242,7 @@ class Criterion:
             raise CannotRunError(f"loss '{spec}' returned {kind}, not a scalar", "return loss.mean()")
         if not value.requires_grad:
             raise CannotRunError(
-                f"loss '{spec}' returned a number without a graph", "return a tensor made of the output"
+                f"loss '{spec}' returned a number without a gradient graph", "compute it from the output"
             )
         return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), labels)
 

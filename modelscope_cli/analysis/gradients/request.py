@@ -47,7 +47,7 @@ def check_loss(request: LossRequest) -> None:
         raise UsageError(message, f"{one_of(request.name, LOSSES)}, or path/to/file.py:fn")
     if request.label_smoothing and request.name not in (AUTO, "cross-entropy"):
         raise UsageError(
-            f"'--label-smoothing' belongs to cross-entropy, not to '{request.name}'", "--loss cross-entropy"
+            f"'--label-smoothing' needs cross-entropy, not '{request.name}'", "--loss cross-entropy"
         )
 
 

@@ -95,7 +95,7 @@ def _place() -> str:
 NEAR_ZERO = 1e-6
 # An input above this root mean square is measured again at the first weights.
 _LARGE = 3.0
-_NOT_FINITE = "the forward pass is not finite"
+_NOT_FINITE = "forward values are not finite"
 
 Track = Callable[[Iterable[Any], str], Iterator[Any]]
 

@@ -111,7 +111,7 @@ def summary(
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
         measure: what to measure of every call as well: `time`, `field`; the model then has values.
-        train: also simulate one training step and report its memory; noise then has two images.
+        train: also simulate one training step and report its memory; the noise batch is then 2.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
             Python also optimizers of torch over the parameters of the model, one or several.
         amp: run the forward of the step under autocast: bfloat16 or float16.

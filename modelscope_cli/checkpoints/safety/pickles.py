@@ -91,7 +91,7 @@ class WeightsOnlyRules(IgnoreEvents):
     def named(self, found: Global, position: int) -> None:
         module, name = python3_name(found.module, found.name[len(found.module) + 1 :])
         if module in BLOCKED:
-            self.refuse(f"'{module}.{name}': it never takes anything of '{module}'")
+            self.refuse(f"'{module}.{name}': weights_only rejects all of '{module}'")
         elif rank(Global(f"{module}.{name}", module)).rank == DANGEROUS:
             self.refuse(f"'{module}.{name}', which should not be allowed")
         elif f"{module}.{name}" in HARMFUL - WEIGHTS_ONLY:

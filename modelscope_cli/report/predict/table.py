@@ -162,7 +162,7 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
         return f"{n} boxes in {counted(images, 'image')}; the best is {said}"
     counts = Counter(guess.label or f"class {guess.index}" for _, guess in firsts)
     often = ", ".join(f"{label} {n}" for label, n in counts.most_common(3))
-    of = f"{counted(images, 'image')}: {counted(len(counts), 'different prediction')}, most often {often}"
+    of = f"{counted(images, 'image')}: {counted(len(counts), 'distinct prediction')}, most often {often}"
     return f"{of}; the highest score is {said} ({shortened('/'.join(best.image.split('/')[-2:]))})"
 
 

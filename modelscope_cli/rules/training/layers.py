@@ -117,7 +117,7 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: share of its channels from the first step to the end, if a quarter of the other values is zero
         too; or until the end, if the training fails
-    Source: own measurement, tests/bench/verdict: at most a third at the first step of healthy runs
+    Source: our measurement, tests/bench/verdict: at most a third at the first step of healthy runs
     Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
     Why: most of the layer's capacity is unused
     """
@@ -217,7 +217,7 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The outputs of a layer keep growing, and the training fails.
 
     Measure: growth over the initial value, or over 1 if that is smaller, until the end
-    Source: own measurement: 7x, at the logits, in a healthy run of samples/train.py
+    Source: our measurement: 7x, at the logits, in a healthy run of samples/train.py
     Hint: lower the learning rate, add a norm after the layer, or use weight decay
     Why: values that keep growing overflow in the end, and destabilise every later layer
     """

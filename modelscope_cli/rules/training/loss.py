@@ -294,7 +294,7 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: covariance of predictions and targets over a batch, as a share of the variance of the targets, in the
         last third of the records; or the mean rise of the loss, in standard errors, when the rows of the output are
         exchanged
-    Source: derived: 0 for a constant and for the targets of other samples; own measurement: 0.004 in a healthy
+    Source: derived: 0 for a constant and for the targets of other samples; our measurement: 0.004 in a healthy
         autoencoder before it begins to learn
     Hint: check that inputs and targets belong to the same samples; in an autoencoder lower the weight of KL, and
         look for a detach before the decoder

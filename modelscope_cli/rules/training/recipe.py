@@ -252,14 +252,14 @@ def _effect(case: Case, one: OptimizerFacts, name: str, values: Sequence[float])
     if name in ("momentum", "betas") and MIN_STEPS <= steps <= longest:
         return f"each step follows the mean of {longest:,.0f} gradients, and the run has {steps:,}"
     if name == "betas" and values[0] ** 2 >= math.sqrt(values[1]):
-        return "the square of the first is above the root of the second, and a step may be far too large"
+        return "beta1 squared is above the root of beta2, so a step may be far too large"
     if name == "eps":
         own = [each for each in case.weights() if each.optimizer == one.optimizer]
         sizes = [
             norm / math.sqrt(math.prod(each.shape)) for each in own for norm in known(each.series.grad_norm)
         ]
         if (largest := max(sizes, default=math.inf)) * _FAR < values[0]:
-            return f"gradients are at most {largest:.1g} in the mean, so it makes every step smaller"
+            return f"the RMS gradient is at most {largest:.1g}, so eps makes every step smaller"
     return None
 
 

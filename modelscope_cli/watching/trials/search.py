@@ -96,7 +96,7 @@ class Search:
             return Trials(outcome=f"not tried: {_why_not(base)}")
         clues = Clues(self.record, base.survey, base)
         scale = _scale(clues)
-        self._add("the same again", "nothing", base, scale, None)
+        self._add("rerun", "unchanged", base, scale, None)
         return self._find(clues, scale)
 
     def _find(self, clues: Clues, scale: Scale) -> Trials:
@@ -166,13 +166,13 @@ class Search:
         wanted = [] if self._same is not None else [("", _OTHER_SEED)]
         *same, one = self.run([*wanted, (trial.name, _OTHER_SEED)], self._steps)
         for self._same in same:
-            self._add("the same", "the seed", self._same, scale, None, seed=_OTHER_SEED)
+            self._add("rerun", "another seed", self._same, scale, None, seed=_OTHER_SEED)
         base = self._same
         assert base is not None
         scale_of = _scale_of(trial, scale, clues.base)
         is_proved = one.has_acted and _restores(trial, one, base, scale)
         helps = PROVED if is_proved else scale_of.helps(one, base)
-        self._add(trial.name, f"{trial.changed(clues)}, and the seed", one, scale_of, helps, seed=_OTHER_SEED)
+        self._add(trial.name, f"{trial.changed(clues)}, and another seed", one, scale_of, helps, seed=_OTHER_SEED)
         if not is_proved:
             return None
         place = next(i for i, row in enumerate(self.rows) if row.name == trial.name and not row.seed)
@@ -233,11 +233,11 @@ class Search:
     def _best_so_far(self, clues: Clues, scale: Scale) -> str:
         """Return how a training that learns by itself went, and what made it a little better."""
         base = clues.base
-        words = f"the loss falls without a change, from {scale.start:.3g} to {base.last(scale.what):.3g}"
+        words = f"the loss of the unchanged script falls from {scale.start:.3g} to {base.last(scale.what):.3g}"
         better = {one.name: scale.fall(self._tried[one.name]) for one in TRIALS if one.name in self._tried}
         better = {name: fall for name, fall in better.items() if scale.is_better(self._tried[name], base)}
         if not better:
-            return f"{words}, and no change that was tried makes it clearly better"
+            return f"{words}, and none of the changes tried clearly improves it"
         best = max(better, key=lambda name: better[name])
         trial = next(one for one in TRIALS if one.name == best)
         return f"{words}, and with {trial.changed(clues)} to {self._tried[best].last(scale.what):.3g}"

@@ -109,7 +109,7 @@ def test_a_training_that_learns_is_given_no_fix(search):
     assert found.fix is None
     assert asked == [("", 0)]
     assert found.examined is None
-    assert "the loss falls without a change, from 2.24 to 0.6" in found.outcome
+    assert "the loss of the unchanged script falls from 2.24 to 0.6" in found.outcome
 
 
 def test_what_has_nothing_to_act_on_is_no_proof(search):

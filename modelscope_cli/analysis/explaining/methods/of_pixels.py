@@ -146,7 +146,7 @@ def occlusion(scored: Scored, image: Tensor) -> Map:
         cells[top:bottom, left:right] += part - part.mean()
     return Map(
         cells.float(),
-        f"windows of {side} pixels, hidden one by one; windows of {half} pixels in the {len(chosen)} most "
-        "important ones",
+        f"windows of {side} pixels, hidden one by one; then of {half} pixels within the "
+        f"{len(chosen)} most important",
         steps=len(coarse) + len(fine) + 1,
     )
