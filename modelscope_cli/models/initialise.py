@@ -102,7 +102,9 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
     """Build with torchvision's `weights`; with `auto`, randomly if their file is unavailable."""
     _check_num_classes(architecture, request.num_classes)
     if request.num_classes is not None and is_quantized(weights):
-        message = f"weights '{weights.name}' are quantized and cannot take --num-classes {request.num_classes}"
+        message = (
+            f"weights '{weights.name}' are quantized and cannot take --num-classes {request.num_classes}"
+        )
         raise UsageError(message, f"--model {architecture.name} --weights none")
     try:
         path, origin = find_weights(weights, offline=request.is_offline, progress=request.progress)

@@ -51,18 +51,18 @@ def rejected(path: Path) -> CannotRunError:
 @pytest.mark.parametrize(("content", "note"), [
     (
         {"state_dict": STATE, "epoch": 3, "optimizer": {}},
-        "checkpoint: took 'state_dict', not read: epoch, optimizer",
+        "checkpoint: using 'state_dict', not read: epoch, optimizer",
     ),
     ({"model": STATE}, "checkpoint: using 'model'"),
-    ({"model_state_dict": STATE}, "checkpoint: took 'model_state_dict'"),
-    ({"module": STATE}, "checkpoint: took 'module'"),
-    ({"ema": STATE}, "checkpoint: took 'ema'"),
-    ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: took 'ema.module', not read: decay"),
+    ({"model_state_dict": STATE}, "checkpoint: using 'model_state_dict'"),
+    ({"module": STATE}, "checkpoint: using 'module'"),
+    ({"ema": STATE}, "checkpoint: using 'ema'"),
+    ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: using 'ema.module', not read: decay"),
     (
         {"ema": {"x": torch.ones(1)}, "state_dict": STATE},
-        "checkpoint: took 'state_dict', not read: ema; choose another with --key ema",
+        "checkpoint: using 'state_dict', not read: ema; choose another with --key ema",
     ),
-    ({"net": STATE, "lr": 0.1}, "checkpoint: took 'net', not read: lr"),
+    ({"net": STATE, "lr": 0.1}, "checkpoint: using 'net', not read: lr"),
     ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, not read: epoch"),
 ])  # fmt: skip
 def test_nested_state_dicts_are_taken_out_and_it_is_said(tmp_path: Path, content: Any, note: str) -> None:

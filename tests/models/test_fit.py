@@ -117,7 +117,7 @@ def test_prefixes_are_removed_and_it_is_said(tmp_path: Path, state: State, prefi
     loaded = load(saved(tmp_path, {"state_dict": {prefix + key: value for key, value in state.items()}}))
     assert_holds(loaded, state)
     assert f"checkpoint: prefix '{prefix}' removed from its keys" in loaded.notes
-    assert "checkpoint: took 'state_dict'" in loaded.notes
+    assert "checkpoint: using 'state_dict'" in loaded.notes
 
 
 def test_keys_that_do_not_fit_are_named(tmp_path: Path, state: State) -> None:

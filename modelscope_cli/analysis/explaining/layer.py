@@ -288,8 +288,8 @@ def _why(recorded: RecordedPass, value: int, layout: ImageLayout, blind_layers: 
     if blind_layers:
         n_patches = math.prod(layout.grid)
         return (
-            f"the last norm with a gradient; after it the score does not depend on the patch tokens: at '{blind_layers[0]}' the gradient is "
-            f"exactly zero at all {n_patches}"
+            "the last norm with a gradient; after it the score does not depend on the patch tokens: at "
+            f"'{blind_layers[0]}' the gradient is exactly zero at all {n_patches}"
         )
     if value not in recorded.cuts and value not in recorded.names.norms:
         return f"the last feature map ({layout}); part of the score bypasses it"

@@ -172,7 +172,9 @@ class Search:
         scale_of = _scale_of(trial, scale, clues.base)
         is_proved = one.has_acted and _restores(trial, one, base, scale)
         helps = PROVED if is_proved else scale_of.helps(one, base)
-        self._add(trial.name, f"{trial.changed(clues)}, and another seed", one, scale_of, helps, seed=_OTHER_SEED)
+        self._add(
+            trial.name, f"{trial.changed(clues)}, and another seed", one, scale_of, helps, seed=_OTHER_SEED
+        )
         if not is_proved:
             return None
         place = next(i for i, row in enumerate(self.rows) if row.name == trial.name and not row.seed)
@@ -233,7 +235,9 @@ class Search:
     def _best_so_far(self, clues: Clues, scale: Scale) -> str:
         """Return how a training that learns by itself went, and what made it a little better."""
         base = clues.base
-        words = f"the loss of the unchanged script falls from {scale.start:.3g} to {base.last(scale.what):.3g}"
+        words = (
+            f"the loss of the unchanged script falls from {scale.start:.3g} to {base.last(scale.what):.3g}"
+        )
         better = {one.name: scale.fall(self._tried[one.name]) for one in TRIALS if one.name in self._tried}
         better = {name: fall for name, fall in better.items() if scale.is_better(self._tried[name], base)}
         if not better:
