@@ -63,7 +63,7 @@ def rejected(path: Path) -> CannotRunError:
         "checkpoint: using 'state_dict', not read: ema; choose another with --key ema",
     ),
     ({"net": STATE, "lr": 0.1}, "checkpoint: using 'net', not read: lr"),
-    ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, not read: epoch"),
+    ({**STATE, "epoch": 3}, "checkpoint: using 2 tensors, not read: epoch"),
 ])  # fmt: skip
 def test_nested_state_dicts_are_taken_out_and_it_is_said(tmp_path: Path, content: Any, note: str) -> None:
     checkpoint = read_checkpoint(saved(tmp_path / "a.pt", content))
