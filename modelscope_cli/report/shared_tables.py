@@ -14,6 +14,7 @@ from modelscope_cli.records.weights import (
     DANGEROUS,
     KNOWN,
     NOT_A_CHECKPOINT,
+    RANKS,
     UNKNOWN,
     Safety,
     ScanRecord,
@@ -137,14 +138,14 @@ SCAN_COLUMNS: tuple[Column, ...] = (
 
 
 def scan_sheet(record: ScanRecord) -> Sheet:
-    """Return the files of a scan, in the order of the folder."""
+    """Return the files of a scan, the worst first."""
     n = Counter(file.rank for file in record.files)
     counts = [f"{n[rank]} {rank}" for rank in (DANGEROUS, UNKNOWN, NOT_A_CHECKPOINT) if n[rank]]
     counts += [f"{n[KNOWN]} without unknown code"] if n[KNOWN] else []
     return Sheet(
         title=f"{record.source}",
         columns=SCAN_COLUMNS,
-        rows=record.files,
+        rows=tuple(sorted(record.files, key=lambda file: -RANKS.index(file.rank))),
         facts=(("files", f"{len(record.files)}: {', '.join(counts)}"),) if record.files else (),
         is_dim=lambda file: file.rank == KNOWN,
         is_bad=lambda file: file.fails(CALL),

@@ -204,7 +204,7 @@ def test_what_is_named_like_a_checkpoint_and_is_none_does_not_pass(run, cwd, kin
             (cwd / name).write_bytes(data)
         torch.save(STATE, "good.pt")
         outcome = run("weights --scan good.pt 'a.*'", expect=4)
-        good, *others = outcome.rows
+        *others, good = outcome.rows  # the worst first
         assert (good["rank"], good["problem"]) == ("known", "")
         assert {row["rank"] for row in others} == {"not a checkpoint"}
         assert all(row["problem"].startswith(f"not a checkpoint: {kind}") for row in others)
