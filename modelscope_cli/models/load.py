@@ -61,7 +61,8 @@ def load_model(request: ModelRequest) -> LoadedModel:
     else:
         filled = fill_randomly(architecture, request)
     notes = (*recognised, *filled.notes, *([device_note] if device_note else []))
-    return _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
+    loaded = _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
+    return replace(loaded, weights_file=request.checkpoint)
 
 
 def load_skeleton(request: ModelRequest) -> LoadedModel:

@@ -1,6 +1,7 @@
 """A loaded model. Imports nothing heavy, as public functions take one and are imported before torch."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from modelscope_cli.library_types import Device, DType, Module
@@ -20,6 +21,7 @@ class LoadedModel:
         categories: the class labels in order; None if unknown.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: reasons to doubt the results.
+        weights_file: the file or folder that the weights are from, which `check` scans; None without one.
         output_kind: what its output is read as, `--output-kind`; `auto` for a guess.
     """
 
@@ -33,6 +35,7 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
     output_kind: str = "auto"
+    weights_file: Path | None = None
 
     @property
     def is_feedforward(self) -> bool:

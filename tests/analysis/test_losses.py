@@ -107,8 +107,8 @@ def test_a_loss_of_classes_needs_classes(name, shape, words):
     (X, {"name": "mean", "target": "1"}, "'--target 1' has no meaning for the loss 'mean'"),
     (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square'"),
     (scores(), {"target": "1"}, "'--target 1' has no meaning for the loss 'the model's own'"),
-    (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
-    (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
+    (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' needs cross-entropy"),
+    (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' needs cross-entropy"),
 ])  # fmt: skip
 def test_what_would_change_nothing_is_refused(output, options, quoted):
     with pytest.raises(UsageError) as caught:

@@ -194,7 +194,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
     ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
     ({"0": 1, "2": 1}, CannotRunError, "has no entry for '1'"),
     ("folders", UsageError, "is not in a folder"),
-    (7, UsageError, "type int is not accepted"),
+    (7, UsageError, "cannot be of type int"),
     ([0, 1, 2.5], UsageError, "2.5 is not a class"),
     ([[0, 1, 0], [1, 1, 0], [0, 0, 0]], UsageError, "names a class twice"),
     (torch.eye(3), UsageError, "two dimensions"),

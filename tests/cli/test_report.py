@@ -1,11 +1,13 @@
 """`modelscope report`, `--html`, and what takes a page: read, diff, check --baseline."""
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from made_trainings import watch_document
 
@@ -214,3 +216,19 @@ def test_a_page_opens_none_of_the_images_that_its_result_names():
     page = Path("own.html").read_text(encoding="utf-8")
     assert "never opens the files that its result names" in page
     assert "The wrong predictions" not in page
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+def test_the_file_of_a_loaded_model_is_scanned(capsys):
+    checkpoint = {"model": safetensors.torch.load_file(SAMPLES / "tiny_resnet.safetensors"), "extra": Evil()}
+    torch.save(checkpoint, "evil.pt")
+    model = TINY.split(maxsplit=1)[0]
+    assert typed(f"report {model} {STAR} -c evil.pt --size 48 --html evil.html --json") == 0
+    verdicts = {row["command"]: row["verdict"] for row in json.loads(capsys.readouterr().out)["pages"]}
+    assert verdicts["check"].startswith("Failed with 1 error: MS001")
+    findings = ms.check(ms.load(model, checkpoint="evil.pt"), size=48).findings
+    assert "MS001" in [finding.code for finding in findings]

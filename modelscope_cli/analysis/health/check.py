@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request, weights_file
 from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding
@@ -160,9 +161,12 @@ def _scan(model: Any, keywords: Keywords) -> Safety | None:
     """Scan the file of the weights for code; None without a file."""
     from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
 
-    if not isinstance(model, str | PathLike | ModelRequest):
+    if isinstance(model, LoadedModel):
+        file = model.weights_file
+    elif isinstance(model, str | PathLike | ModelRequest):
+        file = weights_file(as_request(model, keywords))
+    else:
         return None
-    file = weights_file(as_request(model, keywords))
     return scan_checkpoint(file) if file is not None else None
 
 
