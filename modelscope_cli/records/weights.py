@@ -13,7 +13,8 @@ from modelscope_cli.records.run import Listing, Notice, Shape, first_keys, to_pl
 
 KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
 NOT_A_CHECKPOINT = "not a checkpoint"  # a web page or an empty file by the name of one
-RANKS = (KNOWN, NOT_A_CHECKPOINT, UNKNOWN, DANGEROUS)
+OTHER = "other file"  # text or an image, which hold nothing that a loader of weights would run
+RANKS = (OTHER, KNOWN, NOT_A_CHECKPOINT, UNKNOWN, DANGEROUS)
 # What fails: dangerous names, also calls of unknown names, every unknown name, nothing.
 CALL = "call"
 _N_NAMED, _N_ERRORS = 8, 3  # in a warning
@@ -72,7 +73,8 @@ class Safety:
     Attributes:
         file: the path, as it was given.
         rank: of the worst of its names; at least `unknown` where something could not be read; `not a checkpoint`
-            for a file that is named like one and is something else, such as a web page.
+            for a file that is named like one and is something else, such as a web page; `other file` for text and
+            images by their own names, in which no pickle was found.
         suspects: the dangerous ones first.
         foreign: all names except those of torch, in that order.
         pickles: where pickles were found in the file.

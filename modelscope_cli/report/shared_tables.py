@@ -14,6 +14,7 @@ from modelscope_cli.records.weights import (
     DANGEROUS,
     KNOWN,
     NOT_A_CHECKPOINT,
+    OTHER,
     RANKS,
     UNKNOWN,
     Safety,
@@ -142,12 +143,13 @@ def scan_sheet(record: ScanRecord) -> Sheet:
     n = Counter(file.rank for file in record.files)
     counts = [f"{n[rank]} {rank}" for rank in (DANGEROUS, UNKNOWN, NOT_A_CHECKPOINT) if n[rank]]
     counts += [f"{n[KNOWN]} without unknown code"] if n[KNOWN] else []
+    counts += [f"{counted(n[OTHER], OTHER)} without a pickle"] if n[OTHER] else []
     return Sheet(
         title=f"{record.source}",
         columns=SCAN_COLUMNS,
         rows=tuple(sorted(record.files, key=lambda file: -RANKS.index(file.rank))),
         facts=(("files", f"{len(record.files)}: {', '.join(counts)}"),) if record.files else (),
-        is_dim=lambda file: file.rank == KNOWN,
+        is_dim=lambda file: file.rank in (OTHER, KNOWN),
         is_bad=lambda file: file.fails(CALL),
     )
 

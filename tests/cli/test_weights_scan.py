@@ -218,7 +218,8 @@ def test_what_is_not_named_like_a_checkpoint_may_be_text_but_no_pointer(run, cwd
         (cwd / name).write_bytes(data)
     (cwd / "a.npy").unlink()
     (cwd / "model.safetensors.index.json").write_text('{"weight_map": {}}')
-    assert {*run("weights --scan .").column("rank")} == {"known"}
+    assert {*run("weights --scan .").column("rank")} == {"known", "other file"}
+    assert "1 without unknown code, 3 other files without a pickle" in run("weights --scan .").err
     (cwd / "README.md").write_bytes(POINTER)
     assert "not a checkpoint" in run("weights --scan .", expect=4).column("rank")
 
@@ -267,5 +268,5 @@ def test_why_a_file_is_unknown_can_be_read_at_80_columns(files, capsys):
 
 def test_a_file_beside_a_script_is_scanned_with_it(run, files):
     (files / "train.py").write_text("x = 1\n")
-    assert run("weights --scan good.pt train.py").column("rank") == ["known", "known"]
+    assert run("weights --scan good.pt train.py").column("rank") == ["known", "other file"]
     run("weights train.py", expect=2)

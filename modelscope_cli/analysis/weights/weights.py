@@ -126,10 +126,14 @@ def scan(
 
     Raises:
         UsageError: an unknown value (exit 2 on the command line).
-        CannotRunError: there is nothing of this name (exit 4).
+        CannotRunError: there is nothing of this name, or no file below it (exit 4).
     """
     paths = [path] if isinstance(path, str | PathLike) else [*path]
     files = [*dict.fromkeys(file for one in paths for file in _files_at(Path(one)))]
+    if not files:
+        raise CannotRunError(
+            f"no file to scan below {' '.join(map(repr, map(str, paths)))}", look_for(Path(paths[0]))
+        )
     progress = progress or SILENT
     results = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
     for safety in results:

@@ -41,7 +41,15 @@ from modelscope_cli.checkpoints.zip_directory import (
 )
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.weights import NOT_A_CHECKPOINT, UNKNOWN, Safety, Suspect, WeightsOnly, worst
+from modelscope_cli.records.weights import (
+    NOT_A_CHECKPOINT,
+    OTHER,
+    UNKNOWN,
+    Safety,
+    Suspect,
+    WeightsOnly,
+    worst,
+)
 
 _MAX_DEPTH = 4
 _MAX_TEXT = 32 << 20
@@ -296,6 +304,8 @@ def scan_file(path: Path) -> Safety:
     if is_other and _is_misnamed(path, head):
         kind = guess(head, quoted=not path.is_symlink()).removeprefix("it is ")  # never what a link leads to
         return replace(result, rank=NOT_A_CHECKPOINT, errors=(f"{NOT_A_CHECKPOINT}: {kind}",))
+    if is_other and not result.errors and _is_other(path, head):
+        return replace(result, rank=OTHER)
     if not result.errors and (reason := _damage(path, head)):
         result = replace(result, rank=worst((result.rank, UNKNOWN)), errors=(reason,))
     if path.name != METADATA and not (path.parent / METADATA).is_file():
@@ -307,10 +317,14 @@ def scan_file(path: Path) -> Safety:
 
 def _is_misnamed(path: Path, head: bytes) -> bool:
     """Tell whether a file without pickles is named like a checkpoint, but is text, another format, or empty."""
-    if path.name.endswith(INDEX) and head.lstrip().startswith(b"{"):
-        return False
-    is_other = not head.strip(b"\0") or (_is_plain(head) and not head.startswith(b"\x93NUMPY"))
-    return is_lfs_pointer(head) or (is_model_name(path) and is_other and not is_safetensors(head))
+    return is_lfs_pointer(head) or (is_model_name(path) and _is_other(path, head))
+
+
+def _is_other(path: Path, head: bytes) -> bool:
+    """Tell whether a file without pickles is text, of a format without weights, or empty."""
+    is_index = path.name.endswith(INDEX) and head.lstrip().startswith(b"{")
+    is_plain = not head.strip(b"\0") or (_is_plain(head) and not head.startswith(b"\x93NUMPY"))
+    return is_plain and not is_index and not is_safetensors(head)
 
 
 def _damage(path: Path, head: bytes) -> str | None:
