@@ -5,12 +5,13 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.naming import with_article
+from modelscope_cli.shell.misnamed import has_name_of_image
 from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.parameters import Parameter, options_of, parameters_of
@@ -24,7 +25,7 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(
         ("--image", "--images", "--img", "--input-image", "--source", "--data", "--dataset"), ("",)
     ),
-    **dict.fromkeys(("--image-size", "--img-size", "--imgsz"), ("--size",)),
+    **dict.fromkeys(("--image-size", "--img-size", "--imgsz", "--input-size", "--resize"), ("--size",)),
     **dict.fromkeys(("--class", "--target-class", "--class-idx"), ("--target",)),
     **dict.fromkeys(("--target-layer", "--layer-name"), ("--layer",)),
     **dict.fromkeys(("--cuda", "--gpu"), ("--device cuda",)),
@@ -40,7 +41,6 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
         "--num-workers": ("--workers",),
     },
     **{
-        "--input-size": ("--input-shape",),
         "--topk": ("--top",),
         "--csv": ("--format csv",),
         **dict.fromkeys(("--classes", "--class-names", "--names"), ("--labels",)),
@@ -188,10 +188,19 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
         return None
     equals, value = argv[at].partition("=")[1:]
     after = list(argv[at + 1 :])
-    follows = bool(not equals and after and not after[0].startswith("-"))
+    follows = int(not equals and bool(after) and not after[0].startswith("-"))
     value = after[0] if follows else value
     options = options_of(argv[0])
     option = option.replace("_", "-")
+    forms = SYNONYMS.get(option, ())
+    if "--size" in forms:  # of a shape, `1,3,48,48` or timm's `3 48 48`, an image takes height and width
+        follows = follows and max(1, len([*takewhile(str.isdigit, after)]))
+        sizes = re.findall(r"\d+", " ".join(after[:follows]) if follows else value)
+        has_image = any(has_name_of_image(word) or os.path.isdir(word) for word in argv[1:])
+        is_shape = len(sizes) > 2 and not has_image and "--input-shape" in options
+        forms, value = ("--input-shape",) if is_shape else forms, ",".join(sizes if is_shape else sizes[-2:])
+        if not sizes:
+            return None
     # An option of another command is not a typo.
     is_of_another = any(option in options_of(name) for name in COMMANDS)
     alike = [name for name in options if name[:3] == option[:3]]  # few err in the first letter
@@ -200,8 +209,7 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
     turned = [name for name in options if sorted(name.strip("-").split("-")) == parts]
     # `--checkpoint-b` is about B: --checkpoint would answer another question.
     is_of_side = any(len(part) == 1 for part in parts) and len(option) > 3
-    names = [*SYNONYMS.get(option, ()), *turned, *([] if is_of_side else near)]
-    for form in names:
+    for form in [*forms, *turned, *([] if is_of_side else near)]:
         name, _, fixed = form.partition(" ")
         if name and name not in options:
             continue
@@ -212,7 +220,7 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
             _uses(options[name], before) if takes and not options[name].is_repeatable else []
         ):
             del before[use]  # an option that takes one value is given once
-        line = [*before, *filter(None, candidate), *after[follows and (takes or not name) :]]
+        line = [*before, *filter(None, candidate), *after[follows * (takes or not name) :]]
         long = (word.partition("=")[0] for word in line[1:] if word.startswith("--") and len(word) > 2)
         another = next((word for word in long if word not in options), None)
         return (_with_option(another, line) if another else None) or line

@@ -34,6 +34,13 @@ def folder(cwd):
     ("stats resnet18 --half", "stats resnet18 --dtype float16"),
     ("stats resnet18 --cuda img.jpg", "stats resnet18 --device cuda img.jpg"),
     ("stats resnet18 --no-pretrained", "stats resnet18 --weights none"),
+    # a size, of an image or of noise
+    ("prune net.py:Net img.jpg --input-size 48", "prune net.py:Net img.jpg --size 48"),
+    ("stats net.py:Net --image-size 48x40", "stats net.py:Net --size 48,40"),
+    ("stats net.py:Net img.jpg --input-size 3 48 40 -w none", "stats net.py:Net img.jpg --size 48,40 -w none"),
+    ("stats net.py:Net --input-size 1,3,48,40", "stats net.py:Net --input-shape 1,3,48,40"),
+    ("predict net.py:Net photos --imgsz=3,48,40", "predict net.py:Net photos --size 48,40"),
+    ("stats net.py:Net img.jpg --resize none", "stats --help"),
     # in another order
     ("--model resnet18 summary", "summary --model resnet18"),
     # a value is missing
