@@ -28,7 +28,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
-from modelscope_cli.inputs.truth import named_labels
+from modelscope_cli.inputs.truth import class_folders, named_labels
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import family_of_module, load_model
@@ -36,6 +36,7 @@ from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
+from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import (
@@ -54,6 +55,8 @@ from modelscope_cli.records.run import (
 
 T = TypeVar("T")
 _JUDGED = ("grads", "explain", "ablate", "predict", "prune")  # where scores may say nothing
+
+_ENOUGH = 8  # images, as for the rule MS601
 
 
 class Subject:
@@ -154,13 +157,26 @@ class Subject:
             self.progress.warn(warning.message)
             self.warnings.append(warning)
 
-    def tell_if_degenerate(self, judged: Degenerate, *, is_training: bool = False) -> None:
-        """Warn if the scores of all images say nothing, or if any are not finite, with what to try."""
+    def tell_if_degenerate(
+        self, judged: Degenerate, best: Sequence[int] = (), *, is_training: bool = False
+    ) -> None:
+        """Warn if the scores of all images say nothing, if any are not finite, or if all images of several folders
+        have the same best class, with what to try.
+
+        Args:
+            best: the `best_classes` of the predictions.
+        """
         code = NONFINITE if NONFINITE in judged else judged[0] if len({*judged}) == 1 else ""
         if code:
             remedies = ", or ".join(self._remedies(code, is_training))
             message = message_of(code, self.command, judged.count(code))
             self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
+            return
+        folders = class_folders(self.inputs.files)
+        if len({*best}) == 1 and len(best) >= _ENOUGH and len(folders) > 1:
+            message = f"all {len(best)} images of {len(folders)} folders are predicted as class {best[0]}"
+            hint = "--size N prepares them at another size, predict --doctor tries other preprocessing"
+            self.warn([Notice("one_class", f"{message}: {hint}")])
 
     def _remedies(self, code: str, is_training: bool) -> Iterator[str]:
         first = self._read_first() if code == SATURATED and self.command == "grads" else None
@@ -359,3 +375,8 @@ def _copied(module: nn.Module) -> nn.Module:
 def as_patterns(patterns: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return one or several patterns or hooks as a tuple."""
     return (patterns,) if isinstance(patterns, str) else tuple(patterns or ())
+
+
+def best_classes(predictions: Iterable[Prediction]) -> list[int]:
+    """Return the likeliest class of each image; boxes are left out."""
+    return [one.top[0].index for one in predictions if one.top and one.top[0].box is None]

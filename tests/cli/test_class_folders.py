@@ -254,3 +254,15 @@ def test_a_printed_result_begins_with_the_wrong_images_as_in_the_terminal(run, c
     assert len(str(several).splitlines()) < 80
     assert "record.to_rows() has them" in str(several)
     assert len(several.to_rows()) == 240
+
+
+@pytest.mark.parametrize("command", ["predict", "prune", "ablate"])
+@pytest.mark.parametrize(("bias", "n", "folders"), [(9.0, 2, 4), (0.0, 2, 4), (9.0, 1, 4), (9.0, 8, 1)])
+def test_one_class_for_the_images_of_several_is_told(run, cwd, command, bias, n, folders):
+    write(cwd, n=n, folders=SORTED[:folders])
+    state = torch.load(cwd / "net.pt")
+    state["6.bias"] = torch.tensor([0.0, 0.0, bias, 0.0])
+    torch.save(state, cwd / "net.pt")
+    said = run(OURS.format(command=command)).err
+    told = f"all {n * folders} images of {folders} folders are predicted as class 2"
+    assert (told in said) == (bool(bias) and n * folders >= 8 and folders > 1)

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
 from modelscope_cli.analysis.predictions.folder_truth import find_truth
-from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.subject import Subject, best_classes
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.records.keywords import LabelledKeywords, spelled_out
@@ -65,7 +65,7 @@ def ablate(
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)
-    subject.tell_if_degenerate(ablations.degenerate)
+    subject.tell_if_degenerate(ablations.degenerate, best_classes(ablations.baseline.predictions))
     hooks = subject.conclude()
     return AblateRecord(
         run=subject.run(),

@@ -20,7 +20,7 @@ from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
-from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.subject import Subject, best_classes
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
@@ -145,17 +145,17 @@ def predict(
 
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
-    predictions, maps, is_first, degenerate = list[Prediction](), list[Tensor](), True, Degenerate()
+    predictions, maps, best, degenerate = list[Prediction](), list[Tensor](), list[int](), Degenerate()
     alone = "--hook counts its changes over all batches" if hook else ""
     with (
         blocks.begin(subject, options, alone),
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
-            if is_first:
+            if not degenerate:  # the first
                 _tell(part, subject, not categories and given_truth is not None and given_truth.is_auto)
-            is_first = False
             degenerate += part.degenerate
+            best += best_classes(part.predictions)
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
             maps += part.maps[: MOST_DRAWN - len(maps)]
             if judge is not None and part.judged is not None:
@@ -166,7 +166,7 @@ def predict(
                 predictions += part.predictions
     hooks = subject.conclude()
     subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else ())))
-    subject.tell_if_degenerate(degenerate)
+    subject.tell_if_degenerate(degenerate, best)
     report, worst = judge.report() if judge is not None else (None, [])
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
         PredictedImages(partial(_to_draw, subject.inputs, maps), partial(_worst_of, subject.inputs, worst))

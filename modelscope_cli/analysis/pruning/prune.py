@@ -18,7 +18,7 @@ from modelscope_cli.analysis.predictions.folder_truth import RightPredictions, f
 from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.pruning.masks import Prunable, find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
-from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
+from modelscope_cli.analysis.subject import Subject, as_patterns, best_classes, seed_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight
@@ -266,7 +266,7 @@ def prune(
     )
     if pruning.output_note is not None:
         subject.progress.note(pruning.output_note)
-    subject.tell_if_degenerate(pruning.degenerate)
+    subject.tell_if_degenerate(pruning.degenerate, best_classes(pruning.before))
     hooks = subject.conclude()
     record = PruneRecord(
         run=subject.run(),
