@@ -201,7 +201,7 @@ def bars(counts: Sequence[int], width: int = 16) -> str:
     return "".join(_BLOCKS[round(math.log1p(n) / top * 7)] if n else " " for n in groups)
 
 
-PROVENANCE = ("report", "folder", "at a glance", "all at a glance")
+PROVENANCE = ("folder", "at a glance", "all at a glance")
 """Labels of facts about written files. A page leaves them out or shows them at its end."""
 
 
@@ -241,12 +241,6 @@ def not_called_facts(layers: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield a line with the requested layers that the forward did not call, if any."""
     if layers:
         yield "not called", ", ".join(layers)
-
-
-def report_facts(folder: str | None, files: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield a line with the path of the report, if it was written."""
-    if folder is not None:
-        yield "report", f"{folder} ({', '.join(files)})"
 
 
 def _what_it_did(report: HookReport) -> str:

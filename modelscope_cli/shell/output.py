@@ -253,7 +253,8 @@ def save_report(
     if folder is None or _console.settings.is_silent:
         return record
     saved = save_folder(record, folder, is_forced=has_content or invocation().is_forced)
-    _console.note(f"wrote {folder}" + (f" ({content(saved)})" if content is not None else ""))
+    what = ", ".join(getattr(saved, "files", ())) if content is None else content(saved)
+    _console.note(f"wrote {folder}" + (f" ({what})" if what else ""))
     return saved
 
 

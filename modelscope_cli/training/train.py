@@ -137,5 +137,5 @@ def train(
                 write_tensors(stage / TRAINED_WEIGHTS, state, categories=list(source.classes))
             record = report().save_within(record, stage, folder.path)
     if folder is not None:
-        progress.note(f"wrote {folder.path}")
+        progress.note(f"wrote {folder.path} ({', '.join(record.files)})")
     return record

@@ -3,7 +3,7 @@
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, percentage
 
 _STAND_INS = {
@@ -96,7 +96,6 @@ def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     facts.append(("columns", _column_words(record)))
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
-    facts += report_facts(record.out_dir, record.files)
     return tuple(facts)
 
 

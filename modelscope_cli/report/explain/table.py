@@ -16,7 +16,7 @@ from modelscope_cli.records.explain import (
 )
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import headline, hook_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns
 
 _MEANINGS = (
@@ -94,7 +94,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
         facts += [("receipt", _counted(record)), ("columns", _MEANINGS), ("order", RULE)]
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
-    return facts + list(report_facts(record.out_dir, record.files))
+    return facts
 
 
 def likelihood(one: ExplainRecord | ExplainedImage) -> str:

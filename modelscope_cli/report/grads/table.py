@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import counted, output_label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
@@ -113,7 +113,6 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
         facts.append(worst_drift(record.batch_norm))
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
-    facts += report_facts(record.out_dir, record.files)
     return tuple(facts)
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {
@@ -92,5 +91,4 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
                 "the data",
             )
         )
-    facts += report_facts(record.out_dir, record.files)
     return facts

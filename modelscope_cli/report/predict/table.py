@@ -25,7 +25,7 @@ from modelscope_cli.records.predict import (
 )
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import headline, hook_facts, report_facts, shortened
+from modelscope_cli.report.numbers import headline, hook_facts, shortened
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
 
 MEASURES = "measures"
@@ -295,7 +295,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
     if isinstance(record, DoctorRecord):
         return doctor_sheet(record)
     if record.truth is not None and (table or not record.predictions):
-        facts = (*_facts(record), *report_facts(record.out_dir, record.files))
+        facts = tuple(_facts(record))
         return truth_sheet(record.run, record.truth, facts, table)
     threshold = record.threshold
     n_images = counted(len({prediction.image for prediction in record.predictions}), "image")

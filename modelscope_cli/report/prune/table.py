@@ -3,7 +3,7 @@
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import headline, hook_facts, report_facts
+from modelscope_cli.report.numbers import headline, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
 
 
@@ -94,7 +94,6 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
     facts += hook_facts(record.hooks)
     if record.file is not None:
         facts.append(("weights", f"{record.file} ({numbers.memory(record.file_bytes or 0)})"))
-    facts += report_facts(record.out_dir, record.files)
     return facts
 
 

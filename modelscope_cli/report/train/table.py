@@ -4,7 +4,6 @@ from modelscope_cli.records.naming import counted, is_rectifier, label_of, some
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import LEARNING, SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
 from modelscope_cli.report.training_facts import story, training_answer
 
@@ -149,7 +148,6 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     for training in told or record.trainings[:1]:
         at = _at(training.name) if told else ""
         facts += story(training.findings, training.verdict, training.reason, at)
-    facts += report_facts(record.out_dir, record.files)
     return facts
 
 
