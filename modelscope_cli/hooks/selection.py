@@ -1,6 +1,5 @@
 """Resolve layer patterns to exact calls; parameters used without a call count as a use."""
 
-import copy
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, map_tensors
+from modelscope_cli.hooks.other_shapes import on_twin
 from modelscope_cli.hooks.patterns import (
     EVERY_LAYER,
     Layer,
@@ -256,12 +256,8 @@ def _watch_calls(model: nn.Module, args: Arguments) -> list[Call]:
 
 
 def _on_twin(model: nn.Module, args: Arguments, watch: Callable[[nn.Module, Arguments], T]) -> T:
-    memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
-    for buffer in model.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return watch(copy.deepcopy(model, memo), map_tensors(args, lambda _, tensor: tensor.to("meta")))
+    on_meta: Arguments = map_tensors(args, lambda _, tensor: tensor.to("meta"))
+    return on_twin(model, lambda twin: watch(twin, on_meta))
 
 
 def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:

@@ -20,6 +20,7 @@ from modelscope_cli.errors import (
     failed_device,
 )
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
+from modelscope_cli.hooks.other_shapes import image_shape_taken
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
@@ -116,23 +117,20 @@ class ForwardError(CannotRunError):
         super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
 
 
-def _other_shape(model: nn.Module, args: Arguments) -> str | None:
+def _other_shape(model: nn.Module, args: Arguments, innermost: Call | None) -> str | None:
     """Return a hint for a model of images that was given another size than it was built for, or no image at all."""
-    given = [tensor.shape for _, tensor in tensors_in(args)]
-    convolution = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
-    if convolution is None or len(given) != 1 or len(given[0]) not in (1, 2, 4):
+    given = [tensor for _, tensor in tensors_in(args)]
+    if len(given) != 1 or not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
         return None
-    sizes = (getattr(one, name, None) for one in model.modules() for name in ("image_size", "img_size"))
-    size = next(filter(None, sizes), None)
-    sides = (size, size) if isinstance(size, int) else tuple(size or given[0][-2:])
-    if len(given[0]) == 4 and tuple(given[0][-2:]) == sides:
+    shape = image_shape_taken(model, given[0], innermost.name if innermost else None)
+    if shape is None or shape == given[0].shape:
         return None
-    n = given[0][0] if len(given[0]) == 4 else 1
-    shape = f"--input-shape {n},{convolution.in_channels},{sides[0]},{sides[-1]}"
     words = invocation().argv
     if not words or "--input-shape" in " ".join(words):
-        return shape
-    return f"--size {sides[0]}" if len(given[0]) == 4 else None  # no option makes an image of another tensor
+        return f"--input-shape {','.join(map(str, shape))}"
+    sides = shape[2:] if shape[2] != shape[3] else shape[2:3]
+    # No option makes an image of another tensor.
+    return f"--size {','.join(map(str, sides))}" if given[0].ndim == 4 else None
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
@@ -356,13 +354,22 @@ class HookSession:
 
     def _forward_error(self, error: Exception, args: Arguments) -> ForwardError:
         raised = ForwardError(error, None, ())
+        features = None
         if self._failed is not None and self._failed[0] is error:
             _, innermost = self._failed
             shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
             raised = ForwardError(error, innermost.call, shapes)
-        if (hint := _other_shape(self.model, args)) is not None and failed_device(error) is None:
+            features = getattr(innermost.module, "in_features", None)
+        if failed_device(error) is not None:
+            return raised
+        if (hint := _other_shape(self.model, args, raised.call)) is not None:
             raised.hint = hint
             return raised
+        if features and raised.input_shapes and raised.input_shapes[0][-1:] != (features,):
+            what = f"'{raised.call.label if raised.call else ''}' takes {features} features"
+            raised.hint = (
+                f"{what} and got {raised.input_shapes[0][-1]}; no square image was found that gives so many"
+            )
         is_of_targets = isinstance(error, AssertionError | TypeError | ValueError | AttributeError)
         if self._is_training and is_of_targets and not (raised.hint or "").startswith("--mode eval"):
             raised.hint = (

@@ -59,7 +59,8 @@ TABLE = [
     ("diff", "{bad}/empty.pt {a}", 4, "'{bad}/empty.pt' is empty", "get the file again"),
     ("diff", "{a} {shapes} {dot} <tiny>", 4, "'{shapes}' is for another architecture", "modelscope summary --list"),
     ("diff", "{a} {b} {dot} <tiny> -l conv@2", 2, "'conv@2' names calls", "try conv"),
-    ("diff", "{a} {b} <tiny> --input-shape 1,5,9,9", 4, "A: forward raised in conv (Conv2d)", "summary"),
+    ("diff", "{a} {b} <tiny> --input-shape 1,5,9,9", 4, "A: forward raised in conv (Conv2d)",
+     "--input-shape 1,3,9,9"),
     # pictures
     (PICTURE, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
     (PICTURE, "{bad}/empty.jpg <tiny> -w none", 4, "'{bad}/empty.jpg' is empty", "file {bad}/empty.jpg"),

@@ -32,6 +32,10 @@ class Tiny(nn.Module):
 class Other(Tiny):
     pass
 
+class Flat(nn.Sequential):
+    def __init__(self, side: int = 20):
+        super().__init__(nn.Conv2d(3, 4, 5), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * (side // 2 - 2) ** 2, 5))
+
 class Embedding(Tiny):
     def forward(self, x):
         return nn.functional.normalize(super().forward(x))
@@ -63,6 +67,15 @@ stats {TINY} --input-shape float31:3,32,32
 stats {TINY} --input-shape 3,32,32 --size 16
 summary {TINY} --input-shape 1,32,32
 stats {TINY} --input-shape 32,32
+stats {TINY} --input-shape 48,40,3
+stats {TINY} --input-shape 2,48,40,3
+stats {TINY} --input-shape 3,48
+stats {TINY} --input-shape 48,3
+stats {TINY} --input-shape 2,1,48,40
+stats models.py:Flat dot.png
+summary models.py:Flat
+stats models.py:Flat --input-shape 2,3,48,40
+grads models.py:Flat dot.png --model-arg side=36 --no-save
 stats {TINY} --layer convv
 stats {TINY} --hook --layer conv --json
 check {TINY} --junit new.xml

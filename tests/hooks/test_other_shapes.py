@@ -1,0 +1,52 @@
+"""The shape suggested after a forward raised is one with which it succeeds."""
+
+import pytest
+import torch
+from torch import nn
+
+from modelscope_cli.hooks.session import ForwardError, HookSession
+
+
+def network(side: int | None = None) -> nn.Sequential:
+    last = nn.AdaptiveAvgPool2d(1) if side is None else nn.MaxPool2d(2)
+    features = 4 if side is None else 4 * ((side - 4) // 2) ** 2
+    return nn.Sequential(nn.Conv2d(3, 4, 5), last, nn.Flatten(), nn.Linear(features, 2))
+
+
+def hint_for(model: nn.Module, *shape: int) -> str | None:
+    with HookSession(model) as session, pytest.raises(ForwardError) as raised:
+        session.run((torch.zeros(shape),))
+    return raised.value.hint
+
+
+@pytest.mark.parametrize(("given", "meant"), [
+    ((48, 40, 3), "1,3,48,40"), ((2, 48, 40, 3), "2,3,48,40"),  # channels last
+    ((3, 48), "1,3,48,48"), ((48, 3), "1,3,48,48"), ((1, 48), "1,3,48,48"),
+    ((48, 40), "1,3,48,40"), ((48,), "1,3,48,48"),
+    ((2, 1, 48, 40), "2,3,48,40"), ((4, 48, 40), "1,3,48,40"),  # other channels
+])  # fmt: skip
+def test_height_width_and_batch_are_kept(given, meant):
+    assert hint_for(network(), *given) == f"--input-shape {meant}"
+
+
+@pytest.mark.parametrize("side", [20, 28, 37, 50, 96, 130])
+@pytest.mark.parametrize("given", [(1, 3, 64, 64), (2, 3, 224, 224), (1, 3, 9, 9)])
+def test_the_size_is_the_one_that_the_linear_layer_was_built_for(side, given):
+    model = network(side)
+    hint = hint_for(model, *given) or ""
+    shape = [int(number) for number in hint.removeprefix("--input-shape ").split(",")]
+    assert shape[:2] == list(given[:2])
+    assert model(torch.zeros(shape)).shape == (given[0], 2)
+
+
+def test_without_such_a_size_both_numbers_of_features_are_told():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(7, 2))
+    assert (hint_for(model, 1, 3, 9, 9) or "").startswith("'3' takes 7 features and got 4")
+
+
+def test_the_hooks_of_the_model_do_not_run_for_the_hint():
+    seen = []
+    model = network(20)
+    model[0].register_forward_hook(lambda *_: seen.append(1))
+    hint_for(model, 1, 3, 64, 64)
+    assert seen == [1]
