@@ -100,6 +100,8 @@ def load_state(
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
+        firsts = [shlex.quote(next(iter(keys), "none")) for keys in (state, own)]
+        message += f"; the first is {firsts[0]} in the checkpoint and {firsts[1]} in the model"
         raise CannotRunError(message, "modelscope summary --list   lists the names for --model")
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())

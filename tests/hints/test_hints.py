@@ -98,6 +98,10 @@ predict {TINY} dot.png --threshold 0.3
 predict {TINY} dot.png --class-names ten.txt
 prune {TINY} --structured
 weights run.pth --key nope
+weights parallel.pth --layer conv
+weights parallel.pth --layer 'bn.*'
+weights parallel.pth --layer head.bias
+weights parallel.pth --layer zzzz
 train {LEARN} --val few
 grads {TINY} --target 10 --no-save
 ablate {TINY} --by-channel --no-save
@@ -146,6 +150,8 @@ def made(tmp_path_factory):
         {"epoch": torch.ones(1), "optimizer": {"a": torch.ones(1)}, "model": names["Tiny"]().state_dict()},
         folder / "run.pth",
     )
+    wrapped = {f"module.{name}": tensor for name, tensor in names["Tiny"]().state_dict().items()}
+    torch.save(wrapped, folder / "parallel.pth")
     (folder / "layers.py").write_text(LAYERS)
     exec(LAYERS, names)
     layers: nn.Module = names["layers"]

@@ -149,6 +149,7 @@ def test_no_strict_warns_and_loads_the_rest(tmp_path: Path, state: State) -> Non
 def test_another_architecture_is_said_in_one_line(tmp_path: Path, state: State, strict: bool) -> None:
     error = rejected(saved(tmp_path, state), "mnasnet0_5", strict=strict)
     assert "is for another architecture: 0 of" in error.message
+    assert "in the checkpoint and " in error.message
     assert len(error.message) < 200 + len(str(tmp_path))
 
 

@@ -232,8 +232,16 @@ def select_names(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
         if not matches:
             near = nearest(pattern, _prefixes(every))
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
-            first = near.removeprefix("did you mean ").split(", ")[0] or next(iter(every), "*")
-            raise UsageError(message, f"--layer {shlex.quote(first)}")
+            below = (f"*.{pattern}.*", f"*.{pattern}")  # behind a prefix such as `module.`
+            inner = next((glob for glob in below if any(_matches(glob, name) for name in every)), None)
+            first = inner or near.removeprefix("did you mean ").split(", ")[0]
+            option = shlex.quote(pattern)
+            hint = (
+                f"--layer {shlex.quote(first)}"
+                if first
+                else f"leave out --layer {option}   takes every tensor"
+            )
+            raise UsageError(message, hint)
         selected |= matches
     return selected
 
