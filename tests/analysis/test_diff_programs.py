@@ -237,6 +237,18 @@ def test_a_weight_is_named_even_where_no_output_shows_it(planted):
     assert record.is_same  # within the tolerance, and told all the same
 
 
+def test_a_head_with_another_number_of_classes_is_named(file):
+    wider = copy.deepcopy(NET)
+    wider.fc = nn.Linear(12, 7)
+    record = ms.diff(wider, file, X)
+    assert [row.status for row in record.layers if row.name == "fc"] == ["reshaped"]
+    (cause,) = record.causes
+    assert (cause.layer, cause.message) == (
+        "fc",
+        "fc.weight is 7x12 in A and 10x12 in B: another number of classes",
+    )
+
+
 def test_objects_of_python(file, tmp_path):
     program = torch.export.export(NET, (X,))
     record = ms.diff(NET, program, X)

@@ -43,6 +43,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause, LayerDifference
+from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Arguments
 
 _ROUNDING, _JUMP = 1e-5, 30  # relative L2 that float32 stays below, and how much more than the layers before
@@ -80,6 +81,7 @@ def find_causes(
     evidence = gathered(given_a, b, first, tested, untested, matching, args)
     checks: tuple[Callable[[], Iterator[Cause]], ...] = (
         lambda: _training(a, b),
+        lambda: _shapes(a, b),
         lambda: _batch(a, b, args, tolerance),
         lambda: _entering(given_a, evidence, tolerance, preprocessing),
         lambda: _order(evidence, tolerance),
@@ -291,6 +293,25 @@ def _argument(changed: Changed, kind: str, layer: str, where: str) -> Cause:
 
 
 # Weights
+
+
+def _shapes(a: Side, b: Side) -> Iterator[Cause]:
+    """The first parameter whose shape differs in B, beyond a transpose and axes of size 1."""
+    stored, parameters = Stored(a, b), dict(a.loaded.module.named_parameters())
+    last = next((name for name, one in reversed(parameters.items()) if one.ndim > 1), "")
+    for name, tensor in parameters.items():
+        found = stored.get(name)
+        if found is None:
+            continue
+        ours, theirs = ([size for size in one.shape if size != 1] for one in (tensor, found))
+        if theirs in (ours, ours[::-1]):
+            continue
+        sizes = ["x".join(map(str, one.shape)) for one in (tensor, found)]
+        text = f"{name} is {sizes[0]} in A and {sizes[1]} in B"
+        hint = EXPORT_AGAIN if b.program is not None else "give A and B one architecture"
+        is_head = name == last and tensor.shape[1:] == found.shape[1:]
+        yield Cause("weights", layer_of(name), text + ": another number of classes" * is_head, hint)
+        return
 
 
 def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:

@@ -203,6 +203,9 @@ def _match_scopes(
             if name in values and values[name].shape == one.shape
         ]
         nearest = min(reversed(alike), key=lambda name: one.distance(values[name]), default=None)
+        if nearest is None and len(groups) == 1 and kind.startswith(("Conv", "Linear")):
+            sized = [name for name in leaving(groups[0]) if len(values[name].shape) == len(one.shape)]
+            nearest = sized[0] if len(sized) == 1 else None  # of another width: the row says so
         if nearest is not None and (split is not None or one.distance(values[nearest]) < _ALIKE):
             matching.values[key] = nearest
         elif groups and split is None:
