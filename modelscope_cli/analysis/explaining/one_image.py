@@ -237,8 +237,7 @@ def _unseen(question: ImageQuery) -> str:
     target = question.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
-    least = percent(target.least_probability)
-    return f"class probability {percent(question.probability, 1)}, needs {least}"
+    return f"class probability below {percent(target.least_probability)}"
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:

@@ -196,6 +196,12 @@ def test_the_answer_for_several_images_is_that_of_most_and_all_are_counted():
     assert (tied.tests[2].answer, tied.verdict.answer) == (NOT_MADE, NOT_TESTED)
 
 
+def test_each_reason_is_counted_where_images_have_several():
+    each = [judged(Receipt(), {"covering": reason}) for reason in ("flat", "improbable", "improbable")]
+    assert together(Receipt(), each).tests[2].reason == "improbable in 2; flat in 1"
+    assert together(Receipt(), each[1:]).tests[2].reason == "improbable"
+
+
 def test_the_winner_failed_least_and_then_covers_best():
     receipts = {
         "outlives": changed(covering=0.9, head_randomisation=1.0),

@@ -2,6 +2,7 @@
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -85,7 +86,9 @@ def _most(answers: Sequence[TestJudgement]) -> TestJudgement | None:
         return None
     counts = {answer: sum(one.answer == answer for one in answers) for answer in _ANSWERS}
     commonest = max(counts, key=lambda answer: counts[answer])
-    reason = next((one.reason for one in answers if one.answer == commonest), "")
+    reasons = Counter(one.reason for one in answers if one.answer == commonest).most_common()
+    several = len(reasons) > 1 and commonest in (NOT_MADE, NOT_TESTED)
+    reason = "; ".join(f"{text} in {n}" for text, n in reasons) if several else reasons[0][0]
     not_made = counts[NOT_MADE] + counts[NOT_TESTED]
     return TestJudgement(
         answers[0].test, commonest, reason, counts[PASSED], counts[FAILED], not_made, counts[WEAK]
