@@ -1,5 +1,6 @@
 """Check typed paths before they are opened. Standard library."""
 
+import difflib
 import os
 import shlex
 import stat
@@ -27,13 +28,17 @@ def with_file(option: str, path: Path, suffix: str) -> str:
 
 
 def look_for(path: str | os.PathLike[str]) -> str:
-    """Return a hint for a missing path: `ls` of the nearest folder above it, or the command that writes `demo/`,
-    which the examples name."""
+    """Return a hint for a missing path: the nearest file of its kind beside it, `ls` of the nearest folder above
+    it, or the command that writes `demo/`, which the examples name."""
     path = Path(path)
     if path.parts[:1] in (("http:",), ("https:",)):
         return f"curl -LO {shlex.quote(str(path).replace(':/', '://', 1))}"
     if path.parts[:1] == ("demo",) and not os.path.exists("demo"):
         return "modelscope demo   writes the folder 'demo'"
+    if path.suffix and os.path.isdir(path.parent) and not os.path.exists(path):
+        beside = (one.name for one in path.parent.iterdir() if one.suffix == path.suffix and one.is_file())
+        if near := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.75):
+            return f"did you mean {shlex.quote(str(path.with_name(near[0])))}"
     return f"ls {shlex.quote(str(next((one for one in path.parents if one.is_dir()), Path())))}"
 
 

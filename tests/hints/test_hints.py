@@ -98,6 +98,8 @@ predict {TINY} dot.png --threshold 0.3
 predict {TINY} dot.png --class-names ten.txt
 prune {TINY} --structured
 weights run.pth --key nope
+weights runs.pth
+stats {TINY} -c tinny.safetensors
 weights parallel.pth --layer conv
 weights parallel.pth --layer 'bn.*'
 weights parallel.pth --layer head.bias
