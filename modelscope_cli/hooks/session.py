@@ -129,8 +129,9 @@ def _other_shape(model: nn.Module, args: Arguments, innermost: Call | None) -> s
     if not words or "--input-shape" in " ".join(words):
         return f"--input-shape {','.join(map(str, shape))}"
     sides = shape[2:] if shape[2] != shape[3] else shape[2:3]
-    # No option makes an image of another tensor.
-    return f"--size {','.join(map(str, sides))}" if given[0].ndim == 4 else None
+    # No option changes a tensor of a file, or makes an image of another tensor.
+    is_of_file = "--input" in words or any(word.endswith((".npy", ".npz")) for word in words)
+    return f"--size {','.join(map(str, sides))}" if given[0].ndim == 4 and not is_of_file else None
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
