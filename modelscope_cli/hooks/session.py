@@ -360,7 +360,7 @@ class HookSession:
             _, innermost = self._failed
             shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
             raised = ForwardError(error, innermost.call, shapes)
-            features = getattr(innermost.module, "in_features", None)
+            features = innermost.module.in_features if type(innermost.module) is nn.Linear else None
         if failed_device(error) is not None:
             return raised
         if (hint := _other_shape(self.model, args, raised.call)) is not None:
