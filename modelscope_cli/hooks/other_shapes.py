@@ -52,7 +52,7 @@ def image_shape_taken(model: nn.Module, given: Tensor, failed: str | None) -> Sh
     return None
 
 
-def stated_size(model: nn.Module) -> tuple[int, int] | None:
+def _stated_size(model: nn.Module) -> tuple[int, int] | None:
     """Return height and width in the attribute `image_size` or `img_size` of a layer."""
     sizes = (getattr(one, name, None) for one in model.modules() for name in ("image_size", "img_size"))
     size = next(filter(None, sizes), None)
@@ -70,7 +70,7 @@ def _shapes(twin: nn.Module, given: Tensor, failed: str | None) -> Iterator[Shap
     elif len(rest) == 2 and {1, c} & {*rest}:  # one side and the channels
         sides = rest[1:] if rest[0] in (1, c) else rest[:1]
     yield (n, c, sides[0], sides[-1])
-    if (stated := stated_size(twin)) is not None:
+    if (stated := _stated_size(twin)) is not None:
         yield (n, c, *stated)
     layer = dict(twin.named_modules()).get(failed or "")
     if isinstance(layer, nn.Linear):

@@ -403,23 +403,21 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
     # Divided by a power of two, so that no square overflows or vanishes
     largest = torch.maximum(high, -low).to(torch.float32).clamp(2.0**-126, 2.0**126)
     unit = (largest.view(torch.int32) & 0x7F800000).view(torch.float32)
-    deviation = y.div_(unit)
-    centre = (_rows_of(deviation).sum(1).to(wide).sum() / max(flat.numel(), 1)).to(narrow)
-    deviation = deviation.sub_(centre).mul_(is_finite)
-    rows = _rows_of(deviation)
-    shift = rows.sum(1).to(wide).sum()
+    rows, are_finite = _rows_of(y.div_(unit)), _rows_of(is_finite)
+    centre = (rows.sum(1).to(wide).sum() / max(flat.numel(), 1)).to(narrow)
+    shift = rows.sub_(centre).mul_(are_finite).sum(1).to(wide).sum()
     squares = torch.linalg.vector_norm(rows, dim=1).to(wide).square_().sum()
     figures = [low, high, unit, centre, shift, squares]
     if wanted.mad:
         mean = (shift / n.clamp_min(1)).to(narrow)
-        figures.append(rows.sub_(mean).mul_(_rows_of(is_finite)).abs_().sum(1).to(wide).sum())
+        figures.append(rows.sub_(mean).mul_(are_finite).abs_().sum(1).to(wide).sum())
     tensors["figures"] = torch.stack([figure.to(wide) for figure in figures])
 
     def finish(*values: Tensor) -> Moments:
         fetched = dict(zip(tensors, values, strict=True))
         n, n_nan, n_zero, n_near = fetched["counts"].tolist()
         low, high, unit, centre, shift, squares, *deviations = fetched["figures"].tolist() if n else [0.0] * 7
-        moved = shift / max(n, 1)
+        moved, has_histogram = shift / max(n, 1), n and "bins" in fetched
         return Moments(
             n=n,
             mean=unit * (centre + moved),
@@ -432,9 +430,7 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
             n_zero=n_zero if wanted.zero else None,
             n_near_zero=n_near if wanted.near_zero else None,
             alive=tuple(fetched["alive"].tolist()) if "alive" in fetched else None,
-            histogram=_settle(low, high, fetched["exponent"], fetched["bins"])
-            if n and "bins" in fetched
-            else None,
+            histogram=_settle(low, high, fetched["exponent"], fetched["bins"]) if has_histogram else None,
             leading=ValueCounts.of(fetched["leading"]) if "leading" in fetched else None,
         )
 

@@ -300,11 +300,12 @@ def scan_file(path: Path) -> Safety:
             head = file.read(_N_HEAD)
     except OSError as error:
         return _not_read(path, error.strerror or str(error))
-    is_other = not (result.pickles or result.suspects) and result.errors in ((), (_OTHER_FORMAT,))
-    if is_other and _is_misnamed(path, head):
+    has_pickles = bool(result.pickles or result.suspects) or result.errors not in ((), (_OTHER_FORMAT,))
+    is_other = not has_pickles and _is_other(path, head)
+    if not has_pickles and (is_lfs_pointer(head) or (is_other and is_model_name(path))):
         kind = guess(head, quoted=not path.is_symlink()).removeprefix("it is ")  # never what a link leads to
         return replace(result, rank=NOT_A_CHECKPOINT, errors=(f"{NOT_A_CHECKPOINT}: {kind}",))
-    if is_other and not result.errors and _is_other(path, head):
+    if is_other and not result.errors:
         return replace(result, rank=OTHER)
     if not result.errors and (reason := _damage(path, head)):
         result = replace(result, rank=worst((result.rank, UNKNOWN)), errors=(reason,))
@@ -313,11 +314,6 @@ def scan_file(path: Path) -> Safety:
     errors = (f"in a folder of torch.distributed.checkpoint, {NOT_JUDGED}", *result.errors)
     loads = WeightsOnly("unasked", (), "torch.distributed.checkpoint loads pickles with weights_only=False")
     return replace(result, rank=worst((result.rank, UNKNOWN)), weights_only=loads, errors=errors)
-
-
-def _is_misnamed(path: Path, head: bytes) -> bool:
-    """Tell whether a file without pickles is named like a checkpoint, but is text, another format, or empty."""
-    return is_lfs_pointer(head) or (is_model_name(path) and _is_other(path, head))
 
 
 def _is_other(path: Path, head: bytes) -> bool:

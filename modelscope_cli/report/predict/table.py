@@ -284,7 +284,7 @@ def _box(row: _GuessRow, n_decimals: int = 0) -> str:
 
 
 def first_table(record: PredictRecord | DoctorRecord) -> str | None:
-    """Return `worst` if images of folders named after classes are wrong and nobody asked for several guesses."""
+    """Choose the table `worst` if images of class folders are predicted wrong and only one guess each was asked for."""
     if isinstance(record, DoctorRecord) or record.truth is None or not record.truth.worst:
         return None
     return "worst" if {len(one.top) for one in record.predictions} == {1} else None
