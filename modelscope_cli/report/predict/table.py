@@ -284,7 +284,7 @@ def _box(row: _GuessRow, n_decimals: int = 0) -> str:
 
 
 def first_table(record: PredictRecord | DoctorRecord) -> str | None:
-    """Choose the table `worst` if images of class folders are predicted wrong and only one guess each was asked for."""
+    """Choose the table `worst` if images of class folders are wrong and one guess each was asked for."""
     if isinstance(record, DoctorRecord) or record.truth is None or not record.truth.worst:
         return None
     return "worst" if {len(one.top) for one in record.predictions} == {1} else None
