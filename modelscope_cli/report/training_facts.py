@@ -46,7 +46,7 @@ def training_answer(
         if verdict == LEARNING:
             return f"Learning: {reason}; {NO_METRIC}"
         if verdict == SOUND:
-            return "; ".join(filter(None, ["Nothing wrong found", course, reason]))
+            return "; ".join(filter(None, ["Nothing wrong found", reason, course]))
         return f"Cannot tell yet: {reason}"
     first, n = findings[0], len(findings) - 1
     where = f"{first.layer}: " if first.layer else ""

@@ -114,7 +114,7 @@ def test_the_four_answers_and_what_fails_on_them(run, cwd, script, steps, option
     assert said in outcome.err
     report = report_of(cwd / "o")
     assert report["verdict"] == verdict
-    assert (report["reason"] is None) == (verdict not in ("cannot tell", "learning"))
+    assert (report["reason"] is None) == (verdict == "fault")
     assert bool(report["findings"]) == (verdict == "fault")
 
 

@@ -14,6 +14,7 @@ from trainings import (
     certain,
     criterion,
     entering,
+    event,
     from_step,
     layer,
     loss,
@@ -24,7 +25,8 @@ from trainings import (
 )
 
 from modelscope_cli.records.training_facts import OUTPUT, Birth, TimeFacts
-from modelscope_cli.records.watch import LEARNING, UNKNOWN, WatchRecord
+from modelscope_cli.records.watch import LEARNING, SOUND, UNKNOWN, WatchRecord
+from modelscope_cli.report.training_facts import training_answer
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import FEW_STEPS, Link
@@ -264,3 +266,14 @@ def test_a_cause_is_as_severe_as_the_worst_that_follows_from_it() -> None:
     cause, *others = judged(training(**SYMPTOMS)).findings
     assert {one.code: one.severity for one in others} == {"MS705": "warning", "MS735": "error"}
     assert (cause.code, cause.severity) == ("MS709", "error")
+
+
+def test_a_loss_seen_on_training_data_only_leaves_memorising_untested() -> None:
+    judgement = judged(training())
+    memorising = "not tested: whether the model memorises (the loss was seen on training data only)"
+    assert (judgement.findings, judgement.verdict, judgement.reason) == ((), SOUND, memorising)
+    assert training_answer((), SOUND, memorising, "loss 2").startswith(f"Nothing wrong found; {memorising}; ")
+    assert memorising in (judged(training(criteria=())).reason or "")
+    layers = "the layers of a compiled model, which are not visible; "
+    compiled = judged(training(events=(event("compiled", ""),))).reason
+    assert compiled == memorising.replace("whether", f"{layers}whether")

@@ -327,7 +327,7 @@ def test_every_rule_has_a_course_and_codes_and_names_are_there_once() -> None:
 
 
 def test_a_healthy_training_has_no_findings() -> None:
-    judgement = judged(training())
+    judgement = judged(training(criteria=(criterion(), criterion(is_training=False))))
     assert (judgement.findings, judgement.verdict, judgement.reason) == ((), SOUND, None)
 
 

@@ -77,4 +77,4 @@ def test_it_is_seen_and_not_disturbed(recorded, caplog, kind):
     assert ("compiled" in {event.kind for event in record.events}) == (kind != "loss")
     if kind != "loss":
         assert record.reason is not None
-        assert "its layers are not visible" in record.reason
+        assert "the layers of a compiled model, which are not visible" in record.reason

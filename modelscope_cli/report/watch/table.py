@@ -149,13 +149,15 @@ def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -
     is_told = record.verdict == CRASHED  # by the reason
     outcome = "; ".join(filter(None, [record.verdict * (not is_told), record.reason]))
     n = len(record.findings)
+    reason = record.reason or ""
+    untested = reason if record.verdict == UNKNOWN else reason.partition("not tested: ")[2]
     return Review(
         command="watch",
         subject=record.run.model.name,
         rules=tuple(rules),
         problems=tuple(map(problem, record.findings)),
         outcome=f"{outcome} ({counted(n, 'finding')})" if n else outcome,
-        not_judged=(record.reason,) if record.verdict == UNKNOWN and record.reason else (),
+        not_judged=(untested,) if untested else (),
         warnings=record.run.warnings,
     )
 

@@ -1,6 +1,6 @@
 """MS7xx: rules about trainings. Standard library only."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from modelscope_cli.records.check import ERROR
@@ -31,6 +31,7 @@ from modelscope_cli.rules.training.rule_types import Case, Course, Link, Trainin
 NOT_FALLEN = "MS735"
 RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time, trial)
 NOT_TRIED = Trials()
+_MEMORISING = "whether the model memorises (the loss was seen on training data only)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,11 @@ def judge_training(
         return Judgement(findings, FAULT, None)
     if (reason := _why_unknown(case)) is not None:
         return Judgement((), UNKNOWN, reason)
-    missing = _what_is_missing(case)
-    if case.progress.is_measured:
-        return Judgement((), SOUND, missing)
-    return Judgement((), LEARNING, "; ".join(filter(None, (_how_far(case), missing))))
+    is_evaluated = any(not one.is_training and one.series.step for one in facts.criteria)
+    untested = [*_unseen(case), *([] if is_evaluated else [_MEMORISING])]
+    reasons = [] if case.progress.is_measured else [_how_far(case)]
+    reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
+    return Judgement((), SOUND if case.progress.is_measured else LEARNING, "; ".join(reasons) or None)
 
 
 def is_certain(code: str) -> bool:
@@ -97,19 +99,18 @@ def _may_have_begun(case: Case) -> bool:
     return labels_seen(case.facts, main.n) < FEW_LABELS
 
 
-def _what_is_missing(case: Case) -> str | None:
-    """Return what the verdict does not cover; None if it covers everything."""
+def _unseen(case: Case) -> Iterator[str]:
+    """Yield what the verdict does not cover, as it could not be seen."""
     kinds = {event.kind for event in case.course.events}
-    if "compiled" in kinds:
-        return "the model is compiled: its loss and parameters were judged, but its layers are not visible"
-    if "captured" in kinds:
-        return "a CUDA graph was captured: the steps that it replays are not visible"
     optimizers = case.facts.optimizers
-    if optimizers and all(one.is_loose for one in optimizers):
-        return "what is optimized belongs to no module: only its loss was judged"
-    if "tensors" in kinds and not case.course.layers:
-        return "no layers were seen: the loss and the trained tensors were judged"
-    return None
+    if "compiled" in kinds:
+        yield "the layers of a compiled model, which are not visible"
+    elif "captured" in kinds:
+        yield "the steps that a captured CUDA graph replays, which are not visible"
+    elif optimizers and all(one.is_loose for one in optimizers):
+        yield "all but the loss, as what is optimized belongs to no module"
+    elif "tensors" in kinds and not case.course.layers:
+        yield "the layers, of which none was seen"
 
 
 def _how_far(case: Case) -> str:
@@ -138,7 +139,7 @@ def _why_unknown(case: Case) -> str | None:
         return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
     if main is None:
         return "no loss was seen, so it is unknown whether the model learns"
-    if not case.course.layers and _what_is_missing(case) is None:
+    if not case.course.layers and not any(_unseen(case)):
         return "no layer could be seen"
     if case.progress.is_adversarial:
         return "each of several optimizers has its own loss, and one may rise as another falls"
