@@ -174,7 +174,9 @@ class Subject:
             return
         folders = class_folders(self.inputs.files)
         if len({*best}) == 1 and len(best) >= _ENOUGH and len(folders) > 1:
-            message = f"all {len(best)} images of {len(folders)} folders are predicted as class {best[0]}"
+            names = self.loaded.categories or ()
+            name = f"'{names[best[0]]}'" if best[0] < len(names) else f"class {best[0]}"
+            message = f"all {len(best)} images of {len(folders)} folders are predicted as {name}"
             hint = "--size N prepares them at another size, predict --doctor tries other preprocessing"
             self.warn([Notice("one_class", f"{message}: {hint}")])
 

@@ -95,6 +95,7 @@ class Contents:
     files: tuple[Path, ...] = ()  # the files that were read
     # Entries of the state dict that are not tensors but contain some: packed parameters
     inside: tuple[str, ...] = ()
+    image_size: int | None = None  # on which it was trained, if the file says so
 
     def shapes(self) -> dict[str, Shape]:
         return {tensor.name: tensor.shape for tensor in self.tensors}

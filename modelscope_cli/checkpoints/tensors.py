@@ -148,6 +148,7 @@ class Checkpoint:
     # The code that loading the file in full would run, if it was read without
     warnings: tuple[Notice, ...] = ()
     class_names: tuple[str, ...] | None = None  # saved beside the tensors, in order
+    image_size: int | None = None  # as in `Contents`
 
 
 def read_checkpoint(path: Path, key: str | None = None, contents: Contents | None = None) -> Checkpoint:
@@ -179,7 +180,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
     # torch also loads classes that this process has imported, such as DTensor.
     if any(type(tensor) not in (Tensor, Parameter) for tensor in state.values()):
         return _from_contents(contents or read_contents(path, key))
-    from modelscope_cli.checkpoints.tree import class_names
+    from modelscope_cli.checkpoints.tree import class_names, image_size
 
     if not state:
         message = f"checkpoint '{path}' contains no named tensors, but {_describe(content)}"
@@ -190,7 +191,8 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
         notes.append(f"checkpoint: took the names of the {len(names)} classes from '{where}'")
     else:
         names = None  # not of the classes of these weights
-    return Checkpoint(path, state, metadata, file_sha256(path), tuple(notes), class_names=names)
+    size = image_size(content) or image_size(metadata)
+    return Checkpoint(path, state, metadata, file_sha256(path), tuple(notes), (), names, size)
 
 
 def read_torch_file(path: Path) -> Any:
@@ -248,7 +250,8 @@ def _from_contents(contents: Contents) -> Checkpoint:
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
     notes = (f"checkpoint: {contents.note}",) if contents.note else ()
     sha256, warnings = file_sha256(contents.files[0]), tuple(foreign_notices(contents))
-    return Checkpoint(contents.path, state, contents.metadata, sha256, notes, warnings)
+    size = contents.image_size
+    return Checkpoint(contents.path, state, contents.metadata, sha256, notes, warnings, image_size=size)
 
 
 def foreign_notices(contents: Contents) -> Iterator[Notice]:

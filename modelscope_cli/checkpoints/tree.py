@@ -84,6 +84,9 @@ _NAMES = (
     "idx_to_class",
     "id2label",
 )
+# Usual keys of the size of the training images, and of the settings of a training.
+_SIZES = ("image_size", "img_size", "imgsz", "input_size", "train_crop_size", "crop_size", "resolution")
+_SETTINGS = ("args", "hyper_parameters", "hparams", "config", "cfg", "opt")
 # Usual keys of a state dict, the likeliest first.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "ema", "module")
 _MAX_DEPTH = 4
@@ -129,6 +132,18 @@ def class_names(content: Any) -> tuple[str, tuple[str, ...]] | None:
         if is_list and len({*names}) == len(names) > 1:
             return key, tuple(names)
     return None
+
+
+def image_size(content: Any) -> int | None:
+    """Return the side of square training images that a script saved beside the weights or in its settings."""
+    content = content.state or content.items if isinstance(content, Opaque) else content
+    if not isinstance(content, Mapping):
+        return None
+    for value in filter(None, map(content.get, _SIZES)):
+        sides = value[-2:] if isinstance(value, list | tuple) else [value]
+        if len({*map(str, sides)}) == 1 and str(sides[0]).isdecimal():
+            return int(sides[0])
+    return next(filter(None, (image_size(content.get(key)) for key in _SETTINGS)), None)
 
 
 def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source: str = "") -> Taken:
@@ -327,7 +342,8 @@ def lay_out(
     if len(beside) > _MAX_BESIDE:
         words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
     inside = _inside(part.content, part.named, is_tensor)
-    return replace(contents, tensors=tensors, beside=words, note=note, inside=inside)
+    size = image_size(dict(beside))
+    return replace(contents, tensors=tensors, beside=words, note=note, inside=inside, image_size=size)
 
 
 def under(contents: Contents, key: str | None) -> Contents:

@@ -5,7 +5,7 @@ import logging
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,8 @@ def is_stored_turned(file: ListedImage) -> bool:
 
 def upright_size(file: ListedImage) -> tuple[int, int]:
     """Return width and height of a decodable image after its EXIF rotation."""
-    with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
+    opened = nullcontext(file.image) if file.image else Image.open(_stream(file), formats=IMAGE_FORMATS)
+    with strict_pillow(), opened as image:
         width, height = image.size
         is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
         return (height, width) if is_on_its_side else (width, height)

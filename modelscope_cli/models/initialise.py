@@ -71,6 +71,7 @@ class Filled:
     categories: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
+    image_size: int | None = None  # on which the weights were trained, if their file says so
 
 
 def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
@@ -160,7 +161,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
         categories = None  # the checkpoint's labels do not fit a fresh head
     info = WeightsInfo(request.weights, path.name, "checkpoint", checkpoint.sha256)
     warnings += checkpoint.warnings + category_warnings + nonfinite_weights(module)
-    return Filled(module, info, categories, tuple(notes), warnings)
+    return Filled(module, info, categories, tuple(notes), warnings, checkpoint.image_size)
 
 
 def build(architecture: Architecture, num_classes: int | None) -> nn.Module:

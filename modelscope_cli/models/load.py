@@ -188,6 +188,7 @@ def _placed(
         categories=configured_labels(module) if has_labels else filled.categories,
         notes=(*filled.notes, *inside_notes(filled.module, inner)),
         warnings=filled.warnings,
+        image_size=filled.image_size,
     )
 
 

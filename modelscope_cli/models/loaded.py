@@ -21,6 +21,7 @@ class LoadedModel:
         categories: the class labels in order; None if unknown.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: reasons to doubt the results.
+        image_size: the side of the images it was trained on, in pixels; None if its checkpoint does not say so.
         weights_file: the file or folder that the weights are from, which `check` scans; None without one.
         output_kind: what its output is read as, `--output-kind`; `auto` for a guess.
     """
@@ -35,6 +36,7 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
     output_kind: str = "auto"
+    image_size: int | None = None
     weights_file: Path | None = None
 
     @property

@@ -1,5 +1,6 @@
 """The doctor against predictions made by hand, and models whose right preparation is known."""
 
+import argparse
 import copy
 import math
 from pathlib import Path
@@ -16,6 +17,7 @@ import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.predict import DoctorRecord
+from modelscope_cli.records.progress import SILENT
 from modelscope_cli.training.data import CLASSES, Shapes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -155,3 +157,110 @@ def test_what_is_not_a_classifier_of_images_is_refused(shapes: Path) -> None:
         diagnosed(ms.load("ssdlite320_mobilenet_v3_large", weights="none"), shapes)
     with pytest.raises(CannotRunError, match="3 labels, the model 4 classes"):
         diagnosed(Averaged().eval(), shapes, labels=("a", "b", "c"))
+
+
+class OfOneSize(nn.Module):
+    """A classifier by the position of the brightest column, which runs on images of some sizes only."""
+
+    def __init__(self, *sides: int) -> None:
+        super().__init__()
+        self.sides = sides
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] not in self.sides:
+            raise ValueError(f"not {x.shape[-1]} pixels")
+        return 20 * x.mean((1, 2)).unflatten(1, (4, -1)).mean(-1)
+
+
+@pytest.fixture(params=[(40, 40), (56, 40), (40, 72)])
+def small(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Images of this width and height."""
+    for n in range(4):
+        pixels = torch.rand(*request.param[::-1], 3, generator=torch.manual_seed(n)) * 255
+        Image.fromarray(pixels.byte().numpy()).save(tmp_path / f"{n}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("sides", "tried"), [((224, 40), True), ((224,), False)])
+def test_the_images_are_tried_at_their_own_size(small: Path, sides: tuple[int, ...], tried: bool) -> None:
+    model = OfOneSize(*sides)
+    record = ms.doctor(model, str(small))
+    assert ("--size 40" in [row.name for row in record.variations]) == tried
+    if tried:  # as many changed as predictions with that option differ
+        before, after = (ms.predict(model, str(small), size=size) for size in (None, 40))
+        pairs = zip(before.predictions, after.predictions, strict=True)
+        assert record["--size 40"].changed == sum(a.top[0].index != b.top[0].index for a, b in pairs)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(SILENT, name)
+
+
+@pytest.mark.parametrize(
+    ("sides", "size", "advice"),
+    [
+        ((224, 40), None, "trained on that size: --size 40"),
+        ((224,), None, "does not run on that size"),
+        ((40,), 40, None),
+    ],
+)
+def test_enlarged_images_are_told_once(
+    small: Path, sides: tuple[int, ...], size: int | None, advice: str | None
+) -> None:
+    notes = Notes()
+    ms.predict(OfOneSize(*sides), str(small), size=size, batch=2, progress=notes)
+    told = [note for note in notes.notes if "enlarged" in note]
+    assert len(told) == (advice is not None)
+    if advice is not None:
+        assert f"enlarged {256 / 40:.2g} times" in told[0]
+        assert advice in told[0]
+
+
+@pytest.mark.parametrize("width", [128, 160, 300])
+def test_images_of_at_least_half_the_size_are_not_told(tmp_path: Path, width: int) -> None:
+    Image.new("RGB", (width, 128)).save(tmp_path / "a.png")
+    notes = Notes()
+    ms.predict(OfOneSize(224, 128), str(tmp_path / "a.png"), progress=notes)
+    assert not [note for note in notes.notes if "enlarged" in note]
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"args": argparse.Namespace(img_size=64, lr=0.1)},
+        {"hyper_parameters": {"image_size": [64, 64]}},
+        {"input_size": (3, 64, 64)},
+        {"config": {"data": 1, "args": {"crop_size": "64"}}},
+    ],
+)
+def test_the_size_that_a_checkpoint_states_is_tried_and_told(
+    tmp_path: Path, hues: Path, beside: dict[str, Any]
+) -> None:
+    file = tmp_path / "trained.pt"
+    net = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
+    torch.save({"state_dict": ms.load(net, weights="none").module.state_dict(), **beside}, file)
+    model = ms.load(net, checkpoint=file)
+    assert model.image_size == 64
+    rows = {row.name: row.what for row in ms.doctor(model, str(hues / "*/*.png")).variations}
+    assert "trained on" in rows["--size 64"]
+    assert "of the images" in rows["--size 40"]
+    notes = Notes()
+    ms.predict(model, str(hues / "*/*.png"), progress=notes)
+    assert [note for note in notes.notes if "--size" in note] == [
+        "the checkpoint was trained on images of 64 pixels: --size 64"
+    ]
+
+
+@pytest.mark.parametrize("beside", [{"img_size": (64, 96)}, {"args": {"size": 64}}, {"input_size": "large"}])
+def test_a_size_that_is_not_one_side_is_not_taken(tmp_path: Path, beside: dict[str, Any]) -> None:
+    file = tmp_path / "trained.pt"
+    net = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
+    torch.save({"state_dict": ms.load(net, weights="none").module.state_dict(), **beside}, file)
+    assert ms.load(net, checkpoint=file).image_size is None

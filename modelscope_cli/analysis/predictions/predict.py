@@ -18,6 +18,7 @@ from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.folder_truth import tell_unnamed
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
+from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject, best_classes
@@ -198,7 +199,8 @@ def _worst_of(inputs: Inputs, numbers: Sequence[int]) -> tuple[Tensor, ...]:
 
 
 def _tell(part: "Predicted", subject: Subject, is_accuracy_expected: bool) -> None:
-    """Report how the output was read, and what is missing for an accuracy of class folders."""
+    """Report the size of the images, how the output was read, and what an accuracy of class folders lacks."""
+    tell_of_size(subject)
     if part.note is not None:
         subject.progress.note(part.note)
     if is_accuracy_expected:

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
+from statistics import median_low
 from typing import Any, Unpack
 
 import torch
@@ -13,11 +15,13 @@ from modelscope_cli.analysis.predictions.folder_truth import find_truth
 from modelscope_cli.analysis.predictions.scores import class_scores, kl_divergence
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.image import upright_size
 from modelscope_cli.inputs.model_config import configured_outputs
 from modelscope_cli.inputs.preprocess import Preprocessing, ProcessorPreset
-from modelscope_cli.inputs.preprocessing_choice import Varied, plain, variations
+from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_preprocessing, variations
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.predict import DoctorRecord, Variation
@@ -25,6 +29,9 @@ from modelscope_cli.records.progress import Progress
 
 # Differences of prepared values below this are ignored: one level of 255 is ten times as much, or more.
 _SAME = 1e-3
+
+
+_LARGE = 2  # factor above which enlarged images are worth a note, and to which doctor tries larger inputs
 
 
 class PreprocessingSums:
@@ -110,6 +117,7 @@ def doctor(
     subject = Subject("predict", model, inputs, keywords, labels=labels, progress=progress)
     meant = _open(subject)
     varied, left_out = _varied(meant, subject.first)
+    varied = (*varied, *_sizes(subject, meant))
     first = Varied(AS_MEANT, "meant", meant.words, meant)
     tallies = [PreprocessingSums(one) for one in (first, *varied)]
     n_classes = 0
@@ -129,6 +137,65 @@ def doctor(
         variations=(*sorted(rows[1:], key=_damage, reverse=True), rows[0]),
         left_out=left_out,
     )
+
+
+def tell_of_size(subject: Subject) -> None:
+    """Report once that images get another size than the model was trained on, or are enlarged a lot, and the option
+    that changes it."""
+    if subject.given.request.size is not None or (found := _own_size(subject)) is None:
+        return
+    factor, side, (width, height) = found
+    trained, used = subject.loaded.image_size, _first_images(subject).shape[-1]
+    if trained is not None and trained != used and _runs_on(subject, trained):
+        subject.progress.note(f"the checkpoint was trained on images of {trained} pixels: --size {trained}")
+    elif factor > _LARGE:
+        option = f"if the model was trained on that size: --size {side}"
+        advice = option if _runs_on(subject, side) else "the model does not run on that size"
+        subject.progress.note(
+            f"images of {width} x {height} pixels are enlarged {factor:.2g} times; {advice}"
+        )
+
+
+def _own_size(subject: Subject) -> tuple[float, int, tuple[int, int]] | None:
+    """Return the enlargement, short side and size of the median image of the first batch; None if unknown."""
+    plan = subject.inputs.preprocessing
+    if plan is None or subject.first.prepared is None:
+        return None
+    height, width = _first_images(subject).shape[-2:]
+    found = []
+    for number in subject.first.numbers:
+        size = upright_size(subject.inputs.files[number])
+        place = plan.placement(size, (height, width))
+        if place is None:
+            return None
+        found.append((min(place.scale), min(size), size))
+    return median_low(found)
+
+
+def _first_images(subject: Subject) -> Tensor:
+    return next(tensor for _, tensor in tensors_in(subject.first.args))
+
+
+def _runs_on(subject: Subject, side: int) -> bool:
+    """Tell whether the model runs on an image of this side."""
+    images = _first_images(subject)
+    with suppress(ForwardError), HookSession(subject.loaded.module) as session:
+        session.run((images.new_zeros(1, images.shape[-3], side, side),))
+        return True
+    return False
+
+
+def _sizes(subject: Subject, meant: Preprocessing) -> Iterator[Varied]:
+    """Yield the preprocessing of `--size` for the size that the checkpoint states, and for the images' own."""
+    loaded, request = subject.loaded, subject.given.request
+    sides = {loaded.image_size: "trained on", (_own_size(subject) or (0, None))[1]: "of the images"}
+    used = _first_images(subject).shape[-1]
+    for side, whose in sides.items():
+        if side is not None and side <= _LARGE * used and _runs_on(subject, side):
+            sized = replace(request, size=str(side))
+            plan = plan_preprocessing(sized, loaded.family, loaded.transforms, loaded.module)
+            if plan.words != meant.words:
+                yield Varied(f"--size {side}", "resize", f"the size {whose}: {plan.brief}", plan)
 
 
 def _open(subject: Subject) -> Preprocessing:

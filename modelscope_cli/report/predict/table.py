@@ -200,9 +200,12 @@ def _doctor_answer(record: DoctorRecord) -> str:
     if not harmful:
         predictions = counted(record.images, "prediction")
         return f"None of {len(others)} other preprocessings changes any of {predictions}"
-    worst = harmful[0]
     words = f"{len(harmful)} of {len(others)} other preprocessings change a prediction"
-    return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}"
+    best, meant = max(record.variations, key=lambda row: row.accuracy or 0), record.variations[-1]
+    if (best.accuracy or 0) > (meant.accuracy or 0):
+        right = f"{numbers.percent(best.accuracy)} right, the reference {numbers.percent(meant.accuracy)}"
+        return f"{words}; the most accurate is '{best.name}': {right}"
+    return f"{words}; '{harmful[0].name}' changes {harmful[0].changed} of {record.images}"
 
 
 def doctor_columns(images: int = 0) -> tuple[Column, ...]:
