@@ -51,6 +51,7 @@ class Fix:
         sentence: what was proved, with the loss; `write`: what to write in the script.
         source: file and line of what to change, `train.py:31`; None where that is not known.
         codes: of the rules whose finding it proves.
+        is_general: it makes many trainings better, and so does not exclude the causes that rules found.
         steps: that were compared; loss_last, metric: with the change; loss_without, metric_without: without it.
     """
 
@@ -64,6 +65,7 @@ class Fix:
     loss_without: float | None
     metric: float | None
     metric_without: float | None
+    is_general: bool = False
 
 
 @dataclass(frozen=True, slots=True)

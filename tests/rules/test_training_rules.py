@@ -38,7 +38,7 @@ from trainings import (
     with_weight,
 )
 
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.training_facts import (
     GRADIENT,
     LOSS,
@@ -47,8 +47,6 @@ from modelscope_cli.records.training_facts import (
     ScheduleFacts,
     TimeFacts,
 )
-from modelscope_cli.records.trials import DATA, MODEL, Fix, Trials
-from modelscope_cli.records.trials import GRADIENT as GRADIENT_WRONG
 from modelscope_cli.records.watch import (
     BROADCAST,
     DROPPED,
@@ -63,7 +61,7 @@ from modelscope_cli.records.watch import (
     WRONG_SIGN,
     WatchRecord,
 )
-from modelscope_cli.rules.training import RULES, judge_training
+from modelscope_cli.rules.training import judge_training
 
 
 def seconds(**parts: float) -> TimeFacts:
@@ -259,71 +257,6 @@ def test_the_first_finding_is_the_fault_and_says_since_when_and_where(code: str)
     assert first.message
     assert first.hint
     assert [ord(character) for character in first.message if ord(character) > 126] == []
-
-
-FIX = Fix(
-    trial="usual settings",
-    sentence="proved: with eps=1e-08 the loss falls to 0.4 in 60 steps (2.3 without)",
-    write="eps=1e-08",
-    source="train.py:7",
-    codes=(),
-    steps=60,
-    loss_last=0.4,
-    loss_without=2.3,
-    metric=None,
-    metric_without=None,
-)
-TRIED = {
-    "MS790": Trials(fix=FIX, outcome=FIX.sentence),
-    "MS791": Trials(
-        outcome="the gradient of act is -1 times the slope of its output", examined=GRADIENT_WRONG
-    ),
-    "MS792": Trials(outcome="look at the data and the labels", examined=DATA),
-    "MS793": Trials(outcome="look at the model and its loss", examined=MODEL),
-}
-
-
-@pytest.mark.parametrize("code", TRIED)
-def test_what_trials_found_stands_first_and_symptoms_follow(code: str) -> None:
-    record = training(failing=True)
-    judgement = judge_training(record, record.facts, TRIED[code])
-    first, *others = judgement.findings
-    assert (first.code, first.severity, first.message) == (code, ERROR, TRIED[code].outcome)
-    assert [one.follows for one in others] == [code]
-    assert others[0].code == "MS735"
-    assert judgement.verdict == FAULT
-
-
-def test_a_finding_whose_cause_was_proved_has_the_proof_and_refuted_ones_are_below() -> None:
-    still = with_weight(update_ratio=(1e-9,) * N)
-    assert codes(still)[0] == "MS710"
-    named = replace(FIX, trial="rate x 10", codes=("MS710",))
-    first, *_ = judge_training(still, still.facts, Trials(fix=named)).findings
-    assert (first.code, first.proved, first.hint, first.place) == ("MS710", named, "eps=1e-08", "train.py:7")
-    assert first.message.startswith(FIX.sentence)
-    first, second, *_ = judge_training(still, still.facts, Trials(fix=FIX, refuted=("MS710",))).findings
-    assert (first.code, second.code, second.follows) == ("MS790", "MS710", "MS790")
-
-
-@pytest.mark.parametrize("code", ["MS712", "MS720"])
-def test_what_a_script_shows_stays_a_cause_of_its_own(code: str) -> None:
-    record, _, _ = SICK[code]
-    findings = judge_training(record, record.facts, Trials(fix=FIX)).findings
-    assert [one.code for one in findings if one.follows is None] == ["MS790", code]
-    examined = Trials(outcome="look at the data", examined=DATA)
-    assert judge_training(record, record.facts, examined).findings[0].code == code
-
-
-def test_an_examination_says_less_than_a_rule_that_no_trial_has_excluded() -> None:
-    record, _, _ = SICK["MS739"]
-    examined = Trials(outcome="look at the model", examined=MODEL)
-    assert judge_training(record, record.facts, examined).findings[0].code == "MS739"
-
-
-def test_every_rule_has_a_course_and_codes_and_names_are_there_once() -> None:
-    assert [rule.code for rule in RULES] == sorted({*SICK, *TRIED})
-    assert len({rule.name for rule in RULES}) == len(RULES)
-    assert {rule.severity for rule in RULES} == {WARNING, ERROR}
 
 
 def test_a_healthy_training_has_no_findings() -> None:

@@ -99,7 +99,7 @@ def _figures(value: object) -> str:
 def _decay(clues: Clues) -> int:
     found = [(one["weight_decay"], one["rate"], one["class"]) for one in clues.survey.settings]
     taken = [decay * rate >= 2e-3 if "W" in kind else decay >= 0.05 for decay, rate, kind in found if decay]
-    return _when(any(taken), False)
+    return _when(any(taken) or clues.has_found("MS744"), False)
 
 
 def _schedule(clues: Clues) -> int:

@@ -247,11 +247,14 @@ class Search:
         return f"{words}, and with {trial.changed(clues)} to {self._tried[best].last(scale.what):.3g}"
 
     def _refuted(self, proved: Sequence[str]) -> Iterator[str]:
-        """Yield codes of the rules whose cause was taken away, and it did not help."""
+        """Yield codes of the rules whose cause was taken away, and no change that does so alone helped."""
         failed = {row.name for row in self.rows if row.helps == NO}
+        helped = {row.name for row in self.rows if row.helps in (A_LITTLE, PROVED)}
+        specific = [one.codes.split() for one in TRIALS if one.name in helped and not one.is_general]
+        spared = {*proved, *(code for codes in specific for code in codes)}
         for one in TRIALS:
             if one.name in failed:
-                yield from (code for code in one.codes.split() if code in _REFUTABLE and code not in proved)
+                yield from (code for code in one.codes.split() if code in _REFUTABLE and code not in spared)
 
     def _add(
         self,
@@ -377,6 +380,7 @@ def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
         loss_without=before,
         metric=metric,
         metric_without=metric_before,
+        is_general=trial.is_general,
     )
 
 

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from rules.trainings import training
+from rules.trainings import N, entering, training
 from watching.trials.test_judge import course
 
 from modelscope_cli.records.trials import A_LITTLE, DATA, GRADIENT, MODEL, PROVED
 from modelscope_cli.records.watch import FAULT
+from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.trials.search import NoMoreTrialsError, Search, steps_of
 from modelscope_cli.watching.trials.survey import Survey
 from modelscope_cli.watching.trials.trial import Measured
@@ -96,6 +97,25 @@ def test_a_strong_optimizer_alone_proves_only_the_recipe(search):
     assert found.fix.trial == "fresh AdamW"
     assert "not SGD with lr=0.1" in found.fix.sentence
     assert "MS741" not in found.fix.codes
+
+
+@pytest.mark.parametrize(("helped", "refuted"), [(2.1, False), (2.3, True)])
+def test_a_cause_is_refuted_only_if_none_of_its_own_changes_helped(search, flat, helped, refuted):
+    bytes_ = entering(
+        mean=(120.0,) * N, std=(60.0,) * N, min=(0.0,) * N, max=(255.0,) * N, shape=(16, 3, 8, 8)
+    )
+    facts = dataclasses.replace(flat.facts, inputs=(bytes_, dataclasses.replace(bytes_, type="Conv2d")))
+    record = dataclasses.replace(flat, facts=facts)
+    record = dataclasses.replace(record, findings=judge_training(record, facts).findings)
+    assert record.findings[0].code == "MS726"
+    others = {"standardised inputs": course(2.3, helped), "fresh AdamW": course(2.3, 0.1)}
+    found, asked = search(others, record=record)
+    assert {"inputs / 255", "standardised inputs"} <= dict(asked).keys()
+    assert found.fix is not None
+    assert (found.fix.trial, found.fix.is_general) == ("fresh AdamW", True)
+    assert ("MS726" in found.refuted) is refuted
+    causes = [one.code for one in judge_training(record, facts, found).findings if one.follows is None]
+    assert causes == (["MS790", "MS726"] if refuted else ["MS726", "MS790"])
 
 
 def test_a_training_that_diverges_is_tried_with_lower_rates(search):
