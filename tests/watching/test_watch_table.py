@@ -4,8 +4,10 @@ import csv
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from rules.trainings import criterion, training
 from torch import nn
 
 import modelscope_cli as ms
@@ -13,6 +15,7 @@ from modelscope_cli import watch
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import FORMATS
 from modelscope_cli.report.watch.table import watch_sheet
+from modelscope_cli.rules.training import judge_training
 
 
 def record_of(model, scale=1.0):
@@ -110,3 +113,21 @@ def test_machines_read_nan_and_since_when(format, tmp_path):
     )
     assert all(math.isnan(float(row["std_last"])) for row in rows)
     assert {row["non_finite_since"] for row in rows} == {"2"}
+
+
+@pytest.mark.parametrize(("rows", "late"), [(200, 1), (30, 4), (8, 12)])
+def test_the_evaluation_in_its_row_is_the_one_that_the_verdict_is_about(rows, late):
+    accuracies = [0.15 - 0.01 * (i % 3) for i in range(12)]
+    losses = [3.0 + 0.1 * i for i in range(12)]
+    none = dict.fromkeys(("commonest_prediction", "target_variance"), (None,) * 12)
+    none |= dict.fromkeys(("is_probability", "is_positive"), (False,) * 12)
+    series = {"step": range(12), "value": losses, "rows": (rows,) * 12, "accuracy": accuracies} | none
+    evaluation = criterion(is_training=False, commonest_labels=(0.1,) * 12, **series)
+    record = training(criteria=(criterion(accuracy=(0.3,) * 60), evaluation))
+    reason = judge_training(record, record.facts).reason
+    facts = dict(watch_sheet(replace(record, reason=reason)).facts)
+    accuracy, loss = 100 * np.mean(accuracies[-late:]), np.mean(losses[-late:])
+    assert f"in evaluation the accuracy is {accuracy:.1f} % of {late * rows:,} labels: " in reason
+    assert f"in evaluation the loss is {loss:.4g}, above" in reason
+    assert facts["evaluation"].endswith(f", {accuracy:.1f} % at the end")
+    assert f"{loss:.4g}" in facts["evaluation"]

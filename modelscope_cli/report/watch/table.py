@@ -27,6 +27,7 @@ from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percenta
 from modelscope_cli.report.training_facts import story, training_answer
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
 from modelscope_cli.report.watch.trials import trial_facts
+from modelscope_cli.rules.training.progress import accuracy_of, late_loss
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
@@ -241,11 +242,12 @@ def _evaluation(one: WatchedCriterion) -> tuple[str, str]:
     values = [value for value in one.series.value if value is not None]
     rates = [value for value in one.series.accuracy if value is not None]
     label = f"{one.name} ({one.place})" if one.place else one.name
-    if not values:
+    cost, (accuracy, *_) = late_loss(one), accuracy_of(one)
+    if not values or cost is None:
         return "evaluation", label
-    words = [f"{label} {number(values[0])} at first, {number(values[-1])} at the end"]
-    if rates:
-        words.append(f"accuracy {percent(rates[0])} at first, {percent(rates[-1])} at the end")
+    words = [f"{label} {number(values[0])} at first, {number(cost)} at the end"]
+    if accuracy is not None:
+        words.append(f"accuracy {percent(rates[0])} at first, {percent(accuracy)} at the end")
     return "evaluation", "; ".join(words)
 
 

@@ -241,7 +241,7 @@ def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The accuracy is good in training, and no better than chance in validation.
 
-    Measure: validations; the accuracy is that of their last third
+    Measure: evaluations; the accuracy is that of the last
     Source: own choice: accuracy within its standard error of the share of the most frequent label
     Hint: compare the preprocessing and the class indices of both sets; check which copy of the model is
         validated; if the model has memorised its training data, use more data
@@ -267,7 +267,7 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         for right, least, rows in accuracies
     ):
         right, least, _ = accuracies[0]
-        judged_on = f"{percent(right, 1)} in validation (chance {percent(least, 1)})"
+        judged_on = f"{percent(right, 1)} in evaluation (chance {percent(least, 1)})"
         words = f"{percent(accuracy, 1)} accuracy in training, but {judged_on}"
         yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place)
 

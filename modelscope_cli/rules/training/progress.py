@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import LOOSE, POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
@@ -30,6 +30,7 @@ _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may di
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
 _IMBALANCED = 0.8  # share of the commonest label: guessing it is right so often that accuracy says little
 _EVEN = 0.05  # nats
+_EVALUATED = 100  # labels; evaluations of fewer are taken together
 _QUEUE = 8  # times the rows of a batch
 _GROWN = 2.0  # times the cost of guessing at first
 _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not fall
@@ -314,11 +315,8 @@ def doubt(facts: TrainingFacts) -> str | None:
                 doubts.append(
                     f"in evaluation the accuracy is {100 * accuracy:.1f} % of {rows:,} labels: {limit}"
                 )
-        late = [
-            value for value in one.series.value[-max(len(one.series.value) // 3, 1) :] if value is not None
-        ]
-        cost = statistics.fmean(late) if late else 0.0
-        if one.label_entropy and cost > one.label_entropy and not one.is_summed:
+        cost = late_loss(one)
+        if one.label_entropy and cost is not None and cost > one.label_entropy and not one.is_summed:
             doubts.append(
                 f"in evaluation the loss is {cost:.4g}, above that of guessing, {one.label_entropy:.4g}"
             )
@@ -331,10 +329,29 @@ def labels_seen(facts: TrainingFacts, n: int) -> float:
     return max((n * statistics.fmean(one) for one in rows), default=math.inf)
 
 
+def _n_late(criterion: WatchedCriterion) -> int:
+    """Return the number of last records that count: a third in training, else an evaluation or a few small ones."""
+    rows = criterion.series.rows
+    if criterion.is_training:
+        return max(len(rows) // 3, min(len(rows), 5))
+    totals = accumulate(reversed(rows))
+    return next((n for n, total in enumerate(totals, 1) if total >= _EVALUATED), len(rows))
+
+
+def late_loss(criterion: WatchedCriterion) -> float | None:
+    """Return the mean over the rows of the last records; see `accuracy_of`."""
+    series, n = criterion.series, _n_late(criterion)
+    late = [one for one in zip(series.value[-n:], series.rows[-n:], strict=True) if one[0] is not None]
+    total = sum(k for _, k in late)
+    return sum((value or 0.0) * k for value, k in late) / total if total else None
+
+
 def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:
-    """Return the accuracy in the last third of the records, that of guessing, and the rows."""
-    series = criterion.series
-    n = max(len(series.step) // 3, min(len(series.step), 5))
+    """Return accuracy, that of guessing and rows: of the last third of a training, or of the last evaluation.
+
+    Evaluations that follow each other mostly see the same samples: only small ones are taken together.
+    """
+    series, n = criterion.series, _n_late(criterion)
     rows = [
         (right * k, most * k, k)
         for right, most, k in zip(
