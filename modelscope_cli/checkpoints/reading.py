@@ -24,7 +24,7 @@ from modelscope_cli.checkpoints.file_type import (
 )
 from modelscope_cli.checkpoints.onnx_file import OnnxModel
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
-from modelscope_cli.errors import CannotRunError, UsageError, quoted
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.naming import some
 
 METADATA = ".metadata"  # of a folder that torch.distributed.checkpoint writes
@@ -171,7 +171,8 @@ def checkpoint_in(folder: Path) -> Path:
     if inside:
         raise CannotRunError(
             f"'{folder}' is a folder with several checkpoints: {some(inside, _N_NAMED)}",
-            f"did you mean {quoted(str(folder / name) for name in inside[:_N_NAMED])}",
+            f"modelscope weights --scan {shlex.quote(str(folder))}   scans all; or give one, such as "
+            f"{shlex.quote(str(folder / inside[0]))}",
         )
     if (kind := foreign_model(folder)) is not None:
         raise CannotRunError(f"'{folder}' is not a checkpoint: it is {kind}", remedy(folder, b""))

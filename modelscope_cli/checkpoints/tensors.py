@@ -29,11 +29,12 @@ from modelscope_cli.checkpoints.file_type import (
     remedy,
 )
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
+from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
 from modelscope_cli.checkpoints.zip_directory import data_start
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.plain_text import plain
-from modelscope_cli.records.naming import some, with_article
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Notice
+from modelscope_cli.records.weights import warnings_of
 
 
 def refused(path: Path, reason: str) -> CannotRunError:
@@ -255,11 +256,9 @@ def _from_contents(contents: Contents) -> Checkpoint:
 
 
 def foreign_notices(contents: Contents) -> Iterator[Notice]:
-    """Yield a warning that names the code that loading a checkpoint in full would run."""
-    names = [plain(name) for name in contents.foreign]
-    if names:
-        run = some(names, _N_NAMED)
-        yield Notice("foreign_code", f"a full load of '{contents.path}' would run: {run}")
+    """Yield a warning for each kind of code that loading a checkpoint in full would import or run."""
+    for notice in warnings_of(scan_checkpoint(contents.path)) if contents.foreign else ():
+        yield replace(notice, message=f"'{contents.path}': {notice.message}")
 
 
 def file_sha256(path: Path) -> str:

@@ -132,7 +132,7 @@ class Cause:
         kind: a stable word: `training_mode`, `channel_order`, `epsilon`, ...
         layer: where it acts; None for the inputs, the outputs or the whole model.
         message: what it is and what showed it.
-        hint: what to do.
+        hint: what to do; may be empty.
     """
 
     kind: str

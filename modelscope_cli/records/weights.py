@@ -12,9 +12,10 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Listing, Notice, Shape, first_keys, to_plain
 
 KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
+DAMAGED = "damaged"  # cut off, or not what its beginning says
 NOT_A_CHECKPOINT = "not a checkpoint"  # a web page or an empty file by the name of one
 OTHER = "other file"  # text or an image, which hold nothing that a loader of weights would run
-RANKS = (OTHER, KNOWN, NOT_A_CHECKPOINT, UNKNOWN, DANGEROUS)
+RANKS = (OTHER, KNOWN, NOT_A_CHECKPOINT, UNKNOWN, DAMAGED, DANGEROUS)
 # What fails: dangerous names, also calls of unknown names, every unknown name, nothing.
 CALL = "call"
 _N_NAMED, _N_ERRORS = 8, 3  # in a warning
@@ -72,9 +73,9 @@ class Safety:
 
     Attributes:
         file: the path, as it was given.
-        rank: of the worst of its names; at least `unknown` where something could not be read; `not a checkpoint`
-            for a file that is named like one and is something else, such as a web page; `other file` for text and
-            images by their own names, in which no pickle was found.
+        rank: of the worst of its names; at least `unknown` where something could not be read, `damaged` where the
+            file is not whole; `not a checkpoint` for a file that is named like one and is something else, such as a
+            web page; `other file` for text and images by their own names, in which no pickle was found.
         suspects: the dangerous ones first.
         foreign: all names except those of torch, in that order.
         pickles: where pickles were found in the file.
@@ -116,7 +117,8 @@ class Safety:
         if not allowed:
             return self
         remaining = tuple(one for one in self.suspects if one.rank == DANGEROUS or one.name not in allowed)
-        rank = worst([one.rank for one in remaining] + [UNKNOWN] * bool(self.errors))
+        unread = DAMAGED if self.rank == DAMAGED else UNKNOWN
+        rank = worst([one.rank for one in remaining] + [unread] * bool(self.errors))
         return replace(self, suspects=remaining, rank=rank, allowed=tuple(sorted(allowed)))
 
     def fails(self, fail_on: str) -> bool:
@@ -247,15 +249,13 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
     if safety.calls:
         calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_NAMED)
-        notices.append(
-            Notice("foreign_call", f"an unrestricted torch.load would call unknown functions: {calls}")
-        )
+        notices.append(Notice("foreign_call", f"unknown calls: an unrestricted torch.load would run {calls}"))
     if safety.objects:
         names = some([suspect.name for suspect in safety.objects], _N_NAMED)
         notices.append(
             Notice(
                 "foreign_code",
-                f"an unrestricted torch.load would import these classes, and call none: {names}",
+                f"unknown classes, no calls: an unrestricted torch.load would import {names}",
             )
         )
     if safety.unread:

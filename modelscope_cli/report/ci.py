@@ -4,14 +4,15 @@ import hashlib
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from modelscope_cli import __version__
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.paths import in_repository
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.records.check import ERROR, RuleText, is_failed
 from modelscope_cli.records.run import Notice
@@ -45,6 +46,7 @@ class Review:
     outcome: str  # the verdict in one sentence
     not_judged: tuple[str, ...] = ()  # one line a reason; `not_judged_title` counts them
     not_judged_title: str = "not judged"
+    not_read: Mapping[str, str] = field(default_factory=dict)  # why files were not judged, by path
     warnings: tuple[Notice, ...] = ()
     fail_on: str | None = ERROR  # the lowest severity that fails
     failure: str = ""  # the error that ended the command before it could judge, with its hint
@@ -67,17 +69,21 @@ def last_line(review: Review) -> str:
 
 
 def _github(review: Review) -> str:
-    """Return `::error file=...,line=...,title=...::message` for every new problem, the warnings
-    and the error of the command, a `::notice` of what was not judged, and the verdict.
+    """Return `::error file=...,line=...,title=...::message` for every new problem, the warnings and the error of
+    the command, a `::notice` of what was not judged, of each file where it is one, and the verdict.
 
     A problem without a file in the repository has only a title and is on the page of the run. Escapes as in
     actions/toolkit, packages/core/src/command.ts.
     """
     lines = [_annotation(problem) for problem in review.problems if not problem.is_known]
     more = [("warning", notice.message) for notice in review.warnings]
-    more += [("error", review.failure)] * bool(review.failure)
+    more += [("error", review.failure)] * (bool(review.failure) and not review.not_read)
     lines += [f"::{level} title=modelscope {review.command}::{_data(plain(text))}" for level, text in more]
-    if review.not_judged:
+    level = "error" if review.failure else "notice"
+    for path, text in review.not_read.items():
+        place = _property(plain(in_repository(path) or path))
+        lines.append(f"::{level} file={place},line=1,title=not judged::{_data(plain(text))}")
+    if review.not_judged and not review.not_read:
         text = _data(plain("; ".join(review.not_judged)))
         lines.append(f"::notice title={_property(review.not_judged_title)}::{text}")
     return "".join(f"{line}\n" for line in [*lines, last_line(review)])

@@ -11,6 +11,7 @@ from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.stats import BatchNormDrift
 from modelscope_cli.records.weights import (
     CALL,
+    DAMAGED,
     DANGEROUS,
     KNOWN,
     NOT_A_CHECKPOINT,
@@ -94,28 +95,31 @@ def weights_only(verdict: WeightsOnly) -> str:
     return _LOADS[verdict.loads] + (f": {verdict.reason}" if verdict.reason else "")
 
 
-def _unknown(safety: Safety) -> list[str]:
-    return [(suspect.is_call and suspect.call) or suspect.name for suspect in safety.unknown]
+def _found(safety: Safety) -> str:
+    """Return what loading would run or import, and what could not be read."""
+    runs = [one.call or one.name for one in (*safety.dangerous, *safety.calls)]
+    imports = [one.name for one in safety.objects]
+    errors = some(safety.errors, 1).removeprefix(f"{NOT_A_CHECKPOINT}: ") if safety.errors else ""
+    texts = (f"runs {some(runs, 3)}" * bool(runs), f"imports {some(imports, 3)}" * bool(imports), errors)
+    return "; ".join(filter(None, texts))
 
 
 SCAN_COLUMNS: tuple[Column, ...] = (
-    *field_columns(Safety, "file rank"),
+    *field_columns(Safety, "file", wraps=True),
+    *field_columns(Safety, "rank"),
     Column(
         "dangerous",
         "dangerous",
         lambda r: " ".join(suspect.call or suspect.name for suspect in r.dangerous),
         is_number=False,
-        rank=0,
-        wraps=True,
+        is_shown=False,
     ),
     Column(
         "unknown",
         "unknown",
-        lambda r: " ".join(_unknown(r)),
-        lambda r: some(_unknown(r), 3),
+        lambda r: " ".join((one.is_call and one.call) or one.name for one in r.unknown),
         is_number=False,
-        rank=0,
-        wraps=True,
+        is_shown=False,
     ),
     Column(
         "weights_only",
@@ -130,7 +134,7 @@ SCAN_COLUMNS: tuple[Column, ...] = (
         "problem",
         "problem",
         lambda r: "; ".join(r.errors) or None,
-        lambda r: some(r.errors, 1).removeprefix(f"{NOT_A_CHECKPOINT}: ") if r.errors else "",
+        _found,
         is_number=False,
         rank=0,
         wraps=True,
@@ -140,18 +144,21 @@ SCAN_COLUMNS: tuple[Column, ...] = (
 
 def scan_sheet(record: ScanRecord) -> Sheet:
     """Return the files of a scan, the worst first."""
-    n = Counter(file.rank for file in record.files)
-    counts = [f"{n[rank]} {rank}" for rank in (DANGEROUS, UNKNOWN, NOT_A_CHECKPOINT) if n[rank]]
-    counts += [f"{n[KNOWN]} without unknown code"] if n[KNOWN] else []
-    counts += [f"{counted(n[OTHER], OTHER)} without a pickle"] if n[OTHER] else []
     return Sheet(
         title=f"{record.source}",
         columns=SCAN_COLUMNS,
         rows=tuple(sorted(record.files, key=lambda file: -RANKS.index(file.rank))),
-        facts=(("files", f"{len(record.files)}: {', '.join(counts)}"),) if record.files else (),
+        facts=(("files", f"{len(record.files)}: {ranks_of(record)}"),) if record.files else (),
         is_dim=lambda file: file.rank in (OTHER, KNOWN),
         is_bad=lambda file: file.fails(CALL),
     )
+
+
+def ranks_of(record: ScanRecord) -> str:
+    n = Counter(file.rank for file in record.files)
+    counts = [f"{n[rank]} {rank}" for rank in (DANGEROUS, DAMAGED, UNKNOWN, NOT_A_CHECKPOINT) if n[rank]]
+    counts += [f"{n[KNOWN]} without unknown code"] * bool(n[KNOWN])
+    return ", ".join([*counts, *[f"{counted(n[OTHER], OTHER)} without a pickle"] * bool(n[OTHER])])
 
 
 def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText], fail_on: str) -> Review:
@@ -177,7 +184,8 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         return Problem(rule.code, rule.name, rule.severity, where, message, rule.hint, path)
 
     n_failed = sum(file.fails(fail_on) for file in files)
-    unread = [f"{file.file}: {'; '.join(file.errors)}" for file in files if file.errors]
+    not_read = {file.file: "; ".join(file.errors) for file in files if file.errors}
+    unread = [f"{file}: {text}" for file, text in not_read.items()]
     n, n_unread = counted(len(files), "file"), len(unread)
     clean = f"nothing found in {len(files) - n_unread} of {n}"
     outcome = f"{n_failed} of {n} failed" if n_failed else clean
@@ -189,5 +197,6 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         outcome=outcome + (f"; {n_unread} not judged" if unread else ""),
         not_judged=tuple(unread) if n_failed else (),
         not_judged_title=f"not judged: {n_unread} of {n}",
+        not_read=not_read,
         failure="" if n_failed or not unread else f"not judged: {'; '.join(unread)}",
     )

@@ -160,3 +160,13 @@ def test_marks(measure):
     assert rows["idle"].problem == "no gradient arrived: the loss does not depend on it"
     assert (rows["sick"].inf_count, rows["sick"].nan_count) == (1, 0)
     assert rows["frozen"].grad_norm is rows["idle"].grad_norm is rows["sick"].grad_mean is None
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_frozen_batch_norm_does_not_hide_that_the_gradient_vanishes(measure, is_frozen):
+    """A fresh norm does not scale in eval mode, but one that is frozen never will."""
+    model = nn.Sequential(nn.BatchNorm1d(1), Chain())
+    model[0].requires_grad_(not is_frozen)
+    found = measure(model, torch.tensor([[0.5]]), loss=LossRequest("mean"))
+    (row,) = [row for row in found.parameters if row.name == "1.scale"]
+    assert row.mark == ("vanishing" if is_frozen else "")

@@ -84,7 +84,7 @@ def test_convert_runs_no_foreign_code_and_names_it(run, state, cwd):
     torch.save({"state_dict": state, "args": Namespace(lr=1), "noise": Normal(0.0, 1.0)}, "foreign.pt")
     outcome = run("weights foreign.pt --convert safe.safetensors")
     assert (
-        "an unrestricted torch.load would import these classes, and call none: torch.distributions.normal.Normal"
+        "unknown classes, no calls: an unrestricted torch.load would import torch.distributions.normal.Normal"
         in outcome.err
     )
     assert load_file("safe.safetensors").keys() == state.keys()

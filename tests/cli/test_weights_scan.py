@@ -120,8 +120,7 @@ def test_a_file_that_is_not_judged_does_not_pass(run, files):
         assert "not judged: this tool judges what PyTorch, NumPy and safetensors load" in row["problem"]
     run("weights . --scan --fail-on unknown", expect=1)
     told = run("weights . --scan --format github", expect=4).out
-    assert told.count("model.gguf: another format") + told.count("model.gguf: a GGUF file") == 1
-    assert "::error title=modelscope weights::not judged: " in told
+    assert told.count("::error file=model.gguf,line=1,title=not judged::") == 1
     assert "nothing found in 2 of 3 files; 1 not judged" in told
 
 
@@ -270,3 +269,23 @@ def test_a_file_beside_a_script_is_scanned_with_it(run, files):
     (files / "train.py").write_text("x = 1\n")
     assert run("weights --scan good.pt train.py").column("rank") == ["known", "other file"]
     run("weights train.py", expect=2)
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_file_that_was_cut_off_is_damaged(run, cwd, is_zip):
+    torch.save(STATE, "whole.pt", _use_new_zipfile_serialization=is_zip)
+    content = (cwd / "whole.pt").read_bytes()
+    for share in (0.3, 0.6, 0.9):
+        (cwd / f"cut{share}.pt").write_bytes(content[: int(share * len(content))])
+    outcome = run("weights . --scan", expect=4)
+    assert {row["file"]: row["rank"] for row in outcome.rows} == {
+        "whole.pt": "known",
+        **{f"cut{share}.pt": "damaged" for share in (0.3, 0.6, 0.9)},
+    }
+    assert "4: 3 damaged, 1 without unknown code" in outcome.err
+
+
+def test_a_folder_is_scanned_by_the_line_that_the_hint_gives(run, files):
+    told = run("weights .", expect=4)
+    assert "modelscope weights --scan .   scans all" in told.err
+    run("weights --scan .", expect=1)

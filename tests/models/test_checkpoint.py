@@ -88,7 +88,9 @@ def test_a_pickle_that_would_run_code_is_never_run(tmp_path: Path, zip_format: b
     assert not mark.exists()
     assert_is_state(checkpoint)
     (warning,) = checkpoint.warnings
-    assert f"would run: {os.system.__module__}.system" in warning.message
+    assert (
+        f"dangerous: an unrestricted torch.load would run {os.system.__module__}.system(" in warning.message
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_what_names_classes_is_read_and_nothing_of_it_is_run(tmp_path: Path, con
     path = saved(tmp_path / "it's mine.pt", content)
     checkpoint = read_checkpoint(path)
     assert_is_state(checkpoint)
-    assert [notice.code for notice in checkpoint.warnings] == ["foreign_code"]
+    assert checkpoint.warnings == ()  # classes that only hold values, as `weights --scan` says
     target = tmp_path / "converted.safetensors"
     assert run_argv(["weights", str(path), "--convert", str(target)]) == 0
     torch.testing.assert_close(load_file(target), STATE)
@@ -133,7 +135,8 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     save_file(STATE, tmp_path / "another.safetensors")
     error = rejected(tmp_path)
     assert "several checkpoints: another.safetensors, in.safetensors" in error.message
-    assert error.hint == f"did you mean {tmp_path / 'another.safetensors'}, {tmp_path / 'in.safetensors'}"
+    scan = f"modelscope weights --scan {tmp_path}   scans all"
+    assert error.hint == f"{scan}; or give one, such as {tmp_path / 'another.safetensors'}"
     save_file({"x": torch.ones(1)}, tmp_path / "model.safetensors")
     assert list(read_checkpoint(tmp_path).state) == ["x"]
 
@@ -153,3 +156,16 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_no_tensors_inside(tmp_path: Path, content: Any) -> None:
     assert "contains no named tensors" in rejected(saved(tmp_path / "a.pt", content)).message
+
+
+class Unknown:
+    pass
+
+
+def test_a_warning_tells_a_class_from_a_call(tmp_path: Path) -> None:
+    (told,) = read_checkpoint(saved(tmp_path / "a.pt", {"model": STATE, "args": Unknown()})).warnings
+    assert told.code == "foreign_code"
+    assert told.message.startswith(f"'{tmp_path / 'a.pt'}': unknown classes, no calls: ")
+    assert told.message.endswith(f"{Unknown.__module__}.Unknown")
+    (told,) = read_checkpoint(saved(tmp_path / "b.pt", {"model": STATE, "x": Evil(tmp_path / "no")})).warnings
+    assert told.code == "dangerous_code"

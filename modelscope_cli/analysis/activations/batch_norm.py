@@ -96,7 +96,7 @@ def _compared(
         var_ratio_max=float(ratio.amax()),
         mean_move=share * _rms(gap),
         var_move=share * _rms((unbiased - running_var) / scale),
-        is_frozen=module.affine and not any(p.requires_grad for p in module.parameters(recurse=False)),
+        is_frozen=is_frozen(module),
     )
 
 
@@ -185,6 +185,16 @@ def running_statistics(model: nn.Module) -> Deferred[dict[str, tuple[Tensor, Ten
 def is_fresh(mean: Tensor, variance: Tensor) -> bool:
     """Check that running statistics are the initial ones: mean 0 and variance 1."""
     return not bool(mean.any()) and bool((variance == 1).all())
+
+
+def is_frozen(norm: nn.Module) -> bool:
+    """Check that a batch norm has parameters, and none of them is trained."""
+    parameters = [*norm.parameters(recurse=False)]
+    return bool(parameters) and not any(one.requires_grad for one in parameters)
+
+
+def trains_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(one, _BatchNorm) and not is_frozen(one) for one in model.modules())
 
 
 def never_saw_a_batch(model: nn.Module) -> Deferred[bool]:

@@ -17,6 +17,7 @@ from modelscope_cli.analysis.comparison.evidence import alone_different, within_
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.programs import Program, program_of
+from modelscope_cli.analysis.comparison.relation import relations
 from modelscope_cli.analysis.comparison.request import (
     Patterns,
     Source,
@@ -48,6 +49,7 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
+from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
@@ -157,7 +159,7 @@ class ModelComparison:
             ours,
             theirs,
             tolerance,
-            hint=EXPORT_AGAIN if is_exported else "fold the norms of A into its convolutions again",
+            is_exported=is_exported,
             track=lambda names, total: self.progress.track(names, "tensors", total),
         )
         if not any(row.status not in ("added", "removed") for row in rows):
@@ -167,7 +169,9 @@ class ModelComparison:
         every = {name for row in rows for name in (row.name, row.b_name) if name}
         kept = select_names(every, as_patterns(layer))
         left_out = select_names(every, as_patterns(exclude)) if exclude else set()
-        rows = tuple(row for row in rows if {row.name, row.b_name} & (kept - left_out))
+        rows = tuple(row for row in rows if {row.name, row.b_name} & kept and row.name not in left_out)
+        if not causes and any(row.status not in ("same", "renamed", "folded") for row in rows):
+            causes = tuple(relations(rows, theirs))
         return DiffRecord(
             run=self._header(a.side, None, (*a.warnings, *b.warnings)),
             b=b.side,
@@ -310,14 +314,14 @@ def diff_tensors(
     b: Mapping[str, Tensor],
     tolerance: float = 0.0,
     *,
-    hint: str = EXPORT_AGAIN,
+    is_exported: bool = False,
     track: Callable[[Iterable[str], int], Iterator[str]] = lambda names, total: iter(names),
 ) -> tuple[tuple[TensorDifference, ...], tuple[Renaming, ...], tuple[Cause, ...]]:
     """Compare two state dicts, one tensor at a time, so that mapped files stay out of memory.
 
     Args:
         tolerance: on the relative L2; 0 detects every changed bit.
-        hint: what to do where a convolution with its norm folded in differs.
+        is_exported: whether B is a file of an exporter, which leaves out biases of zeros.
         track: wraps the iteration to show its progress.
 
     Returns:
@@ -327,19 +331,26 @@ def diff_tensors(
     pairs, renamings = pair_names(a, b)
     folds = [*find_folds(a, b, pairs)]
     folded = {row.name: row for found in folds for row in _rows_of_fold(found, a, b, tolerance)}
+    # Of layers that both sides have, and one of them with a bias
+    biases = {f"{layer_of(one)}.bias" for pair in pairs.items() for one in pair if one.endswith(".weight")}
     pairs = {name: other for name, other in pairs.items() if name not in folded}
     paired = {*pairs.values(), *(name for found in folds for name in (found.b_weight, found.b_bias))}
+
+    def of_one(name: str, status: str, ours: Tensor | None, theirs: Tensor | None) -> TensorDifference:
+        tensor, note = ours if theirs is None else theirs, None
+        if name in biases and tensor is not None and not tensor.count_nonzero():
+            note = "all zeros, as without a bias"
+            status = "folded" if is_exported else status
+        return TensorDifference(name=name, status=status, matched=note, **traits(ours, theirs))
+
     rows = [
         _compare(name, a[name], pairs[name], b[pairs[name]], tolerance)
         if name in pairs
-        else folded.get(name) or TensorDifference(name=name, status="removed", **traits(a[name], None))
+        else folded.get(name) or of_one(name, "removed", a[name], None)
         for name in track(a, len(a))
     ]
-    added = (
-        TensorDifference(name=name, status="added", **traits(None, tensor))
-        for name, tensor in b.items()
-        if name not in paired
-    )
+    added = (of_one(name, "added", None, tensor) for name, tensor in b.items() if name not in paired)
+    hint = EXPORT_AGAIN if is_exported else "fold the norms of A into its convolutions again"
     return (*rows, *added), renamings, tuple(cause for found in folds for cause in found.causes(b, hint))
 
 

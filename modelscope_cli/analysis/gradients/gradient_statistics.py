@@ -132,7 +132,7 @@ def mark_gradient(norm: float, n_non_finite: int, output_norm: float, *, by_size
 
 
 _NOTHING = "no gradient arrived: the loss does not depend on it"
-_DETACHED = "gets no gradient: frozen up to here, detached, or under no_grad"
+_DETACHED = "no gradient: frozen or detached"
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from modelscope_cli.analysis.activations.batch_norm import (
     BatchNormObserver,
     frozen_but_moving,
     never_saw_a_batch,
+    trains_batch_norm,
 )
 from modelscope_cli.analysis.gradients.freezing import flags_kept, run_backward, set_trainable
 from modelscope_cli.analysis.gradients.gradient_statistics import (
@@ -216,8 +217,8 @@ class GradientMeasurement:
         ]
         squares, losses, priors, classes, is_fresh, batch_norm, figures, *_ = joined(parts)()
         output_norm = math.sqrt(sum(squares) / n_passes)
-        # Batch norms that have seen no batch do not normalise in eval mode.
-        is_unscaled = not request.is_training and is_fresh
+        # Batch norms that have seen no batch do not normalise in eval mode, as those that are trained will.
+        is_unscaled = not request.is_training and is_fresh and trains_batch_norm(self._model)
         rows = collector.rows(figures, orders, output_norm, by_size=not is_unscaled)
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",

@@ -42,6 +42,7 @@ from modelscope_cli.checkpoints.zip_directory import (
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import (
+    DAMAGED,
     NOT_A_CHECKPOINT,
     OTHER,
     UNKNOWN,
@@ -307,8 +308,8 @@ def scan_file(path: Path) -> Safety:
         return replace(result, rank=NOT_A_CHECKPOINT, errors=(f"{NOT_A_CHECKPOINT}: {kind}",))
     if is_other and not result.errors:
         return replace(result, rank=OTHER)
-    if not result.errors and (reason := _damage(path, head)):
-        result = replace(result, rank=worst((result.rank, UNKNOWN)), errors=(reason,))
+    if reason := _damage(path, head):
+        result = replace(result, rank=worst((result.rank, DAMAGED)), errors=result.errors or (reason,))
     if path.name != METADATA and not (path.parent / METADATA).is_file():
         return result
     errors = (f"in a folder of torch.distributed.checkpoint, {NOT_JUDGED}", *result.errors)

@@ -13,7 +13,7 @@ from modelscope_cli.records.diff import (
     FigureDifference,
     LayerDifference,
 )
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
@@ -39,7 +39,7 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 
 def _rows_shown(record: DiffRecord) -> tuple[Difference, ...]:
     if record.figures is None:
-        return tuple(row for row in record.rows if row.differing or row.status not in _ALIKE)
+        return tuple(row for row in record.rows if row.differing or row.status not in (*_ALIKE, "renamed"))
     first: dict[str, FigureDifference] = {}
     for row in record.figures:
         if row.status != "same":
@@ -66,8 +66,9 @@ def answer(record: DiffRecord) -> str:
     if record.outcome == "not tested":
         what = "the output" if record.totals.same else "any layer"
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
-    where = "".join(f"; {label}: {text}" for label, text in _worst(record) if text != "none")
-    return f"Different: {_totals(record)}{where}"
+    causes = [("", cause.message) for cause in record.causes[:2] if record.tensors is not None]
+    facts = [("", _totals(record)), *(fact for fact in _worst(record) if fact[1] != "none")]
+    return "Different: " + "; ".join(": ".join(filter(None, fact)) for fact in (*causes, *facts))
 
 
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
@@ -174,15 +175,19 @@ def _side(side: DiffSide, is_model: bool) -> str:
 def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     run = record.run
     ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
-    facts = [
+    causes = record.causes
+    facts = [(one.kind.replace("_", " "), ": ".join(filter(None, (one.message, one.hint)))) for one in causes]
+    facts += [
         (label, _side(side, side.model.source != "file")) for label, side in (("A", ours), ("B", record.b))
     ]
-    facts += [(cause.kind.replace("_", " "), f"{cause.message}: {cause.hint}") for cause in record.causes]
     facts.append(("totals", _totals(record)))
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
         n = len({row.matched for row in folds})
         text = f"B has {counted(n, 'norm')} of A in the weights of the convolutions before"
         facts.append(("folded", f"{text}: A's are folded alike, and compared within {FOLDING:g}"))
+    if zeros := [row.name for row in record.tensors or () if (row.matched or "").startswith("all zeros")]:
+        text = f"all zeros, as without a bias, which the other side lacks: {some(zeros, 3)}"
+        facts.append(("zero biases", text))
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
@@ -210,6 +215,9 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     for renaming in record.renamings:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))
+    if renamed := [row for row in record.tensors or () if row.status == "renamed" and not row.differing]:
+        text = f"{counted(len(renamed), 'tensor')} of other names are equal, the first {renamed[0].name}"
+        facts.append(("renamed", f"{text}, in B {renamed[0].b_name}: --all lists them"))
     return tuple(facts)
 
 
@@ -234,9 +242,10 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
     if record.tensors is None:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         facts.append(("first divergence", _describe(first) if first else "none"))
-    changed = [row for row in record.rows if row.rel_l2 and row.status != "same"]
+    changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
-        facts.append(("most changed", _describe(max(changed, key=lambda row: row.rel_l2 or 0))))
+        finite = [row for row in changed if row.rel_l2 != math.inf]
+        facts.append(("most changed", _describe(max(finite or changed, key=lambda row: row.rel_l2 or 0))))
     return facts
 
 

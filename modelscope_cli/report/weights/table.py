@@ -1,6 +1,5 @@
 """The columns of `weights`, flat or as a tree of sums."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -10,7 +9,7 @@ from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.weights import ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
+from modelscope_cli.report.shared_tables import ranks_of, safety_facts, scan_sheet
 from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
@@ -110,9 +109,7 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
 def answer(record: WeightsRecord | ScanRecord) -> str:
     """Return what a file holds and what is wrong with it; for a scan, the ranks of the files."""
     if isinstance(record, ScanRecord):
-        counts = Counter(file.rank for file in record.files)
-        ranks = ", ".join(f"{counts[rank]} {rank}" for rank in ("dangerous", "unknown", "known"))
-        return f"{counted(len(record.files), 'file')} scanned: {ranks}"
+        return f"{counted(len(record.files), 'file')} scanned: {ranks_of(record)}"
     totals = record.totals
     words = [
         f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}, {numbers.memory(totals.bytes)}"

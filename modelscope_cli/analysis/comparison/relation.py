@@ -1,0 +1,105 @@
+"""How two state dicts are related: whether they have other heads, and what became of the other weights."""
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor
+
+from modelscope_cli.analysis.comparison.variants import coarse
+from modelscope_cli.records.diff import Cause, TensorDifference
+from modelscope_cli.records.naming import counted, layer_of
+
+# Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
+_RELATED = 0.3
+_PARALLEL = 1 - 1e-9  # the cosine of a multiple, rounded to float32
+_SCALED = "those of A, multiplied"
+_CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
+_UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
+_ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
+
+
+def relations(rows: Sequence[TensorDifference], b: Mapping[str, Tensor]) -> Iterator[Cause]:
+    """Yield what differs by shape, such as the head, then how far the other weights are those of A."""
+    weights = [row for row in rows if row.name.endswith("weight") and len(row.shape or row.b_shape or ()) > 1]
+    paired = [row for row in weights if row.shape and row.b_shape]
+    removed, added = ([row for row in weights if row.status == status] for status in ("removed", "added"))
+    reshaped = [row for row in paired if row.status == "reshaped"]
+    heads = [row for row in reshaped if (row.shape or ())[1:] == (row.b_shape or ())[1:]]
+    others = [row for row in reshaped if row not in heads]
+    is_other = max(len(removed), len(added)) > len(paired)
+    if is_other or len(others) > 1:  # a wider layer gives the next one more input channels
+        message = f"of the weights, {len(paired)} are in both, {len(reshaped)} of them in another shape; "
+        message += f"{len(removed)} only in A, {len(added)} only in B"
+        yield Cause("architecture", None, message, "give two versions of one model")
+    elif heads:
+        least = min(heads, key=lambda row: row.shape or ())
+        also = "".join(f"; {_outputs(row, row)}" for row in heads if row is not least)
+        yield _head(_outputs(least, least) + also, *heads)
+    elif removed and added and len(removed) + len(added) < len(paired):
+        last = removed[-1], added[-1]
+        yield _head(f"{_outputs(*last)}, where it is {layer_of(last[1].name)}", *last)
+    positions = [row for row in rows if row.status == "reshaped" and "pos" in row.name]
+    for row in (*others, *positions) if not is_other and len(others) < 2 else ():
+        sizes = ["x".join(map(str, shape)) for shape in (row.shape or (), row.b_shape or ())]
+        what = "another number of input channels" if row in others else "images or patches of another size"
+        yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
+    kind = "backbone" if heads or (removed and added) else "weights"
+    yield from _kinship(kind, [row for row in paired if row not in reshaped], rows, b)
+
+
+def _head(message: str, *rows: TensorDifference) -> Cause:
+    layers = dict.fromkeys(layer_of(row.name) for row in rows)
+    options = " ".join(f"--exclude {shlex.quote(layer)}" for layer in layers)
+    return Cause("head", layer_of(rows[0].name), message, f"{options} compares the rest")
+
+
+def _outputs(ours: TensorDifference, theirs: TensorDifference) -> str:
+    (n, *rest), (n_theirs, *_) = ours.shape or (0,), theirs.b_shape or (0,)
+    unit = "classes" if len(rest) == 1 else "output channels"
+    return f"{layer_of(ours.name)} has {n} {unit} in A and {n_theirs} in B"
+
+
+def _kinship(
+    kind: str, weights: Sequence[TensorDifference], rows: Sequence[TensorDifference], b: Mapping[str, Tensor]
+) -> Iterator[Cause]:
+    """Sort the weights that both have into those that are equal, of one start, and unrelated."""
+    changed = [row for row in weights if row.status in ("changed", "retyped")]
+    rest = [row for row in rows if row.status in ("changed", "retyped") and row not in weights]
+    n = len(weights)
+    if not changed:
+        if n:
+            others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest else ""
+            yield Cause(kind, None, f"{_all(n, n)} equal{others}", "")
+        return
+    furthest = max(changed, key=lambda row: row.rel_l2 or 0.0)
+    dtype = coarse(b[furthest.b_name or furthest.name]) if (furthest.rel_l2 or 0.0) < _ROUNDED else None
+    if dtype is not None:
+        yield Cause(kind, None, f"{_all(len(changed), n)} those of A, rounded to {dtype}", "")
+        return
+    groups: dict[str, list[TensorDifference]] = {"equal": [], _SCALED: [], _CLOSE: [], _UNRELATED: []}
+    for row in weights:
+        groups[_relation(row) if row in changed else "equal"].append(row)
+    texts = []
+    for relation, group in groups.items():
+        cosines = [row.cosine or 0.0 for row in group]
+        if group:
+            text = f"{_all(len(group), n)} " + relation.format(low=min(cosines), high=max(cosines))
+            texts.append(text + f": {_span(group)}" * (relation != "equal" and len(group) < n))
+    yield Cause(kind, None, "; ".join(texts), "")
+
+
+def _relation(row: TensorDifference) -> str:
+    cosine = row.cosine or 0.0
+    chance = 3 * math.prod(row.shape or ()) ** -0.5  # three standard deviations
+    return _SCALED if abs(cosine) > _PARALLEL else _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
+
+
+def _all(count: int, n: int) -> str:
+    which = f"all {n} weights" if count == n > 1 else f"{count} of {counted(n, 'weight')}"
+    return f"{which} {'is' if count == 1 else 'are'}"
+
+
+def _span(rows: Sequence[TensorDifference]) -> str:
+    """Return the first and the last layer of some tensors."""
+    return " to ".join(dict.fromkeys(layer_of(row.name) for row in (rows[0], rows[-1])))

@@ -1,0 +1,144 @@
+"""What `diff` says of two checkpoints of one architecture: the head, and how the other weights are related."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer, mobilenet_v3_small, resnet18, squeezenet1_1
+
+from modelscope_cli.analysis.comparison.compare import diff_tensors
+from modelscope_cli.analysis.comparison.relation import relations
+
+BUILDERS = {
+    "resnet": (resnet18, "fc", False),
+    "mobilenet": (mobilenet_v3_small, "classifier.3", False),
+    "squeezenet": (squeezenet1_1, "classifier.1", False),
+    "vit": (
+        lambda num_classes: VisionTransformer(32, 8, 2, 2, 64, 128, num_classes=num_classes),
+        "heads.head",
+        True,
+    ),
+}
+
+
+def made(name, n_classes, seed):
+    torch.manual_seed(seed)
+    return BUILDERS[name][0](num_classes=n_classes)
+
+
+def causes(a, b):
+    rows, _, _ = diff_tensors(a, b)
+    return {cause.kind: cause.message for cause in relations(rows, b)}
+
+
+def fine_tuned(model):
+    """Return the state after some steps of a real optimizer."""
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        scores = model(torch.randn(4, 3, 32, 32))
+        nn.functional.cross_entropy(scores, torch.arange(4)).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+@pytest.fixture(scope="module", params=BUILDERS)
+def case(request):
+    """Return the name of a model, its state with 30 classes, and a model with 7 classes on the same backbone."""
+    a = made(request.param, 30, 0).state_dict()
+    other = made(request.param, 7, 1)
+    head = BUILDERS[request.param][1]
+    other.load_state_dict(
+        {name: one if name.startswith(f"{head}.") else a[name] for name, one in other.state_dict().items()}
+    )
+    return request.param, head, a, other
+
+
+def test_the_head_is_named_and_the_backbone_is_equal(case):
+    _, head, a, other = case
+    found = causes(a, other.state_dict())
+    unit = "output channels" if isinstance(other.get_submodule(head), nn.Conv2d) else "classes"
+    assert found["head"] == f"{head} has 30 {unit} in A and 7 in B"
+    n = sum(one.ndim > 1 and name.endswith("weight") for name, one in a.items()) - 1
+    assert found["backbone"] == f"all {n} weights are equal"
+
+
+def test_a_renamed_head_is_found(case):
+    _, head, a, other = case
+    b = {
+        name.replace(f"{head}.", "top.") if name.startswith(f"{head}.") else f"body.{name}": one
+        for name, one in other.state_dict().items()
+    }
+    found = causes(a, b)
+    assert found["head"].startswith(f"{head} has 30 ")
+    assert found["head"].endswith(" in A and 7 in B, where it is top")
+    assert "are equal" in found["backbone"]
+
+
+def test_fine_tuning_and_another_start_are_told_apart(case):
+    name, _, a, other = case
+    tuned = causes(a, fine_tuned(copy.deepcopy(other)))["backbone"]
+    assert "close to those of A, as after fine-tuning" in tuned
+    assert "unrelated" not in tuned
+    apart = causes(a, fine_tuned(made(name, 7, 2)))["backbone"]
+    assert "unrelated to those of A" in apart
+    assert "close" not in apart
+
+
+def test_rounded_weights_are_not_called_fine_tuned(case):
+    _, _, a, _ = case
+    for dtype in (torch.float16, torch.bfloat16):
+        b = {name: one.to(dtype) if one.is_floating_point() else one for name, one in a.items()}
+        assert causes(a, b)["weights"].endswith(f"are those of A, rounded to {str(dtype)[6:]}")
+        back = {name: one.to(a[name].dtype) for name, one in b.items()}
+        assert causes(a, back)["weights"].endswith(f"are those of A, rounded to {str(dtype)[6:]}")
+
+
+def test_only_running_statistics_moved():
+    a = resnet18(num_classes=4).state_dict()
+    b = {name: one + name.endswith("running_mean") for name, one in a.items()}
+    assert causes(a, b)["weights"] == (
+        "all 21 weights are equal, 20 other tensors changed: bn1 to layer4.1.bn2"
+    )
+
+
+def test_layers_that_were_not_loaded_are_named():
+    a = resnet18(num_classes=4).state_dict()
+    late = {name for name in a if name.startswith("layer4") and a[name].ndim > 1}
+    b = {name: torch.randn_like(one) if name in late else one for name, one in a.items()}
+    text = causes(a, b)["weights"]
+    assert text.startswith(
+        "16 of 21 weights are equal; 5 of 21 weights are unrelated to those of A (cosine at most"
+    )
+    assert text.endswith("): layer4.0.conv1 to layer4.1.conv2")
+
+
+def test_other_inputs_and_other_architectures():
+    a = resnet18(num_classes=4).state_dict()
+    grey = causes(a, a | {"conv1.weight": torch.randn(64, 1, 7, 7)})
+    assert grey["input"] == "conv1.weight is 64x3x7x7 in A and 64x1x7x7 in B"
+    assert set(causes(a, mobilenet_v3_small().state_dict())) == {"architecture"}
+    vit = made("vit", 3, 0).state_dict()
+    larger = vit | {"encoder.pos_embedding": torch.randn(1, 65, 64)}
+    assert causes(vit, larger)["input"] == "encoder.pos_embedding is 1x17x64 in A and 1x65x64 in B"
+
+
+def test_a_bias_of_zeros_that_an_exporter_left_out_changes_nothing():
+    a = {"conv.weight": torch.randn(4, 3, 1, 1), "conv.bias": torch.zeros(4)}
+    b = {"conv.weight": a["conv.weight"]}
+    (_, row), _, _ = diff_tensors(a, b, is_exported=True)
+    assert (row.status, row.matched) == ("folded", "all zeros, as without a bias")
+    (_, row), _, _ = diff_tensors(a, b)  # torch would not load it
+    assert row.status == "removed"
+    (_, row), _, _ = diff_tensors(a | {"conv.bias": torch.ones(4)}, b, is_exported=True)
+    assert (row.status, row.matched) == ("removed", None)
+
+
+def test_a_multiple_is_not_called_fine_tuned():
+    a = resnet18(num_classes=4).state_dict()
+    found = causes(a, a | {"layer1.0.conv1.weight": -3 * a["layer1.0.conv1.weight"]})
+    assert (
+        found["weights"]
+        == "20 of 21 weights are equal; 1 of 21 weights is those of A, multiplied: layer1.0.conv1"
+    )
