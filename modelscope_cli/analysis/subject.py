@@ -26,7 +26,7 @@ from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
-from modelscope_cli.inputs.model_config import configured_labels, configured_preset
+from modelscope_cli.inputs.model_config import configured_labels, configured_preset, size_by_trial
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
 from modelscope_cli.inputs.truth import class_folders, named_labels
 from modelscope_cli.lean import without_dynamo
@@ -293,6 +293,7 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
 
 def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> Inputs:
     """Open the inputs for a model; print notes."""
+    given = at_its_size(given, loaded, progress)
     with without_dynamo(loaded.info.source == "zoo"):
         inputs = open_inputs(
             given,
@@ -310,6 +311,18 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
         for option in (*size, *given.request.value_options()):
             tell_more(progress, f"{option} has no effect: the input is not of images")
     return inputs
+
+
+def at_its_size(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> PythonInputs:
+    """Ask for images, or noise, of a side that the model takes, if nothing says which and it fails at the usual."""
+    request = given.request
+    is_said = loaded.family != "custom" or loaded.transforms is not None or request.size or request.shapes
+    if is_said or given.is_of_tensors or given.named is not None:
+        return given
+    if (side := size_by_trial(loaded.module)) is None:
+        return given
+    progress.note(f"size: {side} x {side}, because the forward fails at 224 x 224")
+    return replace(given, request=replace(request, size=str(side)))
 
 
 def first_of(inputs: Inputs, loaded: LoadedModel) -> Batch:

@@ -58,7 +58,7 @@ def help(
     show.begin_quietly()
     what = "help" if what == "schema" and document is None else what
     if document is not None and what != "schema":
-        raise UsageError(f"'{document}' is one word too many", f"modelscope help {what}")
+        raise UsageError(f"unexpected argument '{document}'", f"modelscope help {what}")
     if what is None:
         text = overview() + "\n"
     elif document is not None:

@@ -153,9 +153,9 @@ def predict(
     where.layout.check(truth_columns()[table or "measures"] if is_given or table else predict_columns())
     check_scoring(scores, threshold, temperature, top)
     if table is not None and truth == "none":
-        refuse_both("truth", truth, "table", table, "--table is about the truth")
+        refuse_both("truth", truth, "table", table, "--table compares with the truth")
     if is_given and top is not None:
-        refuse_both("truth", truth, "top", top, "--truth prints measures, not images")
+        refuse_both("truth", truth, "top", top, "--truth prints a table of classes, not of images")
 
     is_plain = where.layout == Layout()
 

@@ -4,16 +4,16 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.run import Shape
 
 T = TypeVar("T")
-_USUAL_SIZES = (224, 32, 28, 64, 48, 96, 128, 256, 384, 512, 112, 160, 192, 227, 299)
+USUAL_SIZES = (224, 32, 28, 64, 48, 96, 128, 256, 384, 512, 112, 160, 192, 227, 299)
 _MAX_SIZE = 1024
 
 
@@ -31,20 +31,26 @@ def on_twin(model: nn.Module, watch: Callable[[nn.Module], T], *, with_hooks: bo
     return watch(copy.deepcopy(model, memo))
 
 
-def image_shape_taken(model: nn.Module, given: Tensor, failed: str | None) -> Shape | None:
+def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
     """Return the first `(N, C, H, W)` with which a forward on the meta device succeeds, nearest to the given one.
 
-    Tried are the given height and width with the channels of the first convolution, the size the model states, and
-    the size at which the linear layer that failed gets its number of features.
+    Tried are the given height and width with the channels of the first convolution, the size the model states, the
+    size at which the linear layer that fails gets its number of features, and usual sizes. Without a convolution,
+    images may also have one channel.
 
     Args:
-        given: the input that it raised for, of one to four dimensions.
-        failed: the name of the layer that raised, if one did.
+        given: the input to begin with, of one to four dimensions.
+
+    Returns:
+        None if no shape was found, or the model also fails on the meta device for other reasons than the shape.
     """
 
     def first(twin: nn.Module) -> Shape | None:
+        failure = _failure(twin, tuple(given.shape), given.dtype)
+        if isinstance(failure, TypeError | NotImplementedError) or "meta" in str(failure).lower():
+            return None
         return next(
-            (shape for shape in _shapes(twin, given, failed) if _runs(twin, shape, given.dtype)), None
+            (shape for shape in _shapes(twin, given) if _failure(twin, shape, given.dtype) is None), None
         )
 
     with suppress(Exception):  # copying may run any code of the model's attributes
@@ -59,7 +65,7 @@ def _stated_size(model: nn.Module) -> tuple[int, int] | None:
     return (size, size) if isinstance(size, int) else (size[0], size[-1]) if size else None
 
 
-def _shapes(twin: nn.Module, given: Tensor, failed: str | None) -> Iterator[Shape]:
+def _shapes(twin: nn.Module, given: Tensor) -> Iterator[Shape]:
     shape = tuple(given.shape)
     n, rest = (shape[0], shape[1:]) if len(shape) == 4 else (1, shape)
     convolution = next((one for one in twin.modules() if isinstance(one, nn.Conv2d)), None)
@@ -69,39 +75,51 @@ def _shapes(twin: nn.Module, given: Tensor, failed: str | None) -> Iterator[Shap
         sides = rest[:2] if rest[2] in (1, 3, c) and rest[0] not in (1, 3, c) else rest[1:]
     elif len(rest) == 2 and {1, c} & {*rest}:  # one side and the channels
         sides = rest[1:] if rest[0] in (1, c) else rest[:1]
-    yield (n, c, sides[0], sides[-1])
+    start = (n, c, sides[0], sides[-1])
+    yield start
     if (stated := _stated_size(twin)) is not None:
         yield (n, c, *stated)
-    layer = dict(twin.named_modules()).get(failed or "")
-    if isinstance(layer, nn.Linear):
-        for side in _sides_of(twin, layer, (n, c), given.dtype):
-            yield (n, c, side, side)
+    for channels in [c] if convolution is not None else dict.fromkeys((c, 1)):
+        yield from _fitting_features(twin, (n, channels, *start[2:]), given.dtype)
+    yield from ((n, c, side, side) for side in USUAL_SIZES)
 
 
-def _sides_of(twin: nn.Module, layer: nn.Linear, start: Shape, dtype: torch.dtype) -> Iterator[int]:
-    """Yield usual sides, then the smallest one, at which a linear layer gets its number of features, which grows
-    with the side."""
+def _fitting_features(twin: nn.Module, start: Shape, dtype: torch.dtype) -> Iterator[Shape]:
+    """Yield squares of usual sides, then of the smallest, at which the linear layer that refuses `start` gets its
+    number of features, which grows with the side."""
+    inputs: dict[nn.Linear, int] = {}
 
-    def features(side: int) -> int:
-        got = []
-        handle = layer.register_forward_pre_hook(lambda _, args: got.append(args[0].shape[-1]))
-        _runs(twin, (*start, side, side), dtype)
+    def keep(layer: nn.Linear, args: tuple[Tensor, ...]) -> None:
+        inputs[layer] = args[0].shape[-1]
+
+    def features(side: int, layer: nn.Linear) -> int:
+        inputs.clear()
+        _failure(twin, (*start[:2], side, side), dtype)
+        return inputs.get(layer, 0)  # 0: the image is too small for an earlier layer
+
+    handles = [one.register_forward_pre_hook(keep) for one in twin.modules() if isinstance(one, nn.Linear)]
+    _failure(twin, start, dtype)
+    layer = next((one for one, n in inputs.items() if n != one.in_features), None)
+    if layer is not None:
+        low, high = 1, _MAX_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            is_enough = features(middle, layer) >= layer.in_features
+            low, high = (low, middle) if is_enough else (middle + 1, high)
+        sides = [side for side in (*USUAL_SIZES, low) if side >= low]
+        fitting = [side for side in sides if features(side, layer) == layer.in_features]
+        yield from ((*start[:2], side, side) for side in fitting)
+    for handle in handles:
         handle.remove()
-        return got[0] if got else 0  # too small an image for an earlier layer
-
-    low, high = 1, _MAX_SIZE
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if features(middle) >= layer.in_features else (middle + 1, high)
-    for side in chain(_USUAL_SIZES, [low]):
-        if side >= low and features(side) == layer.in_features:
-            yield side
 
 
-def _runs(twin: nn.Module, shape: Shape, dtype: torch.dtype) -> bool:
+def _failure(twin: nn.Module, shape: Shape, dtype: torch.dtype) -> Exception | None:
+    """Return what a forward raises, or an error if its output has another number of rows than there are images, as
+    after `view(-1, n)`; None if it succeeds."""
     try:
         with torch.no_grad():
-            twin(torch.empty(shape, dtype=dtype, device="meta"))
-    except Exception:  # the forward may raise anything for unsuitable inputs
-        return False
-    return True
+            output = twin(torch.empty(shape, dtype=dtype, device="meta"))
+    except Exception as error:  # the forward may raise anything for unsuitable inputs
+        return error
+    rows = {tensor.shape[0] for _, tensor in tensors_in(output) if tensor.ndim}
+    return ValueError("the rows of the output are not the images") if rows and shape[0] not in rows else None

@@ -117,12 +117,12 @@ class ForwardError(CannotRunError):
         super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
 
 
-def _other_shape(model: nn.Module, args: Arguments, innermost: Call | None) -> str | None:
+def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     """Return a hint for a model of images that was given another size than it was built for, or no image at all."""
     given = [tensor for _, tensor in tensors_in(args)]
     if len(given) != 1 or not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
         return None
-    shape = image_shape_taken(model, given[0], innermost.name if innermost else None)
+    shape = image_shape_taken(model, given[0])
     if shape is None or shape == given[0].shape:
         return None
     words = invocation().argv
@@ -363,7 +363,7 @@ class HookSession:
             features = innermost.module.in_features if type(innermost.module) is nn.Linear else None
         if failed_device(error) is not None:
             return raised
-        if (hint := _other_shape(self.model, args, raised.call)) is not None:
+        if (hint := _other_shape(self.model, args)) is not None:
             raised.hint = hint
             return raised
         if features and raised.input_shapes and raised.input_shapes[0][-1:] != (features,):

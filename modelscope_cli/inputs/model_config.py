@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from modelscope_cli.hooks.other_shapes import USUAL_SIZES, image_shape_taken
 from modelscope_cli.hooks.selection import gets_through
 from modelscope_cli.inputs.preprocess import Preset, check_processor, preset_of, processor_preset, yolo_preset
 from modelscope_cli.records.run import Shape
@@ -43,6 +44,20 @@ def configured_size(module: nn.Module | None) -> tuple[int, int] | None:
         if isinstance(sides, Sequence) and len(sides) == 2 and all(type(side) is int for side in sides):
             return sides[0], sides[1]
     return None
+
+
+def size_by_trial(module: nn.Module) -> int | None:
+    """Return a usual side of square images with which the forward of a model succeeds on the meta device.
+
+    Returns:
+        None if its configuration says the size, it takes the default one, or no usual side was found.
+    """
+    usual = _DEFAULT_SIZE["custom"]
+    if configured_size(module) is not None or isinstance(first_layer(module), nn.Conv3d):
+        return None
+    given = torch.empty(1, channels_entering(module, usual), *usual, dtype=_dtype(module), device="meta")
+    taken = image_shape_taken(module, given) or given.shape
+    return taken[2] if taken[2] == taken[3] != usual[1] and taken[2] in USUAL_SIZES else None
 
 
 def configured_preset(module: nn.Module | None) -> Preset | None:
@@ -187,7 +202,12 @@ def _is_size(size: Any) -> bool:
 CLIP_FRAMES = 16
 _FLOW_SIZE = (512, 512)
 
-_DEFAULT_SIZE = {"segmentation": (520, 520), "video": (112, 112), "detection": (800, 800)}
+_DEFAULT_SIZE = {
+    "custom": (224, 224),
+    "segmentation": (520, 520),
+    "video": (112, 112),
+    "detection": (800, 800),
+}
 
 
 def natural_shapes(
@@ -237,13 +257,14 @@ def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:
     space-to-depth stem, a conversion to gray, or coordinates beside the image; three if the model takes both.
     """
     first = first_layer(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear))
-    if first is None or isinstance(first, nn.Linear):
+    if first is None:
         return 3
-    choices = dict.fromkeys((3, first.in_channels, 1))
+    n_channels = getattr(first, "in_channels", 3)
+    choices = dict.fromkeys((3, n_channels, 1))
     fitting = (
         n for n in choices if not isinstance(first, nn.Conv3d) and _takes(module, first, (1, n, *size))
     )
-    return next(fitting, 3 if isinstance(first, nn.Conv1d) else first.in_channels)
+    return next(fitting, 3 if isinstance(first, nn.Conv1d) else n_channels)
 
 
 def takes_shape(module: nn.Module | None, shape: Shape) -> bool:
@@ -257,8 +278,11 @@ def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
     if module is None:
         return False
     names = {id(layer): name for name, layer in module.named_modules()}
-    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    return gets_through(module, (torch.empty(shape, dtype=dtype, device="meta"),), names[id(first)])
+    return gets_through(module, (torch.empty(shape, dtype=_dtype(module), device="meta"),), names[id(first)])
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
 def first_layer(

@@ -56,6 +56,11 @@ class PythonInputs:
         return not self.request.files and not self.images and not self.tensors and self.loader is None
 
     @property
+    def is_of_tensors(self) -> bool:
+        is_tensor_file = any(suffix_of(file) in TENSOR_SUFFIXES for file in self.request.files)
+        return bool(self.tensors) or self.loader is not None or is_tensor_file
+
+    @property
     def name(self) -> str:
         if self.request.files:
             return f"'{self.request.files[0]}'"

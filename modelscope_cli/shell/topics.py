@@ -22,7 +22,7 @@ _INPUT = (
     "Without images, a model is run on seeded noise of its input size. Images are files, folders, globs, "
     "@list.txt (one path per line), or '-' for standard input; one .pt, .npy or .safetensors "
     "file holds the input tensors. Images are preprocessed as the weights specify, otherwise as for "
-    "ImageNet."
+    "ImageNet. A model of your own that fails at 224 x 224 gets the usual size that it takes."
 )
 _OUTPUT = (
     "Results go to stdout, as a table on a terminal and as tab-separated values in a pipe; everything else, also "

@@ -112,7 +112,7 @@ class LossHistory:
             words = (
                 f"the posterior equals the prior for every sample: their KL divergence is {half[-1]:.2g} nats"
             )
-            yield COLLAPSED, f"{words}, so the latent tells nothing about the input"
+            yield COLLAPSED, f"{words}, so the latent carries no information about the input"
         n = len(self.are_lowered)
         changes = {name: _change(sums) for name, sums in self.rewards.items() if len(sums) == n >= _RECORDS}
         lowest = min(changes, key=lambda name: changes[name], default="")

@@ -185,7 +185,7 @@ def test_a_log_that_does_not_name_its_script(run, cwd):
     (cwd / "out").mkdir()
     begin = {"version": VERSION, "script": "train.py", "argv": [], "rank": 0, "world": 1}
     (cwd / "out" / "log.jsonl").write_text(json.dumps({"begin": begin}) + "\n")
-    assert "does not tell how its script was started" in run("watch --try-fixes --report out", expect=2).err
+    assert "does not record how its script was started" in run("watch --try-fixes --report out", expect=2).err
 
 
 STRANGE = {

@@ -48,7 +48,7 @@ def check_requirement(require: str | None, kind: str) -> None:
         return
     check_choice("require", require, (PASSED,))
     if kind == NONE:
-        raise UsageError("--require is about the receipt", "leave out --receipt none")
+        raise UsageError("--require needs the receipt", "leave out --receipt none")
 
 
 def _letters(name: str) -> str:

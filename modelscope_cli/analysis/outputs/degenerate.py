@@ -23,7 +23,7 @@ _WORDS = {
 }
 _SO = {  # what follows from saturated scores, by command
     "grads": "the loss is zero within rounding, and its gradients say nothing about the model",
-    "predict": "they do not tell how sure the model is",
+    "predict": "they do not show how confident the model is",
 }
 _UNSEEN = "changes of a probability that are smaller than its rounding cannot be seen"
 

@@ -56,7 +56,7 @@ class ModelOutput:
         """Return this output; raise if it has NaN or infinite values."""
         if self.main.is_finite():
             return self
-        message = "the model's output is NaN or infinite, so there is nothing to compare with"
+        message = "the model's output is NaN or infinite, so changes of it cannot be measured"
         raise CannotRunError(message, "modelscope stats ...   shows where it begins")
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:

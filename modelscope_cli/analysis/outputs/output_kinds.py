@@ -93,7 +93,7 @@ class OutputPart(ABC):
 
     kind: ClassVar[str]
     score_name: ClassVar[str]
-    """What the number that is followed is: `logit`, `score`, `cosine similarity`."""
+    """The name of the score that is followed: `logit`, `score`, `cosine similarity`."""
 
     @property
     @abstractmethod

@@ -40,7 +40,7 @@ def parse_aim(typed: str) -> TargetSpec:
     if kind == "box":
         if not re.fullmatch(r"\d{1,9}", rest):
             raise UsageError(
-                f"'--target {typed}': the number of a box is 0 or more, the best box is 0", "--target box:0"
+                f"'--target {typed}': boxes are numbered from 0, the best first", "--target box:0"
             )
         return TargetSpec(typed, kind, number=int(rest))
     if not rest:

@@ -48,7 +48,7 @@ class Evaluator:
         """Find the truth of every image before the model runs."""
         requested, inputs = subject.given, subject.inputs
         if requested.is_noise:
-            raise UsageError("noise has no truth to compare with", "give images")
+            raise UsageError("noise has no true classes", "give images")
         files = inputs.files
         if truth.is_folders and (not files or files.has_given):
             raise UsageError(

@@ -12,6 +12,7 @@ from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
 from modelscope_cli.analysis.spatial.fields import fields_of_outputs
 from modelscope_cli.analysis.subject import (
     as_patterns,
+    at_its_size,
     describe_module,
     first_of,
     header,
@@ -155,7 +156,7 @@ def summary(
     if train and structure.error is None:
         n_steps = 1 + (_TO_FIT if limit is not None else 0) + (_TO_SAVE if limit is not None or flow else 0)
         with (
-            counting(progress, "training steps, run for their memory", n_steps) as step,
+            counting(progress, "training steps to measure their memory", n_steps) as step,
             flags_kept(loaded.module),
             without_dynamo(loaded.info.source == "zoo"),
         ):
@@ -304,7 +305,7 @@ def _measure(
 ) -> _Measured:
     # No user code runs under the stand-ins.
     with without_dynamo(loaded.info.source == "zoo"):
-        inputs = open_for(given, loaded, SILENT)
+        inputs = open_for(at_its_size(given, loaded, progress), loaded, SILENT)
         args = first_of(inputs, loaded).args
         loaded = with_shapes(loaded, args, given.request.seed, progress)
         with flags_kept(loaded.module):

@@ -43,7 +43,7 @@ class Slopes:
     def words(self) -> str:
         name, (by_autograd, measured) = f"{self.layer or 'the model'} ({self.type})", self.slopes[0]
         if not by_autograd:
-            return f"{name} lets no gradient through, although its output changes"
+            return f"{name} blocks the gradient, although its output changes"
         if not measured:
             return f"{name} has a gradient, although its output does not change with its input"
         ratios = [a / b for a, b in self.slopes if b]

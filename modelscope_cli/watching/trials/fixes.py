@@ -149,7 +149,7 @@ def _target_of(begin: dict[str, Any], folder: str) -> StartedScript:
     """
     started = begin.get("started")
     if started is None:
-        message = f"the log in '{folder}' does not tell how its script was started"
+        message = f"the log in '{folder}' does not record how its script was started"
         raise UsageError(message, "modelscope watch --try-fixes SCRIPT   runs it again")
     target = StartedScript(**started)
     if not Path(target.file).is_file() or not Path(target.cwd).is_dir():

@@ -68,7 +68,7 @@ def test_a_detached_part_is_named():
     )
     (wrong,) = found_in(model, torch.randn(16, 6))
     assert (wrong.layer, wrong.is_wrong) == ("1", True)
-    assert "lets no gradient through" in wrong.words
+    assert "blocks the gradient" in wrong.words
 
 
 def test_a_straight_through_estimate_is_not_wrong():
