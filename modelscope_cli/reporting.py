@@ -1,6 +1,7 @@
 """`make_report`: one page of a saved result, or of all that the other functions say about a model."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
@@ -9,6 +10,7 @@ import modelscope_cli as ms
 from modelscope_cli.checkpoints.file_type import is_checkpoint_name
 from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs, to_inputs
+from modelscope_cli.inputs.truth import LabelsError, named_labels
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model
 from modelscope_cli.output_files import check_file, free_folder
@@ -22,6 +24,7 @@ from modelscope_cli.report.page.results import page_of, page_of_parts, save_page
 from modelscope_cli.report.registry import view_of
 
 _PARTS = ("predict", "explain", "check", "summary", "stats", "featuremaps", "grads")
+_OF_CLASSES = ("predict", "explain", "grads")
 _OF_IMAGES = ("predict", "explain", "featuremaps")
 
 
@@ -30,6 +33,7 @@ def make_report(
     result: "str | PathLike[str] | Model",
     inputs: Any = None,
     *,
+    labels: str | PathLike[str] | Sequence[str] | None = None,
     html: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -44,6 +48,7 @@ def make_report(
         result: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page; or a
             model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: of a model: a path, a PIL image or a tensor; None for seeded noise of its input size.
+        labels: of a model: names of the classes instead of those of the weights, as in `predict`.
         html: where the page is written; None for `report.html` in the folder of the result, or in a new folder of
             `runs`.
         force: also write a page above 25 MB.
@@ -62,6 +67,8 @@ def make_report(
     if is_saved(result):
         if not given.is_noise:
             raise UsageError(f"'{result}' is a saved result: its images are in it", "leave out the images")
+        if labels is not None:
+            raise UsageError(f"'{result}' is a saved result: its labels are in it", "leave out --labels")
         file = result_file(Path(fspath(result)))  # type: ignore[arg-type]
         target = target or file.with_suffix(".html")
         _check(target)
@@ -74,7 +81,8 @@ def make_report(
         options: Mapping[str, Any] = keywords
         of_model = {name: options[name] for name in options if name in ModelKeywords.__annotations__}
         loaded = ms.load(result, progress=told, **of_model)
-        parts = list(_compute(loaded, given, told, failed))
+        loaded = replace(loaded, categories=named_labels(labels)[0] or loaded.categories)
+        parts = list(_compute(loaded, given, told, failed, labels))
         page = page_of_parts(parts, failed)
         target = target or free_folder("report", loaded.info.short_name) / PAGE
     note = save_page(page, target, is_forced=force)
@@ -105,7 +113,7 @@ def _check(page: Path) -> None:
 
 
 def _compute(
-    loaded: LoadedModel, given: PythonInputs, progress: Progress, failed: dict[str, str]
+    loaded: LoadedModel, given: PythonInputs, progress: Progress, failed: dict[str, str], labels: Any
 ) -> Iterator[Shown]:
     """Yield the record of each part; of one that cannot be computed, add the reason to `failed`.
 
@@ -119,9 +127,12 @@ def _compute(
         if name in missing:
             failed[name] = missing[name]
             continue
-        more = {"flow": True} if name == "summary" else {}
+        more: dict[str, Any] = {"flow": True} if name == "summary" else {}
+        more |= {"labels": labels} if name in _OF_CLASSES else {}
         try:
             yield getattr(ms, name)(loaded, given, progress=progress, **more)
+        except LabelsError:
+            raise
         except ModelscopeError as error:
             failed[name] = str(error)
             first = first or error

@@ -18,6 +18,7 @@ from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, mess
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.target_spec import name_class
 from modelscope_cli.analysis.supported import check_onnx
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.binding import BoundHooks
@@ -28,14 +29,14 @@ from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset, size_by_trial
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
-from modelscope_cli.inputs.truth import class_folders, named_labels
+from modelscope_cli.inputs.truth import LabelsError, class_folders, named_labels
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import family_of_module, load_model
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords
-from modelscope_cli.records.naming import dtype_name
+from modelscope_cli.records.naming import counted, dtype_name
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
@@ -157,6 +158,14 @@ class Subject:
             self.progress.warn(warning.message)
             self.warnings.append(warning)
 
+    def check_labels(self, n_classes: int | None) -> None:
+        """Refuse given labels that are not one for each class."""
+        if self.labels is None or n_classes in (None, len(self.labels)):
+            return
+        has = f"{self.source_of_labels} has {counted(len(self.labels), 'label')}"
+        hint = f"leave out --labels   or give {n_classes} of them"
+        raise LabelsError(f"{has}, the model {n_classes} classes", hint)
+
     def tell_if_degenerate(
         self, judged: Degenerate, best: Sequence[int] = (), *, is_training: bool = False
     ) -> None:
@@ -174,9 +183,8 @@ class Subject:
             return
         folders = class_folders(self.inputs.files)
         if len({*best}) == 1 and len(best) >= _ENOUGH and len(folders) > 1:
-            names = self.loaded.categories or ()
-            name = f"'{names[best[0]]}'" if best[0] < len(names) else f"class {best[0]}"
-            message = f"all {len(best)} images of {len(folders)} folders are predicted as {name}"
+            name = name_class(best[0], self.loaded.categories)
+            message = f"all {len(best)} images of {len(folders)} folders are predicted as class {name}"
             hint = "--size N prepares them at another size, predict --doctor tries other preprocessing"
             self.warn([Notice("one_class", f"{message}: {hint}")])
 

@@ -17,6 +17,7 @@ from modelscope_cli.shell.options import (
     Hook,
     ImagesArgument,
     InputOptions,
+    Labels,
     ModelArgument,
     ModelOptions,
     OutputKind,
@@ -51,6 +52,7 @@ def explain(
             help="Which output value to explain: a class index or label, predicted, box:N, or mask:CLASS.",
         ),
     ] = "predicted",
+    labels: Labels = None,
     layer: Annotated[
         str | None,
         typer.Option(
@@ -122,6 +124,7 @@ def explain(
         inputs,
         method=method,
         target=target,
+        labels=labels,
         layer=layer,
         receipt=kind,
         require=require,

@@ -19,7 +19,7 @@ from modelscope_cli.shell.options import (
     OutputKind,
 )
 from modelscope_cli.shell.output import emit, save_report
-from modelscope_cli.shell.output_options import Out, OutputOptions
+from modelscope_cli.shell.output_options import Out, OutputOptions, Save
 from modelscope_cli.shell.parameters import command
 
 
@@ -77,6 +77,7 @@ def prune(
             "model smaller or faster.",
         ),
     ] = None,
+    save: Save = True,
     table: Annotated[Literal["drift", "layers"], typer.Option(help="Which table to print.")] = "drift",
     *,
     on: ModelOptions,
@@ -113,7 +114,7 @@ def prune(
         "sweep": sweep or DEFAULT_SWEEP,
     }
     make_request(**cut, is_global=global_, seed=model.seed)  # refused before torch is imported
-    folder = show.folder(out, model.model)
+    folder = show.folder(out, model.model, beside=save_weights, save=save)
     record = ms.prune(
         model,
         inputs,

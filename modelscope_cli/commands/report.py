@@ -8,9 +8,12 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.output_files import OutputFolder
+from modelscope_cli.records.reading import PAGE
+from modelscope_cli.records.refusals import refuse_both
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_model
-from modelscope_cli.shell.options import ImagesArgument, InputOptions, NamedModelOptions
+from modelscope_cli.shell.options import ImagesArgument, InputOptions, Labels, NamedModelOptions
 from modelscope_cli.shell.output import check_page, emit
 from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
@@ -28,6 +31,7 @@ def report(
         ),
     ] = None,
     images: ImagesArgument = None,
+    labels: Labels = None,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -36,6 +40,7 @@ def report(
             "default.",
         ),
     ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page, report.html.")] = None,
     *,
     on: NamedModelOptions,
     data: InputOptions,
@@ -59,6 +64,12 @@ def report(
     from modelscope_cli.reporting import is_saved
 
     where = show.begin()
+    if html is not None and out is not None:
+        refuse_both("html", html, "out", out)
+    if out is not None:
+        folder = OutputFolder(out, show.force)
+        folder.check()
+        html = folder.begun() / PAGE
     if html is not None:
         check_page(html)
     source: str | ModelRequest
@@ -70,5 +81,5 @@ def report(
         is_model = names_model if on.model else lambda _: True
         source, files = on.choose(result, images, is_model=is_model)
         inputs = data.request(files, on.seed)
-    record = ms.make_report(source, inputs, html=html, force=show.force, progress=PROGRESS)
+    record = ms.make_report(source, inputs, labels=labels, html=html, force=show.force, progress=PROGRESS)
     emit(where, pages_sheet(record), record)

@@ -20,6 +20,10 @@ from modelscope_cli.records.naming import some, with_article
 _LABELS_HINT = "one label per line, or a JSON list of labels"
 
 
+class LabelsError(CannotRunError):
+    """The given labels are not one for each class."""
+
+
 def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
     """Return the names of the classes, and what to call them in a message."""
     if labels is None:

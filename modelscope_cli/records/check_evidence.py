@@ -104,7 +104,7 @@ class Forward:
     Attributes:
         activations: of the innermost calls, with the share of |x| < `near_zero`.
         flow: of every call, in execution order.
-        answers: the predicted class of every image; None if the model is not a classifier.
+        answers: the predicted class of every image, in words; None if the model is not a classifier.
         is_input_finite: whether the input of the model is finite.
         output_spread: the largest difference between the outputs for two different images; None without such
             images, or if the output is not one row per image.
@@ -115,7 +115,7 @@ class Forward:
     flow: tuple[CallFlow, ...]
     near_zero: float
     images: int
-    answers: tuple[int, ...] | None
+    answers: tuple[str, ...] | None
     is_input_finite: bool
     output_spread: float | None = None
     norms: tuple[NormInput, ...] = ()

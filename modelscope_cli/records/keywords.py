@@ -88,11 +88,12 @@ class OutputKeywords(Keywords, total=False):
 
 
 class LabelledKeywords(OutputKeywords, total=False):
-    """Further keywords of every function that compares predictions with the folders of the images.
+    """Further keywords of every function that names classes.
 
     Attributes:
         labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
-            label}; or the names themselves: 'cat,dog'. In Python also a list of names.
+            label}; or the names themselves: 'cat,dog', among which a model for images and texts, such as CLIP,
+            chooses. In Python also a list of names.
     """
 
     labels: str | PathLike[str] | Sequence[str] | None
@@ -112,7 +113,7 @@ class BlockKeywords(Keywords, total=False):
     share: bool
 
 
-class OutputBlockKeywords(BlockKeywords, OutputKeywords, total=False):
+class OutputBlockKeywords(BlockKeywords, LabelledKeywords, total=False):
     """Keywords of a function that reads outputs and cuts its images into blocks."""
 
 

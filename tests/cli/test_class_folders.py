@@ -266,3 +266,12 @@ def test_one_class_for_the_images_of_several_is_told(run, cwd, command, bias, n,
     said = run(OURS.format(command=command)).err
     told = f"all {n * folders} images of {folders} folders are predicted as class 2"
     assert (told in said) == (bool(bias) and n * folders >= 8 and folders > 1)
+
+
+def test_the_one_class_has_its_label(run, cwd):
+    write(cwd, n=2, folders=SORTED)
+    state = torch.load(cwd / "net.pt")
+    state["6.bias"] = torch.tensor([0.0, 0.0, 9.0, 0.0])
+    torch.save(state, cwd / "net.pt")
+    said = run(OURS.format(command="predict") + " --labels one,two,three,four").err
+    assert "predicted as class 2 (three)" in said

@@ -232,3 +232,61 @@ def test_the_file_of_a_loaded_model_is_scanned(capsys):
     assert verdicts["check"].startswith("Failed with 1 error: MS001")
     findings = ms.check(ms.load(model, checkpoint="evil.pt"), size=48).findings
     assert "MS001" in [finding.code for finding in findings]
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return [f"kind-{n}" for n in range(10)]
+
+
+def test_out_is_the_folder_of_the_page(watched, capsys):
+    assert typed("report runs/old --out pages/new") == 0
+    assert typed("report runs/old --html old.html") == 0
+    assert Path("pages/new/report.html").read_bytes() == Path("old.html").read_bytes()
+    assert typed("report runs/old --out pages/new") == 2
+    hint = capsys.readouterr().err.rpartition("hint: ")[2].strip()
+    assert typed(f"report runs/old {hint}") == 0
+    assert typed("report runs/old --out a --html b.html") == 2
+    assert typed("report nowhere --out other") != 0
+    assert not Path("other").exists()
+
+
+def test_labels_are_on_all_parts_of_the_page_of_a_model(labels, capsys):
+    assert typed(f"report {HEALTHY} {STAR} --labels {','.join(labels)} --out page --json") == 0
+    answers = {page["command"]: page["verdict"] for page in json.loads(capsys.readouterr().out)["pages"]}
+    assert re.search(r"kind-\d, ", answers["predict"])
+    assert re.search(r"\d \(kind-\d\)", answers["explain"])
+    text = Path("page/report.html").read_text()
+    assert "triangle" not in text
+    assert "kind-" in text
+
+
+@pytest.mark.parametrize("n", [1, 9, 11])
+@pytest.mark.parametrize("command", ["explain --no-save", "explain --target kind-8 --no-save", "report"])
+def test_labels_of_another_number_of_classes_are_refused(command, n, labels, capsys):
+    names = ",".join(f"kind-{number}" for number in range(n)) + ","[: n == 1]
+    if "target" in command and n == 1:
+        command = "explain --target 0 --no-save"
+    name, *rest = command.split()
+    assert typed(f"{name} {HEALTHY} {STAR} --labels {names} {' '.join(rest)}") == 4
+    assert "labels, the model 10 classes" in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_labels_of_a_saved_result_are_refused(watched, capsys):
+    assert typed("report runs/old --labels a,b") == 2
+    assert typed("report runs/old") == 0  # its hint
+
+
+def test_the_label_names_the_target_of_an_explanation(labels, capsys):
+    line = f"explain {HEALTHY} {STAR} --method hirescam --receipt none --no-save --json --labels {','.join(labels)}"
+    for target, index in (("kind-3", 3), ("7", 7)):
+        assert typed(f"{line} --target {target}") == 0
+        document = json.loads(capsys.readouterr().out)
+        assert (document["target"], document["target_index"]) == (f"{index} (kind-{index})", index)
+
+
+def test_prune_writes_nothing_with_no_save(capsys):
+    assert typed(f"prune {HEALTHY} {STAR} --sweep 0.5 --no-save") == 0
+    assert not Path("runs").exists()
+    assert typed(f"prune {HEALTHY} {STAR} --sweep 0.5 --no-save --out a") == 2

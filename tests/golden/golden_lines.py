@@ -84,7 +84,7 @@ LINES = {
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
     "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
-    "--require passed --no-save --target star -l block3 #jt",
+    "--require passed --no-save --target class-3 -l block3 --labels labels.txt #jt",
     "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",
@@ -135,7 +135,7 @@ LINES = {
     "ablate_vit": f"ablate {VIT} {STAR} --no-save #jt",
     # prune
     "prune_tiny": f"prune {TINY} {STAR} --size 48 --out run",
-    "prune_layers": f"prune {TINY} {STAR} --size 48 --table layers --amount 0.5 --global --sweep 0.2,0.6 --save-weights p.safetensors",
+    "prune_layers": f"prune {TINY} {STAR} --size 48 --table layers --amount 0.5 --global --sweep 0.2,0.6 --save-weights p.safetensors --no-save",
     "prune_channels": f"prune {TINY} {STAR} {HARB} --size 48 --by-channel --method l2 -l 'block*' --exclude '*shortcut' --sweep 0.5 "
     "--hook scale=1@conv -b 2",
     "prune_random": f"prune {BARE} {STAR} --size 48 --method random --seed 7 --sweep 0.5 #jt",
@@ -170,7 +170,7 @@ LINES = {
     # report
     "diff_watch": "watch --out fine short.py && watch --out run short.py sick && diff run fine --html page.html",
     "report_folder": f"stats {TINY} {STAR} --out a && predict {TINY} {STAR} --truth truth.csv --out b && report a --force #jt",
-    "report_key": f"report {LOADED} {STAR} {PREPARED} --dtype float32 --workers 0 --html page.html #jt",
+    "report_key": f"report {LOADED} {STAR} {PREPARED} --dtype float32 --workers 0 --labels labels.txt --out page #jt",
     "report_inputs": f"report {TWO} --mean 0 --std 1 --html page.html #jt",
     "report_noise": f"report {BARE} --input-shape 3,32,32 --batch 2 --html page.html #jt",
     # weights, models

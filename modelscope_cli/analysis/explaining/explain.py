@@ -194,14 +194,26 @@ def explain(
     check_requirement(require, kind)
     given = to_inputs(inputs, keywords)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    needs_weights = require is not None
     subject = Subject(
-        *("explain", model, given, keywords), hook=hook, needs_weights=needs_weights, progress=progress
+        "explain",
+        model,
+        given,
+        keywords,
+        hook=hook,
+        labels=keywords.get("labels"),
+        needs_weights=require is not None,
+        progress=progress,
     )
     subject.open(batch=1)  # an image is asked many times over before the next
     totals = Totals()
     aim, calls, most = parse_aim(str(target)), _calls(subject, layer), given.request.batch or BATCH
-    options = {"method": method, "target": str(target), "layer": layer, "receipt": kind}
+    options = {
+        "method": method,
+        "target": str(target),
+        "layer": layer,
+        "receipt": kind,
+        "labels": subject.labels,
+    }
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
 
@@ -352,6 +364,7 @@ def _asking(
                     n_together = most_together(image)
                     answer = reader.read(output, (image,), 1)
                     settled = answer.settled()
+                    subject.check_labels(settled.main.n_classes)
                     target = choose_target(reader, aim, image, answer, settled)
                     logit, probability = numbers([target.score(output), target.probability(output)])()
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1

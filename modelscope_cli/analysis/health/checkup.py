@@ -40,6 +40,7 @@ from modelscope_cli.analysis.health.flow import (
 )
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.target_spec import name_class
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.summary.memory import StepOptions, forward_peak
 from modelscope_cli.analysis.summary.shapes import measure_shapes
@@ -235,7 +236,7 @@ class _Checkup:
         activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
         norms, spread = NormInputObserver(), OutputDiversity()
         outputs: dict[Key, Activation] = {}
-        answers: list[int] | None = []  # None where the model is not a classifier
+        answers: list[str] | None = []  # None where the model is not a classifier
         n_images, is_input_finite = 0, True
 
         with HookSession(
@@ -250,7 +251,8 @@ class _Checkup:
                 if main is None or not self._is_row_of_scores(output, batch):
                     answers = None
                 elif answers is not None:
-                    answers += main.argmax(1).tolist()
+                    names = self._loaded.categories
+                    answers += [name_class(index, names) for index in main.argmax(1).tolist()]
                 inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
                 is_input_finite &= all(bool(all_finite(tensor)) for tensor in inputs)
                 n_images += batch.n_images

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.predictions.metrics import ClassNames
 from modelscope_cli.analysis.predictions.request import choose_activation
-from modelscope_cli.analysis.predictions.scores import check_labels
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, read_truth
@@ -37,8 +36,7 @@ def find_truth(subject: Subject, what: str = "accuracy: not computed") -> None:
 def _indices(subject: Subject, what: str, n_classes: int) -> dict[Word, int]:
     """Return the class of each folder; empty if not all of them are labels."""
     truth, labels, files = read_truth(AUTO), subject.loaded.categories or (), subject.inputs.files
-    if subject.labels is not None:
-        check_labels(subject.labels, n_classes, subject.source_of_labels)
+    subject.check_labels(n_classes)
     if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded.module)):
         return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
     if not labels:

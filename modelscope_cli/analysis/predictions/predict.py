@@ -20,7 +20,7 @@ from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
-from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
+from modelscope_cli.analysis.predictions.scores import in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject, best_classes
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError
@@ -43,7 +43,6 @@ def predict(
     inputs: Any = None,
     *,
     top: int | None = None,
-    labels: str | PathLike[str] | Sequence[str] | None = None,
     scores: str = "auto",
     threshold: float | None = None,
     temperature: float = 1.0,
@@ -62,9 +61,6 @@ def predict(
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's input size.
         top: how many classes or boxes to print per image: by default 5, or 1 for several images.
-        labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
-            label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such as CLIP, chooses
-            among these texts. In Python also a list of names.
         scores: softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or none, each
             scored independently. auto: sigmoid if the model specifies it, otherwise softmax.
         threshold: with sigmoid, the score from which a class counts as predicted; 0.5 by default.
@@ -94,7 +90,7 @@ def predict(
         inputs,
         keywords,
         hook=hook,
-        labels=labels,
+        labels=keywords.get("labels"),
         needs_weights=given_truth is not None and not given_truth.is_auto,
         progress=progress,
     )
@@ -125,8 +121,7 @@ def predict(
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
         answer = _as_predictions(answer, activation, subject)
-        if names is not None and answer.main.n_classes is not None:
-            check_labels(names, answer.main.n_classes, subject.source_of_labels)
+        subject.check_labels(answer.main.n_classes)
         has_rows = judge is None or judge.truth.is_auto or each is not None
         is_one_enough = answer.kind == "classes" and activation == "softmax" and subject.inputs.n_listed > 1
         most = top or (1 if is_one_enough else 5)

@@ -84,14 +84,6 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     return logits.float()
 
 
-def check_labels(labels: Sequence[str], n_classes: int, what: str) -> None:
-    """Refuse labels that are not one for each class; `what`: their name in the message."""
-    if len(labels) != n_classes:
-        n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
-        message = f"{what} has {n_labels}, the model {n_classes} classes"
-        raise CannotRunError(message, f"leave out --labels   or give {n_classes} of them")
-
-
 def probabilities(logits: Tensor, activation: str = "softmax", temperature: float = 1.0) -> Tensor:
     """Return the scores of all classes, `(N, classes)`: `softmax` of one class an image, `sigmoid` of several
     or none; logits are divided by `temperature` first."""
