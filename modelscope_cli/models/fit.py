@@ -102,7 +102,8 @@ def load_state(
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
         firsts = [shlex.quote(next(iter(keys), "none")) for keys in (state, own)]
         message += f"; the first is {firsts[0]} in the checkpoint and {firsts[1]} in the model"
-        raise CannotRunError(message, "modelscope summary --list   lists the names for --model")
+        hint = f"modelscope weights {shlex.quote(file)}   names the architecture of the checkpoint, if it is known"
+        raise CannotRunError(message, hint)
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
         hint = f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"

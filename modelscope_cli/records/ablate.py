@@ -48,7 +48,7 @@ class Ablation(Row):
         kl_divergence: KL(before || after) of the softmax, nats; a mean over pixels.
         output_l2: Euclidean distance between the outputs before and after.
         answer_index, answer_label: the most frequent prediction after.
-        accuracy, accuracy_drop: after, and how many percentage points less than before; None without classes.
+        accuracy, accuracy_drop: after, and how much less than before, -1..1; None without classes.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Ablation(Row):
     answer_index: int
     answer_label: str | None
     accuracy: Share | None = None
-    accuracy_drop: Annotated[float | None, column("accuracy drop (pp)", rank=0)] = None
+    accuracy_drop: Annotated[float | None, share("accuracy drop", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)

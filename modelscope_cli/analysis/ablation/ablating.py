@@ -126,7 +126,7 @@ class Effect:
             answer_index=answer,
             answer_label=label_of_class(answer, categories),
             accuracy=accuracy,
-            accuracy_drop=100 * (before.value - accuracy.value) if before and accuracy else None,
+            accuracy_drop=before.value - accuracy.value if before and accuracy else None,
         )
 
 

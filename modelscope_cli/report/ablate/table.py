@@ -30,11 +30,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "l2", missing="NaN"),
         *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several),
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
-        *field_columns(
-            Ablation,
-            "accuracy_drop",
-            text=lambda r: "" if r.accuracy is None else f"{r.accuracy_drop + 0:.1f}",
-        ),
+        *field_columns(Ablation, "accuracy_drop"),
         Column("answer", "prediction", answer_of, is_number=False, rank=0),
         *field_columns(Ablation, "order mode"),
     )
