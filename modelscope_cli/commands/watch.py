@@ -203,6 +203,12 @@ def watch(
         console.hint(correction[1])
     if not record.came_to_nothing or where.is_asked_for:
         with afterwards(console.warn, "the report was not shown") if not report else nullcontext():
-            checked = partial(review, record, ms.list_rules("MS7").rules, script)
-            emit(where, watch_sheet(record), record, checked, verdict=verdict_facts(record))
+            # Listing rules imports those of `check` too
+            emit(
+                where,
+                watch_sheet(record),
+                record,
+                lambda: review(record, ms.list_rules("MS7").rules, script),
+                verdict=verdict_facts(record),
+            )
     return judged_code

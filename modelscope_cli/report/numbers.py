@@ -3,12 +3,14 @@
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from modelscope_cli.records.naming import Called, counted, label_of
-from modelscope_cli.records.predict import Share
 from modelscope_cli.records.run import HookReport, Run
 from modelscope_cli.records.stats import InputStats
+
+if TYPE_CHECKING:
+    from modelscope_cli.records.predict import Share
 
 
 class NamedOutput(Called, Protocol):
@@ -98,7 +100,7 @@ def percent(fraction: float | None) -> str:
     return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 
-def accuracy_words(share: Share, n_images: int) -> str:
+def accuracy_words(share: "Share", n_images: int) -> str:
     """Return an accuracy with its number of images and its confidence interval."""
     interval = f"{percent(share.low)} .. {percent(share.high)} (95 % confidence interval)"
     return f"{percent(share.value)} of {counted(n_images, 'image')}; {interval}"

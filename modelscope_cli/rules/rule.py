@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.check import (
@@ -22,8 +22,10 @@ from modelscope_cli.records.check import (
     RuleText,
     is_as_severe,
 )
-from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.run import InputInfo
+
+if TYPE_CHECKING:  # it imports the records of other commands
+    from modelscope_cli.records.check_evidence import Evidence
 
 _COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _BYTES = {
@@ -103,7 +105,7 @@ class Sighting:
     is_rest: bool = False  # whether it summarises `value` more places beyond the threshold
 
 
-def always(evidence: Evidence, threshold: Any) -> str | None:
+def always(evidence: "Evidence", threshold: Any) -> str | None:
     """Return no excuse: the rule can always be judged."""
     return None
 
@@ -167,7 +169,7 @@ class Rule(ListedRule):
     """A named check of a model."""
 
     needs: frozenset[str]  # the fields of `Evidence` it requires
-    judge: Callable[[Evidence, Any], Iterable[Sighting]]  # yields every place where the rule is broken
+    judge: Callable[["Evidence", Any], Iterable[Sighting]]  # yields every place where the rule is broken
     # Format of the threshold: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000)
     kind: str = "number"
     most: float = math.inf  # the largest possible value: 1 for a fraction
@@ -175,11 +177,11 @@ class Rule(ListedRule):
     # Codes of rules whose error in a layer explains one of this rule there
     yields_to: tuple[str, ...] = ()
     # Returns why it cannot be judged here, None if it can
-    excuse: Callable[[Evidence, Any], str | None] = always
+    excuse: Callable[["Evidence", Any], str | None] = always
 
 
 Threshold = float | str | None
-Judge = Callable[[Evidence, Any], Iterable[Sighting]]
+Judge = Callable[["Evidence", Any], Iterable[Sighting]]
 
 
 def rule(
@@ -201,7 +203,7 @@ def needs_of(rules: Iterable[Rule], thresholds: Mapping[str, Threshold]) -> froz
 
 
 def judge(
-    rules: Sequence[Rule], thresholds: Mapping[str, Threshold], evidence: Evidence
+    rules: Sequence[Rule], thresholds: Mapping[str, Threshold], evidence: "Evidence"
 ) -> tuple[tuple[Finding, ...], tuple[RuleInfo, ...]]:
     """Return the findings, errors first, and the rules with their outcomes."""
     findings: list[Finding] = []
@@ -244,7 +246,7 @@ def _layer(place: str | None) -> str | None:
     return place.partition("#")[0] if place else None
 
 
-def _why_not(rule: Rule, threshold: Threshold, evidence: Evidence) -> str | None:
+def _why_not(rule: Rule, threshold: Threshold, evidence: "Evidence") -> str | None:
     if threshold is None:
         return "no budget is set"
     for field in sorted(rule.needs):

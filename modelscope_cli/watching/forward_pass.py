@@ -71,7 +71,8 @@ class ForwardPass(threading.local):
         if name is not None:
             call.index = self.calls[name]
             self.calls[name] += 1
-            is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
+            is_torchs = type(module).__module__.startswith("torch.")
+            is_looked_into = is_container(module) or (not self.open and not is_torchs)
             is_selected = self.model is not None and self.model.selects(name, is_innermost=True)
             call.has_functions = self.has_functions and is_selected and is_looked_into and module.training
         if self.open:
@@ -129,10 +130,6 @@ def is_container(module: nn.Module) -> bool:
     if isinstance(module, nn.MultiheadAttention) or is_norm(module):
         return False
     return next(module.children(), None) is not None
-
-
-def _is_torchs(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("torch.")
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -400,7 +400,8 @@ class Recorder:
 
     def _finish_backward(self) -> None:
         self.settle()  # a hook may have stepped during the backward pass
-        self._look_at_gradients()
+        self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
+        check_gradients(self.registry, self.losses)
         n = self.losses.n_backward
         if not self._n_counted and n & (n - 1) == 0:
             self._listener.on_unstepped()
@@ -431,10 +432,6 @@ class Recorder:
             return
         where = f" ({place})" if (place := place_of_caller()) else ""
         self._told += [(kind, f"{message}{where}") for kind, message in self._history.see(tensors)]
-
-    def _look_at_gradients(self) -> None:
-        self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
-        check_gradients(self.registry, self.losses)
 
     def _is_awaited(self, one: inferred) -> bool:
         clock = self.clocks.find(one)  # not `of`, which gives a label

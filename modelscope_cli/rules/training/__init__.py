@@ -220,13 +220,13 @@ def by_trial(
         return is_cause or _link(found) is Link.SPEED
 
     own = {found[0].code: _link(found) for found, follows in rest if follows is None and is_apart(found)}
-    explaining = own.keys() - set(trials.refuted)
+    own = {code: link for code, link in own.items() if code not in trials.refuted}
     placed = [
-        (found, follows if follows in explaining or (follows is None and is_apart(found)) else rule.code)
+        (found, follows if follows in own or (follows is None and is_apart(found)) else rule.code)
         for found, follows in rest
     ]
     behind = {*_EXPLAINS_NOTHING, *(fix.codes if fix else ())}
-    ahead = {code for code in explaining - behind if is_general and own[code] <= last}
+    ahead = {code for code in own.keys() - behind if is_general and own[code] <= last}
     head = [one for one in placed if one[0][0].code in ahead or one[1] in ahead]
     tail = [one for one in placed if one not in head]
     return [*head, (first, None), *sorted(tail, key=lambda one: one[1] != rule.code)]

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import INPUT
-from modelscope_cli.records.watch import DROPPED, LAYOUT, REPEATS, SAME_DATA, WatchedCriterion, WatchedInput
+from modelscope_cli.records.watch import DROPPED, LAYOUT, REPEATS, SAME_DATA, WatchedInput
+from modelscope_cli.rules.training.progress import late_loss
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -76,10 +77,6 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, first.series.step[0], size, words, case.called(model), link=link)
 
 
-def _takes_any_scale(case: Case, first: WatchedInput) -> bool:
-    return first.type.startswith(_NORMALISERS) or _is_normalised(case, first)
-
-
 def _is_normalised(case: Case, first: WatchedInput) -> bool:
     """Tell whether a norm of the batch comes right behind the first layer: it takes any scale out again."""
     kinds = [one for one in case.course.layers if one.model == first.model]
@@ -114,7 +111,7 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         elif case.fails and max(stds) < max(_FLAT, _SPARSE * min(_range(one), 1.0)):
             size, link = max(stds), Link.INITIALISATION  # likely, but not certain
             words = f"the input of {model} hardly varies: its standard deviation is {size:.2g}"
-        elif is_tiny and first is not None and not _takes_any_scale(case, first):
+        elif is_tiny and first and not (first.type.startswith(_NORMALISERS) or _is_normalised(case, first)):
             size = highest
             words = f"images with values from 0 to {size:.2g} enter {model}: they were divided by 255 twice"
         elif all(one.series.is_alike):
@@ -204,16 +201,11 @@ def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighti
 
 def _does_worse(case: Case) -> bool:
     """Tell whether a criterion is much higher in evaluation than in training at the end."""
-    trained = {(one.name, one.classes): _end_of(one) for one in case.facts.criteria if one.is_training}
-    judged = [one for one in case.facts.criteria if not one.is_training]
-    ends = [(_end_of(one), trained.get((one.name, one.classes), math.inf)) for one in judged]
-    return any(end > _WORSE * own > 0 for end, own in ends)
-
-
-def _end_of(one: WatchedCriterion) -> float:
-    """Return the mean of the last third of a criterion's values; NaN without any."""
-    values = known(one.series.value)
-    return statistics.fmean(values[-max(len(values) // 3, 1) :]) if values else math.nan
+    ends = [((one.name, one.classes), one.is_training, late_loss(one) or 0.0) for one in case.facts.criteria]
+    trained = {kind: end for kind, is_training, end in ends if is_training}
+    return any(
+        end > _WORSE * trained.get(kind, math.inf) > 0 for kind, is_training, end in ends if not is_training
+    )
 
 
 @training_rule("MS767", "image-layout", WARNING, 1.5, Link.DATA)

@@ -141,7 +141,8 @@ def follow(
     if learns is False and len(courses) == 1:
         (course,) = courses
         is_free = may_wander(facts) or moves is not None
-        learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
+        is_too_soon = course.n < _PATIENCE and not course.has_risen
+        learns = None if (is_too_soon or is_free) and not course.has_broken else False
     return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, moves, learns)
 
 
@@ -167,11 +168,6 @@ def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
         one is not None for one in criterion.series.shared
     )
     return is_sparse and course.is_falling
-
-
-def _is_too_soon(course: LossCourse) -> bool:
-    """Tell whether a run may be too short to have learnt anything."""
-    return course.n < _PATIENCE and not (course.has_broken or course.has_risen)
 
 
 def may_wander(facts: TrainingFacts) -> bool:

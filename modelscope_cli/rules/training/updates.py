@@ -247,7 +247,8 @@ def still_weights(case: Case, threshold: float) -> tuple[list[tuple[float, Watch
     for one in weights:
         ratios = known(one.series.update_ratio)
         is_small = len(ratios) >= MIN_RECORDS and (max(ratios) < threshold or _hardly_moves(case, one))
-        if is_small and _is_reached(one) and (case.fails or not _is_warming_up(case, one.optimizer)):
+        is_reached = any(norm > 0 for norm in known(one.series.grad_norm))
+        if is_small and is_reached and (case.fails or not _is_warming_up(case, one.optimizer)):
             rows.append((max(ratios), one))
     return rows, len(rows) >= max(_NEARLY_ALL * len(weights), 1)
 
@@ -377,11 +378,6 @@ def _is_to_learn(one: WatchedParameter) -> bool:
     """Tell whether a parameter can learn; if not, another rule reports why. A script may assign .grad itself."""
     has_gradient = one.facts is None or one.facts.has_gradient or bool(known(one.series.grad_norm))
     return has_gradient and (one.facts is None or one.facts.requires_grad)
-
-
-def _is_reached(one: WatchedParameter) -> bool:
-    """Tell whether there is a gradient for a larger step."""
-    return any(norm is not None and norm > 0 for norm in one.series.grad_norm)
 
 
 def _is_warming_up(case: Case, label: str) -> bool:

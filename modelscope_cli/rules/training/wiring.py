@@ -70,8 +70,10 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 "so that it predicts no rate below 1"
             )
         elif inner == "softmax" and (one.classes or 0) > 1:
+            lowest = math.log(math.e + (one.classes or 1) - 1) - 1  # of softmax of probabilities
             words = (
-                f"{one.name} receives probabilities (they sum to 1), but applies softmax itself{_floor(one)}"
+                f"{one.name} receives probabilities (they sum to 1), but applies softmax itself, "
+                f"so that the loss cannot fall below {lowest:.3g}"
             )
         elif inner == "sigmoid" and one.made_by in ("sigmoid", "softmax"):
             words = f"{one.name} receives the output of {one.made_by}, but applies sigmoid itself"
@@ -80,12 +82,6 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], n, words, one.place)
-
-
-def _floor(one: WatchedCriterion) -> str:
-    """Return the lowest loss possible when softmax is applied to probabilities, as a clause."""
-    lowest = math.log(math.e + (one.classes or 1) - 1) - 1
-    return f", so that the loss cannot fall below {lowest:.3g}"
 
 
 @training_rule("MS738", "logits-in-nll-loss", ERROR, 3, Link.WIRING)

@@ -102,10 +102,6 @@ def _decay(clues: Clues) -> int:
     return _when(any(taken) or clues.has_found("MS744"), False)
 
 
-def _schedule(clues: Clues) -> int:
-    return _when(False, clues.survey.schedule is not None and clues.survey.scheduled > 0)
-
-
 def _inputs(clues: Clues) -> int:
     seen = clues.data
     largest = max(abs(seen.low), abs(seen.high))
@@ -261,7 +257,7 @@ TRIALS = (
     Trial(
         "constant rate",
         optimizers.constant_rate,
-        _schedule,
+        lambda clues: _when(False, clues.survey.schedule is not None and clues.survey.scheduled > 0),
         lambda clues: f"the learning rate constant at {clues.survey.scheduled:.3g}",
         _says(
             "leave out the schedule, or make it as long as the training, counted in the calls of its step()"

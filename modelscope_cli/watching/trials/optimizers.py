@@ -75,7 +75,11 @@ def usual_settings(act: Act) -> Any:
 @contextmanager
 def fresh_adamw(act: Act) -> Iterator[None]:
     """Replace each optimizer by a new AdamW over its own parameters and those of its models that none holds."""
-    with _thawed(act), _stepping_besides(_adamw, act, is_instead=True):
+
+    def adamw(optimizer: Optimizer, others: list[nn.Parameter]) -> Optimizer:
+        return torch.optim.AdamW([*parameters_of(optimizer), *others], lr=_STRONG_RATE)
+
+    with _thawed(act), _stepping_besides(adamw, act, is_instead=True):
         yield
 
 
@@ -103,10 +107,6 @@ def _thawed(act: Act) -> Iterator[None]:
 
     with Models(thaw).installed():
         yield
-
-
-def _adamw(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
-    return torch.optim.AdamW([*parameters_of(optimizer), *parameters], lr=_STRONG_RATE)
 
 
 def _sibling(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer | None:

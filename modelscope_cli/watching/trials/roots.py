@@ -22,7 +22,7 @@ def entered(enter: Enter) -> Iterator[None]:
 
     def outermost(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         nonlocal depth
-        if depth or torch.compiler.is_compiling() or not _has_parameters(self):
+        if depth or torch.compiler.is_compiling() or next(self.parameters(), None) is None:
             return call(self, *args, **kwargs)
         args, kwargs = enter(self, args, kwargs)
         depth += 1
@@ -33,10 +33,6 @@ def entered(enter: Enter) -> Iterator[None]:
 
     with replaced((nn.Module, "__call__", outermost)):
         yield
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None
 
 
 def map_data(
