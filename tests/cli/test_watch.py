@@ -118,6 +118,19 @@ def test_the_four_answers_and_what_fails_on_them(run, cwd, script, steps, option
     assert bool(report["findings"]) == (verdict == "fault")
 
 
+def test_a_run_imports_no_rules_of_check(cwd):
+    (cwd / "loop.py").write_text(LOOP)
+    code = (
+        "import runpy, sys\nsys.argv[1:] = ['watch', '--out', 'o', 'loop.py']\n"
+        "try: runpy.run_module('modelscope_cli', run_name='__main__')\nexcept SystemExit: pass\n"
+        "rules = {one for one in sys.modules if one.startswith('modelscope_cli.rules.')}\n"
+        "sys.exit('modelscope_cli.rules.training' not in rules or 'modelscope_cli.rules.registry' in rules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "verdict: cannot tell yet" in done.stderr
+
+
 def test_the_way_of_the_scripts_own_to_show_errors_and_its_streams(run, cwd):
     """As rich.traceback, torch.distributed and every tee to a file have it."""
     (cwd / "loop.py").write_text(

@@ -232,10 +232,6 @@ def by_trial(
     return [*head, (first, None), *sorted(tail, key=lambda one: one[1] != rule.code)]
 
 
-def _is_certain(found: Found) -> bool:
-    return _link(found) <= Link.WIRING
-
-
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     rule, sighting = one
     link = _link(one)

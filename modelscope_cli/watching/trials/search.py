@@ -267,6 +267,8 @@ class Search:
         seed: int = 0,
         reason: str | None = None,
     ) -> None:
+        if helps == BROKE:
+            reason = one.error or ("it had nothing to act on" if one.has_ended else "it took too long")
         row = TrialRow(
             name=name,
             changed=changed,
@@ -276,7 +278,7 @@ class Search:
             metric=_known(one.last(RIGHT)),
             helps=helps,
             seed=seed,
-            reason=_why_broken(one) if helps == BROKE else reason,
+            reason=reason,
         )
         self.rows.append(row)
 
@@ -300,12 +302,6 @@ def _why_not(base: Measured) -> str:
     if base.n:
         return f"only {base.n} steps could be compared, and {FEWEST_STEPS} are needed"
     return "no step was seen when the script was run again"
-
-
-def _why_broken(one: Measured) -> str:
-    if one.error is not None:
-        return one.error
-    return "it took too long" if not one.has_ended else "it had nothing to act on"
 
 
 def _scale(clues: Clues) -> Scale:
