@@ -127,8 +127,7 @@ def _compute(
         if name in missing:
             failed[name] = missing[name]
             continue
-        more: dict[str, Any] = {"flow": True} if name == "summary" else {}
-        more |= {"labels": labels} if name in _OF_CLASSES else {}
+        more: dict[str, Any] = {"labels": labels} if name in _OF_CLASSES else {}
         try:
             yield getattr(ms, name)(loaded, given, progress=progress, **more)
         except LabelsError:

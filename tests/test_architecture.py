@@ -78,7 +78,7 @@ HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "s
 DRAWS = re.compile(
     r"report/\w+/figures\.py"
     r"|report/(canvas|layer_axis|training_figures|training_panels"
-    r"|image_tiles|gallery|page/images|graph/drawing)\.py"
+    r"|image_tiles|gallery|page/images)\.py"
 )
 
 
@@ -218,7 +218,7 @@ def test_files_stay_small():
 # Public functions whose name differs from their command's; keywords that only callers in Python have.
 FUNCTIONS = {"rules": "list_rules", "report": "make_report", "models": "list_models"}
 IN_PYTHON = {
-    *("progress", "share", "each", "keep", "measure", "flow", "allow", "inputs", "data", "more", "data_set"),
+    *("progress", "share", "each", "keep", "measure", "allow", "inputs", "data", "more", "data_set"),
     *(
         "columns",
         "attention",

@@ -1,7 +1,6 @@
 """`modelscope summary`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -43,10 +42,6 @@ def summary(
     ] = None,
     freeze: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Count these layers' parameters as frozen.")
-    ] = None,
-    graph: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also save the graph of the model (.svg, .png, .pdf)."),
     ] = None,
     list_: Annotated[
         bool,
@@ -112,8 +107,6 @@ def summary(
 
       modelscope summary resnet18 --columns name,time,field --sort time
 
-      modelscope summary resnet18 --graph resnet18.svg
-
       modelscope summary resnet50 --train --optimizer momentum --fit 24GB
 
       modelscope summary --list 'vit_*'
@@ -128,10 +121,6 @@ def summary(
         return
     # The first word is the model, unless --model names one.
     model, files = on.choose(first, images, is_model=names_model if on.model else lambda _: True)
-    if graph is not None:
-        from modelscope_cli.report.canvas import check_figure
-
-        check_figure(graph, show.force, "--graph")
     measure = measured_for(where.layout)
     step = {"train": train, "optimizer": optimizer, "amp": amp, "fit": fit}
     options = {
@@ -141,11 +130,7 @@ def summary(
         "exclude": layers.exclude or (),
         **step,
     }
-    flow = graph is not None or where.html is not None
-    record, raised = _summary(model, data.request(files, on.seed), {**options, "flow": flow}, measure)
-    if graph is not None:
-        record.plot(graph, picture="graph")
-        PROGRESS.note(f"wrote {graph}")
+    record, raised = _summary(model, data.request(files, on.seed), options, measure)
     if raised is None or where.is_asked_for:  # with the layers up to the failing one
         emit(where, summary_sheet(record, measure), record)
     if raised is not None:

@@ -189,51 +189,6 @@ class TrainingMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """A chain of functions that the forward of a layer calls itself, besides its child layers.
-
-    Attributes:
-        number: its number in the edges of the graph.
-        names: of the functions: `add`, `cat`, `flatten`.
-        inside: the `order` of the call in whose forward it happened.
-        after: the `order` of the last call that had begun by then.
-        is_joint: whether flows of several calls meet in it.
-        output_shapes: of the tensors it made last.
-    """
-
-    number: int
-    names: tuple[str, ...]
-    inside: int
-    after: int
-    is_joint: bool
-    output_shapes: tuple[Shape, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """The dataflow of one forward.
-
-    A number in it is the `order` of a call inside which no other layer is called, the `number` of an operation, 0
-    for the output of the model, and -1, -2, ... for its inputs.
-
-    Attributes:
-        inputs: the name or place of every tensor that the model was called with: -1 is the first of them.
-        around: for every call, in order, the `order` of the call that made it; 0 for the model itself.
-        edges: `[from, to]`; parameters and constants are not followed.
-        unfollowed: items with an input tensor of unknown origin, such as from NumPy or TorchScript.
-        left: functions that converted values to Python objects, such as `item` and `numpy`, after which they
-            cannot be traced.
-    """
-
-    inputs: tuple[str, ...]
-    around: tuple[int, ...]
-    operations: tuple[Operation, ...]
-    edges: tuple[tuple[int, int], ...]
-    unfollowed: tuple[int, ...] = ()
-    left: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SummaryRecord(Record):
     """What `summary` returns.
 
@@ -241,7 +196,6 @@ class SummaryRecord(Record):
         layers: in execution order; what was not called is where the module tree has it.
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
         failed: the label of the layer whose forward raised; the rows end there. None otherwise.
-        flow: the dataflow; None if it was not requested.
         training: the memory of one training step; None if it was not requested.
         timed_by: in words, what measured `time_ms`: events of the device, or a clock; None if it was not requested.
     """
@@ -251,6 +205,5 @@ class SummaryRecord(Record):
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...] = ()
     failed: str | None = None
-    flow: Flow | None = None
     training: TrainingMemory | None = None
     timed_by: str | None = None

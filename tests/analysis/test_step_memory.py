@@ -226,7 +226,7 @@ def test_savings_are_steps_that_were_run():
         pass
 
     model = nn.Sequential(*(Block(*one) for one in model))
-    record = ms.summary(model, torch.zeros(2, 4, 32, 32), train=True, optimizer="sgd", flow=True)
+    record = ms.summary(model, torch.zeros(2, 4, 32, 32), train=True, optimizer="sgd", fit="1GB")
     by_name = {saving.what.split()[0]: saving for saving in record.training.savings}
     checkpointed = run_step(
         model,

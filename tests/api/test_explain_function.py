@@ -97,7 +97,7 @@ def test_the_figures_of_several_images_are_means():
     ({"target": 77}, "out of range"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
     ({"require": "covering"}, "passed"),
-    ({"require": "passed", "receipt": False}, "about the receipt"),
+    ({"require": "passed", "receipt": False}, "needs the receipt"),
     ({"receipt": "quik"}, "did you mean quick"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused(how, message):

@@ -44,7 +44,7 @@ def folder(cwd):
     # in another order
     ("--model resnet18 summary", "summary --model resnet18"),
     # a value is missing
-    ("summary resnet18 --graph", "summary resnet18 --graph FILE"),
+    ("stats resnet18 --plot", "stats resnet18 --plot FILE"),
     # a folder as a file
     ("featuremaps net.py:Net -o maps", "featuremaps net.py:Net --out maps   a folder for the figures"),
     # an option as the value of another

@@ -61,7 +61,7 @@ def asserted(model, x):
 
 CALLS = {
     "load": lambda model, x: ms.load(model).info.class_name,
-    "summary": lambda model, x: ms.summary(model, x, measure=("field",), flow=True),
+    "summary": lambda model, x: ms.summary(model, x, measure=("field",)),
     "summary of a training step": lambda model, x: ms.summary(
         model, x, train=True, optimizer="sgd").training.peak_bytes,
     "stats": lambda model, x: ms.stats(model, x, batch=2),

@@ -22,10 +22,10 @@ LINES = {
     "summary_tiny": f"summary {TINY} --depth 2 --seed 1",
     "summary_tiny_columns": "summary demo/tiny_resnet.py:TinyResNet --columns name,type,params,macs --sort params --top 5",
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
-    "--batch 2 -l conv --exclude block3 --all --graph g.svg",
+    "--batch 2 -l conv --exclude block3 --all",
     "summary_tiny_measured": f"summary {TINY} {STAR} {PREPARED} --workers 0 --columns name,field -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
-    "--depth 2 --graph g.svg #jt",
+    "--depth 2 #jt",
     # What kernels take for a moment depends on the processor, and is not measured where values decide.
     "summary_by_values": "summary by_values.py:ByValues --input-shape 2,3,16,16 --train --fit 500kB #jt",
     "summary_r18": "summary resnet18 -w none",

@@ -17,9 +17,6 @@ _SICK = "demo/tiny_resnet.py:TinyResNet -c demo/sick.safetensors"
 _CUT = "--global --amount 0.2 --sweep 0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"
 # A command, and the pictures of it that are kept: the file it writes, and its name here.
 DRAWN: Mapping[str, Mapping[str, str]] = {
-    "summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,64,64 --graph graph.png": {
-        "graph.png": "graph.png"
-    },
     f"featuremaps {_HEALTHY} demo/harbour.jpg --layer type:Conv2d --out maps": {
         "maps/*_conv.png": "conv.png",
         "maps/contact_sheet.png": "contact_sheet.png",

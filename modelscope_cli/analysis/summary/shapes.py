@@ -2,14 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from modelscope_cli.analysis.summary.flow import FlowRecorder
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.selection import TensorUse, storages_in
@@ -18,7 +16,7 @@ from modelscope_cli.inputs.batch import shapes_of
 from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Args, Arguments, Kwargs, Shape
-from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
+from modelscope_cli.records.summary import INSIDE, USED, LayerShape, SummaryTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,6 @@ class MeasuredStructure:
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...]  # operators without a FLOP formula, with how often they ran
     error: ForwardError | None = None  # what the forward raised; the rows are those up to it
-    flow: Flow | None = None  # the data flow, if requested
 
 
 @dataclass(slots=True)
@@ -72,21 +69,17 @@ class _ShapeObserver(Observer):
         self.step()
 
 
-def measure_shapes(
-    model: nn.Module, args: Arguments, *, with_flow: bool = False, progress: Progress = SILENT
-) -> MeasuredStructure:
+def measure_shapes(model: nn.Module, args: Arguments, progress: Progress = SILENT) -> MeasuredStructure:
     """Run the model once, on whichever device it is, and return its structure.
 
     If the forward raises, the rows up to there are returned with the error.
     """
     counter = _OperatorCounter(model)
     observer = _ShapeObserver(counter)
-    followers = [FlowRecorder(model)] if with_flow else []
     error = None
     with (
-        HookSession(model, [observer, *followers], interventions=followers) as session,
+        HookSession(model, [observer]) as session,
         counter,
-        followers[0].mode if followers else nullcontext(),
         counting(progress, "layers", len(list_layers(model))) as observer.step,
     ):
         try:
@@ -97,8 +90,7 @@ def measure_shapes(
     reasons = _reasons(model, observer.visits, counter.use.layers, error)
     rows = in_order([row for layer, module in present for row in _rows(layer, module, observer, reasons)])
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
-    flow = followers[0].flow() if followers else None
-    return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error, flow)
+    return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error)
 
 
 def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:

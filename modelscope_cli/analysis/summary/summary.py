@@ -98,7 +98,6 @@ def summary(
     amp: str | None = None,
     fit: str | int | None = None,
     weights: str = "none",
-    flow: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[SummaryKeywords],
 ) -> SummaryRecord:
@@ -117,8 +116,6 @@ def summary(
             Python also optimizers of torch over the parameters of the model, one or several.
         amp: run the forward of the step under autocast: bfloat16 or float16.
         fit: find the largest batch whose training step fits into this much memory, such as 24GB.
-        flow: record the data flow, for `record.plot()` and the page; of a training step, also what would
-            need less memory.
 
     Raises:
         UsageError: a name, keyword or pattern that is not valid (exit 2 on the command line).
@@ -140,10 +137,10 @@ def summary(
     if isinstance(model, LoadedModel | nn.Module):
         refuse_idle({**model_keywords, "weights": "auto" if weights == "none" else weights})
         loaded = model if isinstance(model, LoadedModel) else describe_module(model)
-        measured = _measure(loaded, python_inputs, frozen, flow, progress)
+        measured = _measure(loaded, python_inputs, frozen, progress)
     else:
         model = as_request(model, cast(ModelKeywords, {**model_keywords, "weights": weights}))
-        given = (python_inputs, frozen, flow, progress)
+        given = (python_inputs, frozen, progress)
         if train and not measure and _is_absent_cuda(model.device):
             model, step_options = replace(model, device="auto"), replace(step_options, device="cuda")
         # Weights or a device that were asked for are used, as they are for every other command.
@@ -154,7 +151,7 @@ def summary(
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
     training = None
     if train and structure.error is None:
-        n_steps = 1 + (_TO_FIT if limit is not None else 0) + (_TO_SAVE if limit is not None or flow else 0)
+        n_steps = 1 if limit is None else 1 + _TO_FIT + _TO_SAVE
         with (
             counting(progress, "training steps to measure their memory", n_steps) as step,
             flags_kept(loaded.module),
@@ -166,7 +163,6 @@ def summary(
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
                 training = replace(training, fit=steps.fit(limit, structure.totals.macs))
-            if limit is not None or flow:
                 training = replace(training, savings=steps.savings(structure.layers))
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
     tell(progress, opened.notes, loaded.warnings)
@@ -180,7 +176,6 @@ def summary(
         totals=structure.totals,
         uncounted_ops=structure.uncounted_ops,
         failed=error.call.label if error and error.call else None,
-        flow=structure.flow,
         training=training,
         timed_by=timed_by,
     )
@@ -265,19 +260,19 @@ class _Measured:
 
 
 def _measure_named(
-    request: ModelRequest, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
+    request: ModelRequest, given: PythonInputs, freeze: Sequence[str], progress: Progress
 ) -> _Measured:
     """Build a model on the meta device and run it; with values, and a warning, if that fails."""
     loaded = load_skeleton(request)
     if loaded.device.type == "meta" and loaded.family in _NEEDS_VALUES:
         loaded = _for_real(request, f"{loaded.family} models compute their shapes from values")
-    measured = _measure(loaded, given, freeze, with_flow, progress)
+    measured = _measure(loaded, given, freeze, progress)
     error = measured.structure.error
     # torchvision's models all run on meta, so their errors are real; other code may just need values.
     may_need_values = loaded.device.type == "meta" and loaded.info.source != "zoo"
     if error is not None and may_need_values and not _is_about_shapes(error):
         loaded = _for_real(request, str(error.__cause__).partition("\n")[0])
-        measured = _measure(loaded, given, freeze, with_flow, progress)
+        measured = _measure(loaded, given, freeze, progress)
     return measured
 
 
@@ -301,7 +296,7 @@ def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
 
 
 def _measure(
-    loaded: LoadedModel, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
+    loaded: LoadedModel, given: PythonInputs, freeze: Sequence[str], progress: Progress
 ) -> _Measured:
     # No user code runs under the stand-ins.
     with without_dynamo(loaded.info.source == "zoo"):
@@ -310,9 +305,7 @@ def _measure(
         loaded = with_shapes(loaded, args, given.request.seed, progress)
         with flags_kept(loaded.module):
             set_trainable(loaded.module, freeze)
-            return _Measured(
-                loaded, inputs, measure_shapes(loaded.module, args, with_flow=with_flow, progress=progress)
-            )
+            return _Measured(loaded, inputs, measure_shapes(loaded.module, args, progress))
 
 
 def _keep(

@@ -152,7 +152,6 @@ _SHOWN = {
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
     "explanation": "Evidence by position",
-    "graph": "Every call of a layer in execution order; arcs are values that skip rows",
     "divergence": "The relative difference of B from A, by layer",
     **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
     "memory": "The memory of a training step while each layer runs",

@@ -23,9 +23,9 @@ class SummaryView(View[SummaryRecord]):
         return answer(record)
 
     def figures(self) -> Mapping[str, Draw[SummaryRecord]]:
-        from modelscope_cli.report.summary.figures import draw_graph, draw_memory
+        from modelscope_cli.report.summary.figures import draw_memory
 
-        return {"graph": draw_graph, "memory": draw_memory}
+        return {"memory": draw_memory}
 
     def sections(self, record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
         from modelscope_cli.report.summary.page import sections

@@ -8,19 +8,15 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import anchors, figure_of, table_section
 from modelscope_cli.report.page.html import Section, element, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.summary.figures import draw_graph, draw_memory, graph_in_words
+from modelscope_cli.report.summary.figures import draw_memory
 from modelscope_cli.report.summary.table import HELP, summary_sheet, training_facts, when_of
 
 
 def sections(record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the graph and the memory of a training step if they were recorded, and the table with the totals."""
-    graph = []
-    if record.flow is not None:
-        picture = figure_of(record, embedded, "graph.png", draw_graph, graph_in_words(record))
-        graph.append(Section("graph", "Graph", picture))
+    """Return the memory of a training step if it was recorded, and the table with the totals."""
     memory = [_memory_section(record, record.training, embedded)] if record.training is not None else []
     sheet = summary_sheet(record)
-    return [*memory, *graph, table_section(sheet, anchors(sheet))]
+    return [*memory, table_section(sheet, anchors(sheet))]
 
 
 _MOST_LAYERS = 12

@@ -1,1 +1,0 @@
-"""The graph of a model: its items, drawn as nested boxes."""
