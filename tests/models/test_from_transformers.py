@@ -108,7 +108,7 @@ def test_weights_of_a_pickle_are_read_and_nothing_of_it_is_run(folder: Path, tmp
     torch.save({**state, "hostile": Hostile()}, folder / "pytorch_model.bin")
     loaded = load_model(asked(f"hf:{folder}"))
     assert torch.equal(loaded.module.classifier.weight, state["classifier.weight"])
-    assert "foreign_code" in {warning.code for warning in loaded.warnings}
+    assert "dangerous_code" in {warning.code for warning in loaded.warnings}
     assert not (tmp_path / "ran").exists()
 
 
