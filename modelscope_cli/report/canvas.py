@@ -4,6 +4,7 @@ Texts are escaped before a figure is saved, and files are written atomically.
 """
 
 import io
+import json
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
@@ -85,20 +86,37 @@ def save_figure(figure: Figure, path: Path, dpi: int = 130) -> None:
 
     A character without a glyph is drawn as missing.
     """
-    _use_plain_words(figure)
-    dots = _most_dots(figure, dpi)
-    with any_letters():
-        write_with(
-            path, lambda beside: figure.savefig(beside, format=path.suffix.lower()[1:] or "png", dpi=dots)
-        )
+    write_with(path, lambda beside: _write(figure, beside, path.suffix.lower()[1:] or "png", dpi))
 
 
 def to_png(figure: Figure, dpi: int = 110) -> bytes:
-    _use_plain_words(figure)
     buffer = io.BytesIO()
-    with any_letters():
-        figure.savefig(buffer, format="png", dpi=_most_dots(figure, dpi))
+    _write(figure, buffer, "png", dpi)
     return buffer.getvalue()
+
+
+def _write(figure: Figure, file: Path | io.BytesIO, format: str, dpi: int) -> None:
+    _use_plain_words(figure)
+    with any_letters():
+        places = _places_of_images(figure) if format == "png" else []
+        metadata = {IMAGES: json.dumps(places)} if places else None
+        figure.savefig(file, format=format, dpi=_most_dots(figure, dpi), metadata=metadata)
+
+
+IMAGES = "Images"
+"""The key in a PNG of where its images are: a dark page inverts only what is around them."""
+
+
+def _places_of_images(figure: Figure) -> list[list[float]]:
+    """Return left, top, right and bottom of the images of a figure, as shares of its size; none of one without
+    a picture in colour, such as a chart."""
+    shown: list[Any] = [axes for axes in figure.axes if axes.images or axes.get_label() == "<colorbar>"]
+    if not any(image.get_array().ndim == 3 for axes in shown for image in axes.images):
+        return []
+    figure.draw_without_rendering()  # which lays it out
+    across, up = figure.bbox.size
+    boxes = (axes.get_window_extent() for axes in shown)
+    return [[box.x0 / across, 1 - box.y1 / up, box.x1 / across, 1 - box.y0 / up] for box in boxes]
 
 
 def _most_dots(figure: Figure, dpi: int) -> float:

@@ -28,7 +28,7 @@ def conclude(
             attempt(f"the report was not written to '{folder}'"),
             OutputFolder(folder, is_forced=has_log or request.force).open() as stage,
         ):
-            display.report().save_run(record, stage, attempt, has_figures=report is not None)
+            display.report().save_run(record, stage, folder, attempt, has_figures=report is not None)
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

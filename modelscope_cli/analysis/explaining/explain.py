@@ -291,6 +291,8 @@ def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> 
     run = question.run
     with counting(subject.progress, what, passes) as run.tick:
         yield
+        for _ in range(passes):  # which is an estimate
+            run.tick()
     run.tick = lambda: None
 
 

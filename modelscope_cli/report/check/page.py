@@ -4,7 +4,7 @@ from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.check.table import check_sheet
 from modelscope_cli.report.page.common import finding
-from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
+from modelscope_cli.report.page.html import Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Column, Sheet
@@ -12,15 +12,10 @@ from modelscope_cli.report.sheet import Column, Sheet
 
 def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict, its findings, and every rule with its outcome."""
-    findings = _verdict(record)
-    verdict = [Section("verdict", "Verdict", findings)] if findings else []
-    return [*verdict, Section("rules", "Rules", _rules(record))]
-
-
-def _verdict(record: CheckRecord) -> Html:
     cards = [finding(one, where=_where(one)) for one in record.findings]
+    findings = [Section("verdict", "Verdict", element("ul", *cards, class_="findings"))] if cards else []
     inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
-    return joined([element("ul", *cards, class_="findings") if cards else NOTHING, facts(inputs)])
+    return [*findings, Section("rules", "Rules", joined([facts(inputs), _rules(record)]))]
 
 
 def _where(one: Finding) -> list[str]:

@@ -2,7 +2,6 @@
 
 from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, label_of
-from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
@@ -77,7 +76,6 @@ def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
     if record.out_dir is not None:
         facts = [("folder", record.out_dir), *facts]
     facts += [(label_of(layer), layer.note or layer.problem or "") for layer in record.maps]
-    facts.append(("images", numbers.count(record.images)))
     return Sheet(
         title=_title(record),
         columns=featuremaps_columns(False, True),

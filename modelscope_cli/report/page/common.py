@@ -126,7 +126,9 @@ def _circumstances(run: Run) -> list[tuple[str, str]]:
     weights = run.model.weights
     is_data_set = run.device == "none"
     name = f" ({run.model.class_name})" if run.model.class_name else ""
-    lines = [("model", f"{run.model.name}{name}, {weights.resolved} weights: {weights.origin}")]
+    lines = [("model", f"{run.model.name}{name}")]
+    is_object = weights.resolved == "object"
+    lines.append(("weights", weights.origin if is_object else f"{weights.resolved} ({weights.origin})"))
     if is_data_set:
         lines = [("data set", run.model.name)]
     if weights.sha256:
@@ -161,17 +163,15 @@ _SHOWN = {
 }
 
 
-_OF_IMAGES = ("explanation.png", "worst.png")
-
-
 def figure_of(
     record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any], alt: str = ""
 ) -> Html:
     """Return a figure from the folder of the result, else drawn now; or the command that draws it."""
     alt, caption = alt or _alt(record, file), _words(file)
     from_folder = embedded.figure(file, alt, caption, is_chart=True)
-    if from_folder is None and not embedded.is_drawing:
-        return element("p", element("code", "modelscope report FOLDER"), " draws the figures of this page.")
+    if from_folder is None and embedded.later is not None:
+        again = f"modelscope report {shlex.quote(str(embedded.later))}"
+        return element("p", element("code", again), " draws the figures of this page.")
     return from_folder or embedded.drawn(to_png(draw(record)), alt, caption, is_chart=True) or NOTHING
 
 
@@ -180,10 +180,7 @@ def images_section(
 ) -> list[Section]:
     """Return every image of a result with its name; without images, the `figures` of its view."""
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
-    images = [
-        embedded.figure(name, _alt(record, name), _words(name), is_chart=name not in _OF_IMAGES)
-        for name in names
-    ]
+    images = [embedded.figure(name, _alt(record, name), _words(name), is_chart=True) for name in names]
     if not any(images):
         images = [
             embedded.drawn(data, _alt(record, name), _words(name), is_chart=True)

@@ -2,10 +2,14 @@
 
 import base64
 import io
+import json
+from contextlib import suppress
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.library_types import Image as PilImage
+from modelscope_cli.report.canvas import IMAGES
 from modelscope_cli.report.page.html import Html, element
 
 _LARGE = 300_000  # bytes
@@ -18,12 +22,13 @@ class EmbeddedImages:
     """The images in the folder of a result; none without a folder.
 
     Args:
-        is_drawing: whether figures that are not in the folder are drawn for the page, which takes a second.
+        later: the folder that `modelscope report` draws the other figures of; None to draw them now, which takes a
+            second.
     """
 
-    def __init__(self, folder: Path | None, *, is_drawing: bool = True) -> None:
+    def __init__(self, folder: Path | None, *, later: Path | None = None) -> None:
         self._folder = folder
-        self.is_drawing = is_drawing
+        self.later = later
         self._n_shown = 0
 
     def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:
@@ -52,13 +57,15 @@ class EmbeddedImages:
         Args:
             least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
             is_exact: whether a large file is also kept without loss.
-            is_chart: whether it has lines and letters only: 64 colours do, for a third of the bytes, and a dark
-                page inverts it.
+            is_chart: whether it has lines and letters only, unless it says where its images are: 64 colours do, for
+                a third of the bytes, and a dark page inverts it.
         """
-        encoded = _encoded(data, is_exact, is_chart)
+        frame = _frame_of(data) if is_chart else None
+        encoded = _encoded(data, is_exact, is_chart and frame is None)
         if encoded is None:
             return None
         uri, width, height = encoded
+        is_chart = is_chart and frame is None
         self._n_shown += 1
         is_lazy = self._n_shown > _EAGER
         factor = max(least // max(width, height), 1)
@@ -72,11 +79,31 @@ class EmbeddedImages:
             decoding="async" if is_lazy else None,
             class_="chart" if is_chart else "sharp" if factor > 1 else None,
         )
+        kinds = ["drawn"] * (width > _WIDE) + ["framed"] * (frame is not None)
+        over = (
+            [element("img", src=frame, alt="", width=width, height=height, class_="chart")] if frame else []
+        )
         return element(
             "figure",
             element("figcaption", caption) if caption else None,
-            element("div", image, class_="drawn") if width > _WIDE else image,
+            element("div", image, *over, class_=" ".join(kinds)) if kinds else image,
         )
+
+
+def _frame_of(data: bytes) -> str | None:
+    """Return what is around the images of a figure as a data URI, which a dark page inverts; None for a chart."""
+    from PIL import Image
+
+    with suppress(OSError, ValueError, Image.DecompressionBombError), Image.open(io.BytesIO(data)) as opened:
+        places = json.loads(opened.info.get(IMAGES, "[]"))
+        frame = opened.convert("RGBA")
+        for left, top, right, bottom in places:
+            corner = ceil(left * frame.width), ceil(top * frame.height)
+            frame.paste((0, 0, 0, 0), (*corner, int(right * frame.width), int(bottom * frame.height)))
+        frame.thumbnail((_WIDEST, frame.height))
+        kept = _as(frame.quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE), "PNG")
+        return f"data:image/png;base64,{base64.b64encode(kept).decode()}" if places else None
+    return None
 
 
 def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int] | None:

@@ -1,5 +1,6 @@
 """The page of a result, and the files of its folder."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -30,19 +31,19 @@ _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the com
 
 
 def page_of(
-    record: Shown, folder: Path | None = None, *, is_drawing: bool = True, saved: Shown | None = None
+    record: Shown, folder: Path | None = None, *, later: Path | None = None, saved: Shown | None = None
 ) -> str:
     """Return a result as one self-contained HTML file.
 
     Args:
         folder: the folder of its images; None for the one that the result names.
-        is_drawing: whether to draw the figures that the folder lacks.
+        later: as in `EmbeddedImages`.
         saved: the result as it was saved for this page alone, whose files its data does not name.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
     """
-    return _content_of(record, folder, is_drawing=is_drawing, saved=saved).page()
+    return _content_of(record, folder, later=later, saved=saved).page()
 
 
 def page_of_run(record: Shown) -> str:
@@ -95,12 +96,12 @@ class _Content:
 
 
 def _content_of(
-    record: Shown, folder: Path | None = None, *, is_drawing: bool = True, saved: Shown | None = None
+    record: Shown, folder: Path | None = None, *, later: Path | None = None, saved: Shown | None = None
 ) -> _Content:
     document = strict(record.to_dict())
     record = restore(document if saved is None else strict(saved.to_dict()))
     view = view_of(record)
-    embedded = EmbeddedImages(folder or named_folder(record), is_drawing=is_drawing)
+    embedded = EmbeddedImages(folder or named_folder(record), later=later)
     sections = view.sections(record, embedded)
     sheet, answer = view.sheet(record), view.headline(record)
     kind = kind_of(record, sheet)
@@ -119,25 +120,30 @@ def named_folder(record: Any) -> Path | None:
     return Path(out) if out else None
 
 
-def save_result(record: Shown, folder: Path, *, is_indented: bool = True, is_drawing: bool = True) -> None:
+def save_result(
+    record: Shown, stage: Path, path: Path, *, is_indented: bool = True, is_drawing: bool = True
+) -> None:
     """Write the document of a result and its page into the folder of its images.
 
     In place of a page that would be too large, a file refers to `modelscope report`.
 
     Args:
+        stage: where they are written, before they are moved to `path`.
         is_indented: of the document; see `render_json`.
         is_drawing: whether the page gets figures that are not in the folder.
     """
-    write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
+    write_text(stage / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     n = len(view_of(record).whole_sheet(record).rows)
-    page = page_of(record, folder, is_drawing=is_drawing) if n <= _MOST_ROWS else None
+    later = None if is_drawing else path
+    page = page_of(record, stage, later=later) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
-        notice = f"The page would take {size}. To make it anyway: modelscope report FOLDER --force"
+        again = f"modelscope report {shlex.quote(str(path))} --force"
+        notice = f"The page would take {size}. To make it anyway: {again}"
         page = render_page(
             view_of(record).sheet(record).title, element("p", notice), [environment(record)], []
         )
-    write_text(folder / PAGE, page)
+    write_text(stage / PAGE, page)
 
 
 def save_folder(record: R, path: Path, *, is_forced: bool) -> R:
@@ -153,24 +159,25 @@ def save_folder(record: R, path: Path, *, is_forced: bool) -> R:
 def save_within(record: R, stage: Path, path: Path) -> R:
     """Write a result into the open staging folder of `path`, beside files that are in it; see `save_folder`."""
     saved = view_of(record).save_files(record.with_changes(out_dir=str(path)), stage)
-    save_result(saved, stage)
+    save_result(saved, stage, path)
     return saved
 
 
 def save_run(
     record: WatchRecord,
-    folder: Path,
+    stage: Path,
+    path: Path,
     attempt: Callable[[str], AbstractContextManager[None]],
     *,
     has_figures: bool,
 ) -> None:
-    """Write a watched run into a folder, as far as that works; see `write_run`."""
+    """Write a watched run into the staging folder of `path`, as far as that works; see `write_run`."""
     from modelscope_cli.report.watch.figures import write_run
 
-    write_run(record, folder, attempt, has_figures=has_figures)
+    write_run(record, stage, attempt, has_figures=has_figures)
     with attempt("report.json or report.html was not written"):
         # On one line: one number per line would make long series many times larger.
-        save_result(record, folder, is_indented=False, is_drawing=has_figures)
+        save_result(record, stage, path, is_indented=False, is_drawing=has_figures)
 
 
 def save_running(record: Shown, file: Path) -> None:

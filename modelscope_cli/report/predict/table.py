@@ -109,6 +109,11 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
         facts += _other_order(report)
+        wrong = round((1 - report.accuracy.value) * report.images)
+        if table == "worst" and wrong > len(report.worst):
+            facts.append(
+                (table, f"{len(report.worst)} of {wrong:,} misclassified images shown, the highest scores")
+            )
     if report.ece is not None and table == "calibration":
         ece = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
         facts.append(("calibration", ece))
@@ -316,7 +321,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
             for rank, guess in enumerate(prediction.top, 1)
         )
         + tuple(_GuessRow(one.image, 1, None, None, one.values) for one in record.predictions if one.values),
-        facts=(*(_truth_facts(record.truth, "worst", 1) if record.truth else ()), *_facts(record)),
+        facts=(*(_truth_facts(record.truth, "", 1) if record.truth else ()), *_facts(record)),
         definitions=("score", "temperature"),
         is_tree=True,
         is_dim=lambda row: (row.rank > 1 and row.guess.box is None) if row.is_on is None else not row.is_on,

@@ -2,19 +2,30 @@
 
 import base64
 import hashlib
+import html
+import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
+import numpy as np
 import pytest
 from made_trainings import HOSTILE, finding, watch_document
+from PIL import Image
 from samples_of_results import LINES
 
+import modelscope_cli as ms
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.documents import restore
 from modelscope_cli.records.page_data import extract
+from modelscope_cli.records.predict import Mistake, Share, TruthReport
 from modelscope_cli.records.reading import read
-from modelscope_cli.report.page.results import page_of
+from modelscope_cli.report.canvas import new_figure, to_png
+from modelscope_cli.report.page.common import environment
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.page.results import page_of, save_result
+from modelscope_cli.report.predict.table import truth_sheet
 from modelscope_cli.report.registry import view_of
 
 VOID = {"meta", "link", "input", "img", "br"}
@@ -163,3 +174,68 @@ def test_hostile_words_are_escaped_everywhere(name, undrawn):
     assert {tag for tag, _ in parsed.elements} <= ELEMENTS
     assert plain(name) in parsed.words
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", page)
+
+
+PINK = [230, 50, 150]
+
+
+def photo_figure(is_laid_out):
+    """Return a figure with a picture in colour, a map with its colour bar, and a line, as its image file."""
+    figure = new_figure(6, 3, "a title", is_laid_out=is_laid_out)
+    photo, heat, line = (figure.add_subplot(1, 3, place) for place in (1, 2, 3))
+    photo.imshow(np.full((8, 8, 3), PINK) / 255)
+    figure.colorbar(heat.imshow(np.eye(8)), ax=heat)
+    line.plot([0, 1])
+    return to_png(figure)
+
+
+@pytest.mark.parametrize("is_laid_out", [True, False])
+def test_a_dark_page_inverts_what_is_around_the_images_of_a_figure(is_laid_out):
+    data = photo_figure(is_laid_out)
+    markup = EmbeddedImages(None).drawn(data, "alt", is_chart=True)
+    below, frame = (
+        Image.open(io.BytesIO(base64.b64decode(uri)))
+        for uri in re.findall(r"data:image/\w+;base64,([^\"]+)", markup)
+    )
+    assert 'class="framed"' in markup
+    seen, alpha = np.asarray(below.convert("RGB")), np.asarray(frame.convert("RGBA"))[..., 3]
+    assert seen.shape[:2] == alpha.shape
+    for colour in (PINK, [68, 1, 84]):  # the photo; the map, and the lower end of its bar
+        is_seen = np.abs(seen.astype(int) - colour).max(-1) <= 8
+        assert is_seen.sum() > 1000
+        assert (alpha[is_seen] == 0).mean() > 0.95
+    assert (alpha[:20] == 255).all()  # the title
+    assert 0.1 < (alpha == 0).mean() < 0.7
+
+
+def test_a_chart_has_no_frame():
+    figure = new_figure(3, 2)
+    figure.add_subplot().imshow(np.eye(4))
+    markup = EmbeddedImages(None).drawn(to_png(figure), "alt", is_chart=True)
+    assert 'class="chart"' in markup
+    assert "framed" not in markup
+
+
+def test_a_page_without_figures_names_the_folder_that_draws_them(tmp_path):
+    record = restore(watch_document())
+    save_result(record, tmp_path, Path("runs/a b"), is_drawing=False)
+    page = html.unescape((tmp_path / "report.html").read_text())
+    assert "<code>modelscope report 'runs/a b'</code>" in page
+    assert "report FOLDER" not in page
+
+
+@pytest.mark.parametrize(("n_wrong", "said"), [(24, False), (25, True), (60, True)])
+def test_mistakes_say_how_many_of_all_are_shown(n_wrong, said):
+    worst = tuple(Mistake(f"{n}.png", (0,), ("a",), 1, "b", 0.9) for n in range(min(n_wrong, 24)))
+    truth = TruthReport("classes", 100, Share.of(100 - n_wrong, 100), worst=worst)
+    run = ms.summary("resnet18", input_shape=(1, 3, 32, 32)).run
+    facts = dict(truth_sheet(run, truth, (), "worst").facts)
+    assert ("worst" in facts) == said
+    if said:
+        assert facts["worst"].startswith(f"24 of {n_wrong} misclassified images")
+
+
+def test_the_weights_of_an_object_are_not_called_object_weights():
+    module = ms.load("resnet18", weights="none", device="cpu").module
+    body = environment(ms.summary(module, input_shape=(1, 3, 32, 32))).body
+    assert "<dt>weights</dt><dd>handed over</dd>" in body
