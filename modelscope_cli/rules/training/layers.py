@@ -190,7 +190,8 @@ def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if len(chain) < threshold:
         return
     first, last = chain[0], chain[-1]
-    norms = [_typical(one.series.grad_norm) for one in (first, last)]
+    finite = [sorted(filter(math.isfinite, known(one.series.grad_norm))) for one in (first, last)]
+    norms = [values[len(values) // 2] if values else None for values in finite]
     if None in norms or not norms[1]:
         return
     if norms[0] < norms[1] * 0.5 ** (len(chain) - 1):  # type: ignore[operator]
@@ -205,11 +206,6 @@ def _hidden(case: Case) -> list[WatchedLayer]:
     """Return the layers but the last of each model, which may be saturated on purpose."""
     last = {layer.model: layer.order for layer in case.course.layers}
     return [layer for layer in case.course.layers if layer.order != last[layer.model]]
-
-
-def _typical(values: tuple[float | None, ...]) -> float | None:
-    finite = sorted(value for value in known(values) if math.isfinite(value))
-    return finite[len(finite) // 2] if finite else None
 
 
 @training_rule("MS706", "exploding-activations", WARNING, 100, Link.LAYERS)
