@@ -33,19 +33,29 @@ def refuse_mistyped(word: str) -> None:
         raise UsageError(message, "modelscope summary --list " + re.match("[a-z]+", near[0])[0])  # type: ignore[index]
 
 
-def refuse_weights(words: Sequence[str]) -> None:
-    """Refuse a checkpoint, or a model of another format, where an image is expected."""
+_LAYER = re.compile(
+    r"(conv|layer|block|stage|feature|fc|head|relu|bn|norm|avgpool|classifier|encoder)s?\d*(\.\w+)*"
+)
+
+
+def refuse_misplaced(words: Sequence[str]) -> None:
+    """Refuse a checkpoint, a model of another format or the name of a layer where an image is expected."""
     from modelscope_cli.models.weights_file import is_model_file, is_weights_file
     from modelscope_cli.shell.parameters import options_of
 
     argv = console.settings.argv
     for word in words:
-        if word not in argv[1:] or not os.path.exists(word) or not is_model_file(word):
+        if word not in argv[1:]:
             continue
-        at = argv.index(word, 1)
-        line = [*argv[:at], *argv[at + 1 :]]
-        is_weights = is_weights_file(word)
-        if is_weights and "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
-            line += ["--checkpoint", word]
-        kind = "weights" if is_weights else "a model"
-        raise UsageError(f"'{word}' contains {kind}, not an image", shlex.join(["modelscope", *line]))
+        at, options = argv.index(word, 1), options_of(argv[0])
+        line = ["modelscope", *argv[:at], *argv[at + 1 :]]
+        if not os.path.exists(word):
+            if _LAYER.fullmatch(word) and "--layer" in options:
+                hint = shlex.join([*line, "--layer", word])
+                raise UsageError(f"'{word}' is not a file: layers are named by --layer", hint)
+        elif is_model_file(word):
+            is_weights = is_weights_file(word)
+            if is_weights and "--checkpoint" in options and not {"--checkpoint", "-c"} & {*argv}:
+                line += ["--checkpoint", word]
+            kind = "weights" if is_weights else "a model"
+            raise UsageError(f"'{word}' contains {kind}, not an image", shlex.join(line))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.names import model_names
 from modelscope_cli.shell import console
-from modelscope_cli.shell.misnamed import has_name_of_image, refuse_mistyped, refuse_weights
+from modelscope_cli.shell.misnamed import has_name_of_image, refuse_misplaced, refuse_mistyped
 
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -65,10 +65,9 @@ def take_model(
             both = shlex.join([model, second])
             hint = f"leave out {shlex.quote(second)} or modelscope diff {both}"
             raise UsageError(f"'{model}' and '{second}' are two models", hint)
-        refuse_weights(words)
+        refuse_misplaced(words)
         return model, words
-    if named is not None:  # without --model none of the words is a weights file
-        refuse_weights(words)
+    refuse_misplaced(words)
     if words:
         refuse_mistyped(words[0])
     model_name = default if named is None else named

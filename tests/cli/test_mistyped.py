@@ -43,6 +43,9 @@ def folder(cwd):
     ("stats net.py:Net img.jpg --resize none", "stats --help"),
     # in another order
     ("--model resnet18 summary", "summary --model resnet18"),
+    # a layer as an image
+    ("featuremaps img.jpg conv1", "featuremaps img.jpg --layer conv1"),
+    ("stats net.py:Net layer1.0 img.jpg --all", "stats net.py:Net img.jpg --all --layer layer1.0"),
     # a value is missing
     ("stats resnet18 --plot", "stats resnet18 --plot FILE"),
     # a folder as a file
