@@ -90,9 +90,9 @@ def test_rounded_weights_are_not_called_fine_tuned(case):
     _, _, a, _ = case
     for dtype in (torch.float16, torch.bfloat16):
         b = {name: one.to(dtype) if one.is_floating_point() else one for name, one in a.items()}
-        assert causes(a, b)["weights"].endswith(f"are those of A, rounded to {str(dtype)[6:]}")
+        assert causes(a, b)["weights"].endswith(f"are the same as in A, rounded to {str(dtype)[6:]}")
         back = {name: one.to(a[name].dtype) for name, one in b.items()}
-        assert causes(a, back)["weights"].endswith(f"are those of A, rounded to {str(dtype)[6:]}")
+        assert causes(a, back)["weights"].endswith(f"are the same as in A, rounded to {str(dtype)[6:]}")
 
 
 def test_only_running_statistics_moved():
@@ -140,5 +140,5 @@ def test_a_multiple_is_not_called_fine_tuned():
     found = causes(a, a | {"layer1.0.conv1.weight": -3 * a["layer1.0.conv1.weight"]})
     assert (
         found["weights"]
-        == "20 of 21 weights are equal; 1 of 21 weights is those of A, multiplied: layer1.0.conv1"
+        == "20 of 21 weights are equal; 1 of 21 weights is the same as in A up to a factor: layer1.0.conv1"
     )

@@ -13,7 +13,7 @@ from modelscope_cli.records.naming import counted, layer_of
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
 _PARALLEL = 1 - 1e-9  # the cosine of a multiple, rounded to float32
-_SCALED = "those of A, multiplied"
+_SCALED = "the same as in A up to a factor"
 _CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
@@ -75,7 +75,7 @@ def _kinship(
     furthest = max(changed, key=lambda row: row.rel_l2 or 0.0)
     dtype = coarse(b[furthest.b_name or furthest.name]) if (furthest.rel_l2 or 0.0) < _ROUNDED else None
     if dtype is not None:
-        yield Cause(kind, None, f"{_all(len(changed), n)} those of A, rounded to {dtype}", "")
+        yield Cause(kind, None, f"{_all(len(changed), n)} the same as in A, rounded to {dtype}", "")
         return
     groups: dict[str, list[TensorDifference]] = {"equal": [], _SCALED: [], _CLOSE: [], _UNRELATED: []}
     for row in weights:
