@@ -47,6 +47,8 @@ def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
 
     def first(twin: nn.Module) -> Shape | None:
         failure = _failure(twin, tuple(given.shape), given.dtype)
+        if failure is None:
+            return tuple(given.shape)
         if isinstance(failure, TypeError | NotImplementedError) or "meta" in str(failure).lower():
             return None
         return next(
@@ -114,12 +116,23 @@ def _fitting_features(twin: nn.Module, start: Shape, dtype: torch.dtype) -> Iter
 
 
 def _failure(twin: nn.Module, shape: Shape, dtype: torch.dtype) -> Exception | None:
-    """Return what a forward raises, or an error if its output has another number of rows than there are images, as
-    after `view(-1, n)`; None if it succeeds."""
+    """Return what a forward raises, or an error if maps were cut into more rows than there are images, as by
+    `view(-1, n)`; None if it succeeds."""
     try:
         with torch.no_grad():
             output = twin(torch.empty(shape, dtype=dtype, device="meta"))
     except Exception as error:  # the forward may raise anything for unsuitable inputs
         return error
     rows = {tensor.shape[0] for _, tensor in tensors_in(output) if tensor.ndim}
-    return ValueError("the rows of the output are not the images") if rows and shape[0] not in rows else None
+    is_cut = rows and shape[0] not in rows and _flattens_maps(twin)
+    return ValueError("the rows of the output are not the images") if is_cut else None
+
+
+def _flattens_maps(twin: nn.Module) -> bool:
+    """Tell whether the first linear layer behind a convolution takes all of a map, not its channels alone."""
+    channels = 0
+    for layer in twin.modules():
+        if isinstance(layer, nn.Linear) and channels:
+            return layer.in_features > channels and layer.in_features % channels == 0
+        channels = layer.out_channels if isinstance(layer, nn.Conv2d) else channels
+    return False

@@ -93,3 +93,17 @@ def test_rows_that_are_not_images_are_another_size(run, cwd):
     layers = "self.conv, self.fc = nn.Conv2d(1, 4, 1), nn.Linear(3136, 10)"
     written(cwd, layers, "return self.fc(self.conv(x).view(-1, 3136))")  # 224 x 224 gives 64 rows
     assert "size: 28 x 28" in run("stats net.py:Net").err
+
+
+@pytest.mark.parametrize("head", ["", "self.fc = nn.Linear(4, 10)"])
+def test_patches_as_rows_do_not_change_the_size(run, cwd, head):
+    forward = "x = self.conv(x).flatten(2).transpose(1, 2).reshape(-1, 4); return "
+    written(cwd, f"self.conv = nn.Conv2d(3, 4, 16, 16); {head}", forward + ("self.fc(x)" if head else "x"))
+    assert "size: " not in run("stats net.py:Net").err
+
+
+def test_a_forward_that_needs_values_is_left_as_it_is(run, cwd):
+    written(
+        cwd, "self.conv = nn.Conv2d(3, 4, 3)", "return self.conv(x).mean((2, 3)) * (1 + (x.sum().item() > 0))"
+    )
+    assert "size: " not in run("stats net.py:Net").err
