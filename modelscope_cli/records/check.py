@@ -113,7 +113,7 @@ class Finding(Row):
     layer: Annotated[str | None, words(rank=0)]
     value: Annotated[int | float | None, hidden()]
     threshold: Annotated[int | float | str | None, hidden()]
-    message: Annotated[str, words("what was seen", rank=0, wraps=True)]
+    message: Annotated[str, words(rank=0, wraps=True)]
     hint: Annotated[str, words(is_shown=False, wraps=True)]
     known: Annotated[bool, hidden()] = False
     made_at: SourceLine | None = None
@@ -158,10 +158,10 @@ class RuleText(Row):
     code: Annotated[str, words(rank=0)]
     name: Annotated[str, words(rank=0)]
     severity: Annotated[str, words(rank=2)]
-    sentence: Annotated[str, words("fires when", wraps=True)]
+    sentence: Annotated[str, words(wraps=True)]
     threshold: Annotated[int | float | str | None, column(rank=3)]
-    measure: Annotated[str, words("of what", rank=4, wraps=True)]
-    source: Annotated[str, words("where the threshold comes from", rank=5, wraps=True)]
+    measure: Annotated[str, words(rank=4, wraps=True)]
+    source: Annotated[str, words(rank=5, wraps=True)]
     hint: Annotated[str, words(is_shown=False, wraps=True)]
 
 
@@ -175,7 +175,7 @@ class RuleInfo(RuleText):
     """
 
     why: Annotated[str, words(is_shown=False, wraps=True)] = ""
-    silence: Annotated[str, words("to silence it", is_shown=False, wraps=True)] = ""
+    silence: Annotated[str, words(is_shown=False, wraps=True)] = ""
     judged: bool = True
     reason: str | None = None
 

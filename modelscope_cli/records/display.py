@@ -16,7 +16,7 @@ class FieldColumn:
     """How a table shows a field.
 
     Attributes:
-        title: heading for people; None for the key.
+        title: heading for people; None for the key, in words. It has another name only for a symbol or a unit.
         rank: in a narrow terminal the highest rank is dropped first; 0 is never dropped.
         form: notation: `plain`, `words`, `figure` (one notation for the whole column), `change` (the same with its
             sign), `amount` and `size` (one unit), `share` (percent), `signed` (two decimals and the sign),

@@ -62,10 +62,10 @@ class Receipt:
     """
 
     covering: Annotated[float | None, column(rank=0)] = None
-    covering_chance: Annotated[float | None, hidden("by chance")] = None
-    repeatability: Annotated[float | None, signed("repeat", rank=5)] = None
-    other_image: Annotated[float | None, signed("half image", rank=5)] = None
-    head_randomisation: Annotated[float | None, signed("random head", rank=2)] = None
+    covering_chance: Annotated[float | None, hidden()] = None
+    repeatability: Annotated[float | None, signed(rank=5)] = None
+    other_image: Annotated[float | None, signed(rank=5)] = None
+    head_randomisation: Annotated[float | None, signed(rank=2)] = None
     failed: tuple[str, ...] = ()
     tests: tuple[TestJudgement, ...] = ()
     verdict: TestJudgement | None = None
@@ -96,7 +96,7 @@ class Explanation(Row):
     why: str
     adds_up: Annotated[float | None, hidden("adds up")]
     completeness: Annotated[float | None, hidden()]
-    steps: Annotated[float | None, hidden("passes")]
+    steps: Annotated[float | None, hidden()]
     seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
     adds_up_to: Annotated[float | None, share("adds up to")] = None

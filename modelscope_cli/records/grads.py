@@ -108,8 +108,8 @@ class ParameterGradient(Row):
     grad_to_weight: Annotated[float | None, figure("|g|/|w|", key="ratio")] = None
     norm_before_clip: Annotated[float | None, figure("|g| before", rank=0, key="before")] = None
     clipped_fraction: Annotated[float | None, share(rank=0, key="clipped")] = None
-    likelihood_norm: Annotated[float | None, figure("of likelihood", rank=2, key="likelihood")] = None
-    prior_norm: Annotated[float | None, figure("of prior", rank=2, key="prior")] = None
+    likelihood_norm: Annotated[float | None, figure("likelihood", rank=2, key="likelihood")] = None
+    prior_norm: Annotated[float | None, figure("prior", rank=2, key="prior")] = None
     noise: Annotated[float | None, figure(rank=2)] = None
     snr: Annotated[float | None, figure("|g|/noise")] = None
     mark: str = ""

@@ -53,9 +53,9 @@ class ClassQuality:
         precision: correct / predicted. `recall`: correct / n. None where there is nothing to divide by.
     """
 
-    index: Annotated[int, column("class", rank=3)]
+    index: Annotated[int, column(rank=3)]
     label: str | None
-    n: Annotated[int, count("images", rank=0)]
+    n: Annotated[int, count(rank=0)]
     predicted: Annotated[int, count(rank=2)]
     correct: Annotated[int, count(rank=0)]
     precision: Annotated[float | None, share(rank=0)]
@@ -70,8 +70,8 @@ class Confusion:
     truth_label: str | None
     predicted: Annotated[int, column(rank=3)]
     predicted_label: str | None
-    count: Annotated[int, count("images", rank=0)]
-    share: Annotated[float, share("share of the truth", rank=0)]
+    count: Annotated[int, count(rank=0)]
+    share: Annotated[float, share(rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class ConfidenceBin:
     `confidence` and `accuracy` are None without images.
     """
 
-    low: Annotated[float, column("confidence above", rank=0)]
-    high: Annotated[float, column("to", rank=0)]
-    n: Annotated[int, count("images", rank=0)]
-    confidence: Annotated[float | None, share("mean confidence", rank=0)]
+    low: Annotated[float, column(rank=0)]
+    high: Annotated[float, column(rank=0)]
+    n: Annotated[int, count(rank=0)]
+    confidence: Annotated[float | None, share(rank=0)]
     accuracy: Annotated[float | None, share(rank=0)]
 
 

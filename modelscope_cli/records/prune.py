@@ -25,7 +25,7 @@ class PrunedLayer(Row):
     type: Annotated[str, words(rank=0)]
     parameter: str
     shape: Annotated[Shape, shape(rank=2)]
-    numel: Annotated[int, count("weights")]
+    numel: Annotated[int, count()]
     zeros: Annotated[int, count()]
     zeros_before: Annotated[int, hidden("zeros before")]
     sparsity: Annotated[float, share(rank=0)]

@@ -74,13 +74,13 @@ class LayerShape(Row):
     trainable_params: Annotated[int, hidden(key="trainable")]
     macs: Annotated[int, amount("MACs")]
     flops: Annotated[int, amount("FLOPs", is_shown=False)]
-    output_bytes: Annotated[int, size("output memory", rank=6, key="memory")]
+    output_bytes: Annotated[int, size("memory", rank=6, key="memory")]
     is_leaf: bool
     note: str | None = None
     time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
     receptive_field: Annotated[Shape | None, shape("receptive field", key="field")] = None
     saved_bytes: Annotated[int | None, size("saved", rank=2, key="saved")] = None
-    peak_bytes: Annotated[int | None, size("at the peak", rank=3, key="peak")] = None
+    peak_bytes: Annotated[int | None, size("peak", rank=3, key="peak")] = None
 
 
 @dataclass(frozen=True, slots=True)

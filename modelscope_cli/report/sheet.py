@@ -119,7 +119,7 @@ def _described(kind: Any) -> dict[str, Column]:
                 columns[key] = _column(
                     about.form,
                     key,
-                    key if about.title is None else about.title,
+                    key.replace("_", " ") if about.title is None else about.title,
                     read,
                     is_number=about.form not in ("words", "shape"),
                     rank=about.rank,

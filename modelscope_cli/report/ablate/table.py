@@ -31,7 +31,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several),
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
         *field_columns(Ablation, "accuracy_drop"),
-        Column("answer", "prediction", answer_of, is_number=False, rank=0),
+        Column("answer", "answer", answer_of, is_number=False, rank=0),
         *field_columns(Ablation, "order mode"),
     )
 

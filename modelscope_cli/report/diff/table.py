@@ -87,7 +87,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     return (
         Column("name", title, lambda r: r.label, is_number=False, rank=0),
         *(_FIGURES if has_figures else ()),
-        _of_some_rows("b_name", "in B", is_number=False, rank=1, is_shown=has("b_name")),
+        _of_some_rows("b_name", "b name", is_number=False, rank=1, is_shown=has("b_name")),
         _of_some_rows("type", "type", is_number=False, rank=0, is_shown=is_run),
         *field_columns(
             Difference,
@@ -100,7 +100,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Difference, "cosine", text=lambda r: "" if r.cosine is None else f"{r.cosine:.6f}"),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
-        _of_some_rows("rounding", "own rounding", rank=2, is_shown=bool(_unstable(rows))),
+        _of_some_rows("rounding", "rounding", rank=2, is_shown=bool(_unstable(rows))),
         _of_some_rows("matched", "matched", is_number=False, rank=5, is_shown=has("matched")),
         Column("order", "order", lambda r: getattr(r, "order", None), is_shown=False),
     )
@@ -209,7 +209,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         most = max(unstable, key=lambda row: row.rounding or 0.0)
         text = f"A is unstable: rounding alone changes {most.label} by {numbers.number(most.rounding)}"
         count = f"{counted(len(unstable), 'row')} with differences of that size"
-        facts.append(("own rounding", f"{text}; {count} count as the same"))
+        facts.append(("rounding", f"{text}; {count} count as the same"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     for renaming in record.renamings:

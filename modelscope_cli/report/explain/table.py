@@ -22,9 +22,9 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_colu
 _MEANINGS = (
     "covering: correlation between the evidence in random halves of the image and the model's score for them (in "
     "brackets: the 95th percentile for shifted copies of the map, which it has to exceed); "
-    "repeat, half image, random head: similarity of the map to a second run, to the map of the image with its "
-    "right half covered, and to the map of a model with a random head; completeness: the sum of the map as a "
-    "share of logit - logit(baseline)"
+    "repeatability, other image, head randomisation: similarity of the map to a second run, to that of the image "
+    "with its right half covered, and to that of a model with a random head; completeness: the sum of the map "
+    "as a share of logit - logit(baseline)"
 )
 
 
@@ -38,7 +38,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Explanation, "method"),
         Column(
             "verdict",
-            "receipt",
+            "verdict",
             lambda r: r.receipt.verdict.answer if r.receipt.verdict else None,
             _verdict,
             is_number=False,

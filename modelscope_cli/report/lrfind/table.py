@@ -26,8 +26,8 @@ class SuggestionRow:
 COLUMNS = (
     Column("suggestion", "suggestion", lambda r: r.name, is_number=False, rank=0),
     Column("lr", "lr", lambda r: r.lr, lambda r: rate(r.lr) if r.lr is not None else "none", rank=0),
-    figure("loss", "smoothed loss", lambda r: r.loss, rank=1),
-    Column("meaning", "what it is", lambda r: r.meaning, is_number=False, rank=2, wraps=True),
+    figure("loss", "loss", lambda r: r.loss, rank=1),
+    Column("meaning", "meaning", lambda r: r.meaning, is_number=False, rank=2, wraps=True),
 )
 
 

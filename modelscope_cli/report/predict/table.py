@@ -42,8 +42,8 @@ def truth_columns() -> dict[str, tuple[Column, ...]]:
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
             percentage("value", "value", lambda r: r.value, rank=0),
-            percentage("low", "95 % from", lambda r: r.low, rank=0),
-            percentage("high", "to", lambda r: r.high, rank=0),
+            percentage("low", "low", lambda r: r.low, rank=0),
+            percentage("high", "high", lambda r: r.high, rank=0),
         ),
         "classes": (
             *field_columns(ClassQuality, "index"),
@@ -91,7 +91,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
         columns=truth_columns()[table],
         rows=rows,
         facts=(*_truth_facts(report, table, len(rows)), *facts),
-        definitions=("score", "temperature"),
+        definitions=("score", "temperature", "low, high"),
         is_dim=lambda row: isinstance(row, ClassQuality) and not row.n + row.predicted,
     )
 
@@ -114,6 +114,8 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
             facts.append(
                 (table, f"{len(report.worst)} of {wrong:,} misclassified images shown, the highest scores")
             )
+    if report.accuracy is not None and table == MEASURES:
+        facts.append(("low, high", "95 % confidence interval"))
     if report.ece is not None and table == "calibration":
         ece = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
         facts.append(("calibration", ece))
@@ -216,7 +218,7 @@ def _doctor_answer(record: DoctorRecord) -> str:
 def doctor_columns(images: int = 0) -> tuple[Column, ...]:
     return (
         *field_columns(Variation, "variation kind"),
-        Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
+        Column("what", "what", _what, is_number=False, rank=4, wraps=True),
         *field_columns(Variation, "affected"),
         *field_columns(Variation, "changed", text=lambda r: f"{r.changed} of {images}"),
         *field_columns(Variation, "probability_change kl_divergence"),
@@ -267,12 +269,12 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     return (
         image,
         Column("rank", "rank", lambda r: r.rank, rank=3, is_shown=has_several),
-        Column("index", "class", lambda r: r.guess.index, rank=2),
+        Column("index", "index", lambda r: r.guess.index, rank=2),
         Column("label", "label", lambda r: r.guess.label, is_number=False, rank=0),
         percentage("score", "score", lambda r: r.guess.score, rank=0),
         Column("on", "on", lambda r: r.is_on, lambda r: "on" if r.is_on else "", False, 0, has_threshold),
         figure("logit", "logit", lambda r: r.guess.logit, rank=1, is_shown=output != "boxes"),
-        percentage("share", "of the image", lambda r: r.guess.share, rank=0, is_shown=has_pixels),
+        percentage("share", "share", lambda r: r.guess.share, rank=0, is_shown=has_pixels),
         Column("box", "box (x0 y0 x1 y1)", lambda r: _box(r, 2), _box, False, 0, output in (None, "boxes")),
     )
 

@@ -56,12 +56,12 @@ VARIANT_COLUMNS = (
     Column("variant", "variant", lambda r: r.name, is_number=False, rank=0),
     Column("steps", "steps", lambda r: r.steps, rank=2),
     figure("loss", "loss", lambda training: training.losses[-1] if training.losses else None, rank=0),
-    figure("held_out_loss", "val loss", lambda r: r.held_out[-1].loss if r.held_out else None, rank=1),
+    figure("held_out_loss", "held-out loss", lambda r: r.held_out[-1].loss if r.held_out else None, rank=1),
     percentage("accuracy", "accuracy", _accuracy, rank=0),
     figure("std_first", "std first", lambda r: _first(r, "std", 0), rank=1),
     figure("std_last", "std last", lambda r: _first(r, "std", -1), rank=1),
-    percentage("dead", "most dead", most_dead, rank=0),
-    Column("findings", "verdict", _verdict, is_number=False, rank=0),
+    percentage("dead", "dead", most_dead, rank=0),
+    Column("findings", "findings", _verdict, is_number=False, rank=0),
 )
 
 
@@ -84,7 +84,7 @@ def train_sheet(record: TrainRecord) -> Sheet:
         columns=train_columns(record.is_study),
         rows=rows,
         facts=tuple(_facts(record)),
-        definitions=("std", "most dead"),
+        definitions=("std", "dead"),
         is_by_layer=not record.is_study,
         is_bad=lambda row: bool(row.findings) if isinstance(row, Training) else label_of(row) in bad,
     )
@@ -157,7 +157,7 @@ def study_facts(first: Training) -> list[tuple[str, str]]:
     row = first_layer(first)
     if row:
         facts.append(("std", f"the standard deviation of the output of the first layer, {label_of(row)}"))
-    return [*facts, ("most dead", "channels of a ReLU that are zero for every image of the last batch")]
+    return [*facts, ("dead", "channels of a ReLU that are zero for every image of the last batch")]
 
 
 def _at(variant: str) -> str:
