@@ -36,7 +36,7 @@ from modelscope_cli.models.load import family_of_module, load_model
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords
-from modelscope_cli.records.naming import counted, dtype_name
+from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
@@ -56,8 +56,6 @@ from modelscope_cli.records.run import (
 
 T = TypeVar("T")
 _JUDGED = ("grads", "explain", "ablate", "predict", "prune")  # where scores may say nothing
-
-_ENOUGH = 8  # images, as for the rule MS601
 
 
 class Subject:
@@ -182,7 +180,7 @@ class Subject:
             self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
             return
         folders = class_folders(self.inputs.files)
-        if len({*best}) == 1 and len(best) >= _ENOUGH and len(folders) > 1:
+        if len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1:
             name = name_class(best[0], self.loaded.categories)
             message = f"all {len(best)} images of {len(folders)} folders are predicted as class {name}"
             hint = "--size N prepares them at another size, predict --doctor tries other preprocessing"

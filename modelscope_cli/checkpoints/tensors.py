@@ -110,7 +110,11 @@ def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
     storage = entry.storage
     if storage is None or entry.numel == 0:
         return torch.empty(entry.shape, dtype=dtype)
-    stride = _contiguous(entry.shape) if entry.stride is None else entry.stride
+    stride = (
+        (tuple((math.prod(entry.shape[at + 1 :]) for at in range(len(entry.shape)))))
+        if entry.stride is None
+        else entry.stride
+    )
     last = sum((n - 1) * step for n, step in zip(entry.shape, stride, strict=True))
     n_element = BITS[entry.dtype] // 8
     data = _bytes(file, storage, entry.offset * n_element, (last + 1) * n_element)
@@ -128,10 +132,6 @@ def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytear
     if len(data) < nbytes:
         raise ValueError(f"it ends within '{storage.key}'")
     return data
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
 _N_NAMED = 8

@@ -57,7 +57,7 @@ def train(
             metavar="OPTION=A,B",
             rich_help_panel="Training",
             help="Train once for each value (repeatable). Give several to train every combination. OPTION is init, "
-            "norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.",
+            "norm-layer, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.",
         ),
     ] = None,
     out: Out = None,
@@ -84,7 +84,7 @@ def train(
 
       modelscope train demo/tiny_resnet.py:TinyResNet --size 48 --steps 60
 
-      modelscope train demo/tiny_resnet.py:TinyResNet --vary init=default,lsuv --vary norm-layer=batch,none
+      modelscope train demo/tiny_resnet.py:TinyResNet --vary init=default,xavier --vary norm-layer=batch,none
         --steps 40
 
       modelscope train demo/tiny_resnet.py:TinyResNet demo/shapes --size 48 --train-only head --schedule

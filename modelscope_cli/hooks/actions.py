@@ -69,7 +69,7 @@ def _add(x: Tensor, place: TensorPlace, value: float) -> Tensor:
 
 def _noise(x: Tensor, place: TensorPlace, std: float) -> Tensor:
     # On the CPU, for the same numbers on every device.
-    drawn = torch.randn(x.shape, generator=_generator(place))
+    drawn = torch.randn(x.shape, generator=(torch.Generator().manual_seed(place.seed)))
     return x + std * drawn.to(x.device, x.dtype)
 
 
@@ -96,10 +96,6 @@ def _positions(x: Tensor, place: TensorPlace) -> tuple[int, ...]:
     images = {0} if x.ndim > 1 else set()
     every = set(range(x.ndim)) - images
     return tuple(sorted(every - {place.channel_dim} or every))
-
-
-def _generator(place: TensorPlace) -> torch.Generator:
-    return torch.Generator().manual_seed(place.seed)
 
 
 _ACTIONS: dict[str, Callable[..., Any]] = {

@@ -2,7 +2,7 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -60,11 +60,13 @@ def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
     return None
 
 
-def _stated_size(model: nn.Module) -> tuple[int, int] | None:
-    """Return height and width in the attribute `image_size` or `img_size` of a layer."""
-    sizes = (getattr(one, name, None) for one in model.modules() for name in ("image_size", "img_size"))
-    size = next(filter(None, sizes), None)
-    return (size, size) if isinstance(size, int) else (size[0], size[-1]) if size else None
+def stated_size(parts: Iterable[Any]) -> tuple[int, int] | None:
+    """Return height and width in the first attribute `image_size` or `img_size` of some parts of a model."""
+    for size in (getattr(part, name, None) for part in parts for name in ("image_size", "img_size")):
+        sides = (size, size) if isinstance(size, int) else size
+        if isinstance(sides, Sequence) and len(sides) == 2 and all(type(side) is int for side in sides):
+            return sides[0], sides[1]
+    return None
 
 
 def _shapes(twin: nn.Module, given: Tensor) -> Iterator[Shape]:
@@ -79,7 +81,7 @@ def _shapes(twin: nn.Module, given: Tensor) -> Iterator[Shape]:
         sides = rest[1:] if rest[0] in (1, c) else rest[:1]
     start = (n, c, sides[0], sides[-1])
     yield start
-    if (stated := _stated_size(twin)) is not None:
+    if (stated := stated_size(twin.modules())) is not None:
         yield (n, c, *stated)
     for channels in [c] if convolution is not None else dict.fromkeys((c, 1)):
         yield from _fitting_features(twin, (n, channels, *start[2:]), given.dtype)

@@ -129,7 +129,9 @@ def select(
     if not is_positional:
         if not layers:
             return by_name
-        if is_feedforward and all(_has_own_parameters(modules[name]) for name in names):
+        if is_feedforward and all(
+            (next(modules[name].parameters(recurse=False), None) is not None) for name in names
+        ):
             return replace(by_name, wanted=frozenset((name, 0) for name in names))
     calls = trace_calls(model, args, may_run=is_positional)
     if calls is None:
@@ -173,10 +175,6 @@ def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence
 
 def _names(patterns: Sequence[Pattern], layers: Sequence[Layer]) -> frozenset[str]:
     return frozenset(layer.name for pattern in patterns for layer in match_layers(pattern, layers))
-
-
-def _has_own_parameters(module: nn.Module) -> bool:
-    return next(module.parameters(recurse=False), None) is not None
 
 
 def uncalled(

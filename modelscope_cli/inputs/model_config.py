@@ -4,7 +4,7 @@ timm's models have a `pretrained_cfg`, transformers' a `config`; any module with
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from modelscope_cli.hooks.other_shapes import USUAL_SIZES, image_shape_taken
+from modelscope_cli.hooks.other_shapes import USUAL_SIZES, image_shape_taken, stated_size
 from modelscope_cli.hooks.selection import gets_through
 from modelscope_cli.inputs.preprocess import Preset, check_processor, preset_of, processor_preset, yolo_preset
 from modelscope_cli.records.run import Shape
@@ -38,12 +38,7 @@ def configured_size(module: nn.Module | None) -> tuple[int, int] | None:
     """Return height and width of the images of a model: as configured, else as an attribute of it says."""
     if (shape := configured_shape(module)) is not None:
         return shape[-2], shape[-1]
-    for part in (module, getattr(module, "visual", None), getattr(module, "config", None)):
-        size = getattr(part, "image_size", None) or getattr(part, "img_size", None)
-        sides = (size, size) if isinstance(size, int) else size
-        if isinstance(sides, Sequence) and len(sides) == 2 and all(type(side) is int for side in sides):
-            return sides[0], sides[1]
-    return None
+    return stated_size((module, getattr(module, "visual", None), getattr(module, "config", None)))
 
 
 def size_by_trial(module: nn.Module) -> int | None:

@@ -131,8 +131,7 @@ class LearningKeywords(TypedDict, total=False):
         optimizer: the optimizer: sgd, momentum, nesterov (both 0.9), or adamw.
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: weight decay of the optimizer.
-        init: default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.
-        activation: replace the ReLUs: leaky:SLOPE; leaky alone is leaky:0.1. relu keeps them.
+        init: default (the model's own), kaiming (kaiming-normal), kaiming-uniform, or xavier.
         norm_layer: replace batch norms: layer, group, instance, or none. batch keeps them.
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
@@ -142,7 +141,6 @@ class LearningKeywords(TypedDict, total=False):
     label_smoothing: float
     weight_decay: float
     init: str
-    activation: str
     norm_layer: str
     freeze: str | Sequence[str]
     train_only: str | Sequence[str]
@@ -154,7 +152,7 @@ class ClassifierKeywords(LearningKeywords, LoadingKeywords, total=False):
 
 DEFAULTS: dict[str, Any] = {
     **{"optimizer": "momentum", "label_smoothing": 0.0, "weight_decay": 0.0},
-    **{"init": "default", "activation": "relu"},
+    "init": "default",
     **{"norm_layer": "batch", "freeze": (), "train_only": ()},
     **{"weights": "auto", "checkpoint": None, "key": None, "strict": None},
     **{"num_classes": None, "model_arg": ()},

@@ -21,6 +21,8 @@ def absurdity(value: float) -> str | None:
     return None
 
 
+# Images of one prediction: with ten equally likely classes, 8 agree by chance once in 10 million.
+ENOUGH_ALIKE = 8
 # Default threshold: |x| below it counts as near zero.
 NEAR_ZERO = 0.05
 # Layers and functions of torch that map all negative values to exact zeros, so that a channel can die.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.naming import label_of, some
+from modelscope_cli.records.naming import ENOUGH_ALIKE, label_of, some
 from modelscope_cli.rules.activations import foreign_inputs
 from modelscope_cli.rules.rule import Sighting, rule
 
@@ -58,7 +58,7 @@ _UNLIKE_TRAINING = 10  # the mean square at a batch norm that one input in ten e
     "MS601",
     "class-collapse",
     WARNING,
-    8,
+    ENOUGH_ALIKE,
     needs=frozenset({"forward"}),
     wants=frozenset({"inputs"}),
     excuse=_too_few,

@@ -331,22 +331,13 @@ class TrainingOptions:
         typer.Option(metavar="L", min=0, help="Weight decay of the optimizer."),
     ] = 0.0
     init: Annotated[
-        Literal["default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv"],
+        Literal["default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier"],
         typer.Option(
             metavar="NAME",
             rich_help_panel="Change the model",
-            help="Default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.",
+            help="Default (the model's own), kaiming (kaiming-normal), kaiming-uniform, or xavier.",
         ),
     ] = "default"
-    activation: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="Change the model",
-            help="Replace the ReLUs: leaky:SLOPE; leaky alone is leaky:0.1. relu keeps them.",
-            autocompletion=completion.one_of("relu", "leaky"),
-        ),
-    ] = "relu"
     norm_layer: Annotated[
         Literal["batch", "layer", "group", "instance", "none"],
         typer.Option(

@@ -69,9 +69,8 @@ def open_classifier(
         loaded = replace(loaded, module=_copied(loaded.module))
     with source.as_found():
         inputs, _ = next(iter(source.batches(request.batch, request.seed)))
-    placed = ModelPlace(loaded.device, loaded.dtype).put(inputs)
     frozen, trained = (as_tuple(keywords.get(name, ())) for name in ("freeze", "train_only"))
-    notices = prepare(loaded.module, request, placed, frozen, trained)
+    notices = prepare(loaded.module, request, frozen, trained)
     for notice in notices:
         progress.warn(notice.message)
     return Classifier(loaded, tuple(inputs.shape), (*loaded.warnings, *notices))

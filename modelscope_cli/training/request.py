@@ -13,11 +13,11 @@ from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
 from modelscope_cli.records.naming import LONGEST_RUN
-from modelscope_cli.records.refusals import check_range, check_word, unknown
+from modelscope_cli.records.refusals import check_range, check_word
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adamw")
 SCHEDULES = ("constant", "one-cycle", "cosine")
-INITS = ("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv")
+INITS = ("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier")
 NORMS = ("batch", "layer", "group", "instance", "none")
 # Options whose setting has another name in documents.
 _SETTINGS = {"norm_layer": "norm"}
@@ -35,7 +35,6 @@ class TrainRequest:
     label_smoothing: float = 0.0
     weight_decay: float = 0.0
     init: str = "default"
-    activation: str = "relu"  # `relu` or `leaky:SLOPE`
     norm: str = "batch"
     clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
     every: int | None = None  # record every this many steps; None for about 200 records in all
@@ -53,29 +52,10 @@ class TrainRequest:
         check_word("schedule", self.schedule, SCHEDULES)
         check_word("init", self.init, INITS)
         check_word("norm_layer", self.norm, NORMS)
-        slope_of(self.activation)
 
     @property
     def looks_every(self) -> int:
         return self.every or max(1, math.ceil(self.steps / 200))
-
-
-def slope_of(activation: str) -> float:
-    """Return the slope below 0 of the activation `relu` or `leaky[:SLOPE]`, 0.1 where only its name is given.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    kind, *numbers = activation.split(":")
-    if kind not in ("relu", "leaky"):
-        raise unknown("a value of --activation", activation, ("relu", "leaky"))
-    try:
-        slopes = [float(number) for number in numbers]
-    except ValueError:
-        slopes = [math.nan]
-    if len(slopes) > (kind == "leaky") or not all(map(math.isfinite, slopes)):
-        raise UsageError(f"'--activation {activation}' is not relu or leaky:SLOPE", "--activation leaky:0.1")
-    return slopes[0] if slopes else 0.1 if kind == "leaky" else 0.0
 
 
 def request_of(keywords: ClassifierKeywords, **options: Any) -> TrainRequest:
@@ -91,7 +71,6 @@ _VARIED = {
     "optimizer": "sgd,momentum",
     "schedule": "constant,one-cycle",
     "init": "default,kaiming-normal",
-    "activation": "relu,leaky",
     "norm_layer": "batch,layer",
     "lr": "0.01,0.1",
     "batch": "16,64",

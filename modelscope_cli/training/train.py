@@ -65,7 +65,7 @@ def train(
         schedule: constant, one-cycle, or cosine.
         clip_norm: scale all gradients to this norm.
         vary: train once for each value (repeatable). Give several to train every combination. OPTION is init,
-            norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
+            norm-layer, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
         every: record every K-th step, instead of about 200 in all.
         out: folder for the report, the figure, the table and the weights; `force` allows one that is not empty.
 

@@ -44,13 +44,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def accelerator(pytestconfig: pytest.Config) -> str:
+def accelerator(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the name of the device, and build the stand-in once; where it cannot be built, say why and skip."""
     if (name := str(pytestconfig.option.accelerator)) != STAND_IN:
         return name
     if not sys.platform.startswith("linux") or not shutil.which("c++"):
         pytest.skip("the stand-in for an accelerator needs Linux and a C++ compiler, named c++")
-    cache = pytestconfig.cache.mkdir("stand_in")
+    kept = getattr(pytestconfig, "cache", None)  # None with `-p no:cacheprovider`
+    cache = kept.mkdir("stand_in") if kept else tmp_path_factory.mktemp("stand_in")
     os.environ["STAND_IN_CACHE"] = str(cache)
     # pip puts ninja beside Python.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

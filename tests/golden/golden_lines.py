@@ -113,9 +113,9 @@ LINES = {
     "grads_noise": f"grads {BARE} --input-shape 2,3,32,32 --seed 3 --exclude bn --no-save #jt",
     # train
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
-    "train_vary": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --vary lr=0.1,1e12 --vary init=default,lsuv #~",
+    "train_vary": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --vary lr=0.1,1e12 --vary init=default,xavier #~",
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
-    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --activation leaky:0.2 "
+    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 "
     "--norm-layer group --freeze conv --every 2 --init kaiming-normal "
     "--fail-on error --seed 3 #~",
     "train_loaders": f"train {BARE} --loaders own.py:loaders --steps 2 --train-only head #jt",
@@ -124,7 +124,7 @@ LINES = {
     # lrfind
     "lrfind_tiny": f"lrfind {BARE} --steps 8 --pictures 40 --size 16 --batch 4 --out run",
     "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 --init kaiming-uniform "
-    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --activation leaky --norm-layer layer",
+    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --norm-layer layer",
     "lrfind_loaders": f"lrfind {BARE} --loaders own.py:loaders --steps 4 --train-only head #jt",
     # ablate
     "ablate_tiny": f"ablate {TINY} {STAR} --size 48 --out run",
@@ -201,7 +201,7 @@ LINES = {
     "grads_inputs": f"grads {TWO} --mean 0 --std 1 --no-save #jt",
     "train_key": "train demo/tiny_resnet.py:TinyResNet -c wrapped.pt --key state_dict_ema --strict --model-arg width=16 -d cpu "
     "--steps 2 --pictures 20 --size 16 --batch 4 #t",
-    "lrfind_key": f"lrfind {LOADED.replace(' --num-classes 10', '')} --steps 3 --pictures 40 --size 16 --batch 4 --activation leaky:0.2 "
+    "lrfind_key": f"lrfind {LOADED.replace(' --num-classes 10', '')} --steps 3 --pictures 40 --size 16 --batch 4 "
     "--freeze conv #jt",
     "ablate_key": f"ablate {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --no-save -l 'block*' --workers 0 #jt",
     "ablate_inputs": f"ablate {TWO} --mean 0 --std 1 --no-save #jt",
@@ -270,8 +270,6 @@ WRONG = [
     f"train {BARE} --size 2",
     f"train {BARE} --schedule nonsense",
     f"train {BARE} --norm-layer nonsense",
-    f"train {BARE} --activation nonsense",
-    f"train {BARE} --activation leaky:steep",
     f"train {BARE} --steps 2 --pictures 40 --size 16 --batch 4 --lr 1e30 --fail-on error",
     f"ablate {BARE} {STAR} -l nonsense",
     "check",

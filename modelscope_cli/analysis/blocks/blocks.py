@@ -128,7 +128,11 @@ class Blocks:
     def _open_folder(self, key: dict[str, Any]) -> Iterator[BlockFolder]:
         """Yield the folder of the blocks, a temporary one if none was requested; the first process starts it."""
         is_temporary = self._folder is None and self.is_first
-        with _temporary_folder() if is_temporary else nullcontext("") as temporary:
+        with (
+            (TemporaryDirectory(prefix="modelscope-", ignore_cleanup_errors=True))
+            if is_temporary
+            else nullcontext("") as temporary
+        ):
             folder = self._folder or BlockFolder(Path(temporary))
             if self.is_first and not self._is_again:
                 if self._output is not None:
@@ -203,10 +207,6 @@ class Blocks:
         n = len(self._machines)
         message = f"the blocks come from {n} kinds of machines, so last bits may differ: "
         return (Notice("several_machines", message + "; ".join(self._machines)),) if n > 1 else ()
-
-
-def _temporary_folder() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="modelscope-", ignore_cleanup_errors=True)  # others may still write
 
 
 def _why_alone(subject: Subject) -> str:
