@@ -180,14 +180,21 @@ def tensors_in(content: Any, is_tensor: IsTensor) -> dict[str, Any]:
     return {key: value for key, value in content.items() if isinstance(key, str) and is_tensor(value)}
 
 
-def no_such_key(key: str, keys: list[str], source: str) -> UsageError:
-    """Return the error for a missing key, which lists the existing ones, the nearest first."""
+def no_such_key(key: str, nested: list[str], others: list[str], source: str) -> UsageError:
+    """Return the error for a missing key, which lists the existing ones, the nearest first.
+
+    Args:
+        nested: keys of what holds tensors.
+        others: further keys, of tensors too.
+    """
+    keys = [*nested, *others]
     keys = list(dict.fromkeys(keys))[:_MAX_COMPARED]
     near = {name: difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio() for name in keys}
     keys.sort(key=lambda name: -near[name] if near[name] > 0.5 else 0)  # else in order, the likeliest first
     holds = f", which holds {some(map(_cut, keys), _N_NAMED)}" if keys else ""
     message = f"'--key {key}' is not in '{source}'{holds}"
-    return UsageError(message, f"--key {_cut(keys[0])}" if keys else "leave out --key")
+    is_meant = bool(nested) or (bool(keys) and near[keys[0]] > 0.5)
+    return UsageError(message, f"--key {_cut(keys[0])}" if is_meant else "leave out --key")
 
 
 def _unwrapped(
@@ -235,7 +242,7 @@ def _prefixed(content: Any, is_tensor: IsTensor, key: str, source: str) -> Taken
     words = list(dict.fromkeys(name.partition(".")[0] for name in unwrapped.named))
     if not named:
         keys = [str(name) for name in content] if isinstance(content, Mapping) else []
-        raise no_such_key(key, [*unwrapped.path[:1], *unwrapped.others, *keys, *words], source)
+        raise no_such_key(key, [*unwrapped.path[:1], *unwrapped.others], [*keys, *words], source)
     other_prefixes = [(f"{word}.*", None) for word in words if word != begin.partition(".")[0]]
     path = (*unwrapped.path, begin[:-1])
     return Taken(path, named, named, (*other_prefixes, *unwrapped.beside), unwrapped.others)

@@ -1,16 +1,17 @@
 """Attach to the layers of a model, run it, observe every call, and restore it."""
 
 import inspect
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
@@ -106,7 +107,10 @@ class ForwardError(CannotRunError):
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         inputs_note = f", given {shapes}" if shapes else ""
-        hint = "modelscope summary --help   shows how to give another input (--input, --input-shape, --batch)"
+        command = (invocation().argv or ("summary",))[0]
+        hint = (
+            f"modelscope {command} --help   shows how to give another input (--input, --input-shape, --batch)"
+        )
         if (failed := failed_device(error)) is not None:
             reason, hint = failed
         elif "on the same device" in reason:
@@ -126,12 +130,34 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     if shape is None or shape == given[0].shape:
         return None
     words = invocation().argv
+    rebuilt = "".join(f"--model-arg {text} or " for text in _rebuilt(model, given[0], shape, words))
     if not words or "--input-shape" in " ".join(words):
-        return f"--input-shape {','.join(map(str, shape))}"
+        return f"{rebuilt}--input-shape {','.join(map(str, shape))}"
     sides = shape[2:] if shape[2] != shape[3] else shape[2:3]
     # No option changes a tensor of a file, or makes an image of another tensor.
     is_of_file = "--input" in words or any(word.endswith((".npy", ".npz")) for word in words)
-    return f"--size {','.join(map(str, sides))}" if given[0].ndim == 4 and not is_of_file else None
+    is_resized = given[0].ndim == 4 and not is_of_file
+    return f"{rebuilt}--size {','.join(map(str, sides))}" if is_resized else None
+
+
+def _rebuilt(model: nn.Module, given: Tensor, taken: Shape, words: Sequence[str]) -> Iterator[str]:
+    """Yield the argument by which the constructor of the model takes the size of the images that were asked for."""
+    kind, side = type(model), given.shape[-1]
+    is_sized = {word.partition("=")[0] for word in words} & {"--input-shape", "--size"}
+    has_weights = {"-c", "--checkpoint"} & {*words}
+    if not is_sized or has_weights or given.shape[-3:] != (taken[1], side, side):
+        return
+    library = kind.__module__.partition(".")[0]
+    is_random = "none" in words or words[0] == "summary"  # torchvision's weights are for one size
+    is_named = any(word.endswith(f":{kind.__name__}") for word in words)
+    names = [
+        one for one in ("image_size", "img_size", "input_size") if one in inspect.signature(kind).parameters
+    ]
+    patch = getattr(model, "patch_size", getattr(getattr(model, "patch_embed", None), "patch_size", 1))
+    multiple = taken[-1] if names == ["input_size"] else patch if isinstance(patch, int) else patch[-1]
+    is_taken = is_named or library == "timm" or (library == "torchvision" and is_random)
+    if names and is_taken and side % multiple == 0:
+        yield shlex.quote(f"{names[0]}={(side, side) if names[0] == 'input_size' else side}")
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.

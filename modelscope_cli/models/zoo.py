@@ -144,11 +144,9 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     for weights_name, weights in names.items():
         if weights_name.lower() == wanted:
             return weights
-    near = nearest(requested, names)
-    first = near.removeprefix("did you mean ").split(", ")
-    others = sorted(names, key=lambda other: first.index(other) if other in first else len(first))
-    message = f"there are no weights '{requested}', only {', '.join(others)} for '{name}'"
-    raise UsageError(message, near or f"try {', '.join(others)}")
+    first = nearest(requested, names).removeprefix("did you mean ").split(", ")[0]
+    message = f"there are no weights '{requested}', only {', '.join(names)} for '{name}'"
+    raise UsageError(message, f"--weights {first or 'DEFAULT'}")
 
 
 def default_weights(name: str) -> WeightsEnum:

@@ -36,6 +36,16 @@ class Flat(nn.Sequential):
     def __init__(self, side: int = 20):
         super().__init__(nn.Conv2d(3, 4, 5), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * (side // 2 - 2) ** 2, 5))
 
+class Sized(nn.Module):
+    def __init__(self, image_size: int = 16, num_classes: int = 5):
+        super().__init__()
+        self.image_size = image_size
+        self.c1, self.c2, self.c3 = nn.Conv2d(3, 4, 3, 4), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.head = nn.Linear(4 * (image_size // 4) ** 2, num_classes)
+    def forward(self, x):
+        assert x.shape[-1] == self.image_size, "wrong size"
+        return self.head(self.c3(self.c2(self.c1(x))).flatten(1))
+
 class Embedding(Tiny):
     def forward(self, x):
         return nn.functional.normalize(super().forward(x))
@@ -121,6 +131,44 @@ predict state.pt dot.png
 summary state.pt
 help stat
 rules MS9999
+summary models.py:Sized --input-shape 3,48,48
+stats models.py:Sized --input-shape 2,3,32,32
+grads models.py:Sized dot.png --size 24 --no-save
+stats models.py:Sized --layer c4
+stats models.py:Sized --layer c9.weight
+summary vit_b_16 --input-shape 3,384,384
+weights several
+stats {TINY} -c several
+diff tiny.safetensors run.pth --layer convv
+diff tiny.safetensors other.npz
+weights run.pth --columns nam
+stats {TINY} --layer head1
+explain {TINY} dot.png --method gradcam --layer cnv --no-save --receipt none
+train {LEARN} --init lsuv
+train {LEARN} --activation leaky:0.1
+weights --scan nowhere
+diff tiny.safetensors
+featuremaps {TINY} dot.png --layer convs --out new
+"""
+HELD_OUT = f"""
+predict models.py:Sized --input-shape 3,20,20
+summary models.py:Sized --input-shape 1,3,12,12
+ablate models.py:Sized dot.png --size 40 --no-save
+stats models.py:Sized --layer c0
+stats models.py:Sized --hook zero@c7
+prune models.py:Sized --layer c5 --amount 0.5
+summary maxvit_t --input-shape 3,448,448
+diff several tiny.safetensors
+predict {TINY} dot.png -c several
+diff tiny.safetensors run.pth --key nope
+diff tiny.safetensors tiny.safetensors --plot x.foo
+weights tiny.safetensors --layer conv.bias
+weights tiny.safetensors --depth x
+ablate {TINY} dot.png --layer bn1 --no-save
+grads {TINY} --layer hed --no-save
+lrfind {LEARN} --init orthogonal
+weights --scan tiny.safetensors --fail-on dangerus
+grads {TINY} --table weights --no-save
 """
 SETS = "sets/train/f/a.png", "sets/val/f/b.png"
 WORDS = {
@@ -161,6 +209,9 @@ def made(tmp_path_factory):
     torch.save(layers, folder / "old layers.pt", _use_new_zipfile_serialization=False)
     torch.save({"net": layers, "epoch": 2}, folder / "entry.pt")
     torch.save(layers.state_dict(), folder / "state.pt")
+    (folder / "several").mkdir()
+    for name in ("a.pt", "b.pt"):
+        torch.save(names["Tiny"]().state_dict(), folder / "several" / name)
     layers.register_forward_hook(print)
     torch.save(layers, folder / "hooked.pt")
     (folder / "ten.txt").write_text("\n".join("abcdefghij"))
@@ -170,7 +221,7 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("line", LINES.strip().splitlines())
+@pytest.mark.parametrize("line", (LINES.strip() + HELD_OUT.rstrip()).splitlines())
 def test_a_hint_that_is_pasted_runs(line, made, tmp_path, monkeypatch, capfd, undrawn):
     monkeypatch.setenv("MSCOPE_OFFLINE", "1")
     for path in made.iterdir():

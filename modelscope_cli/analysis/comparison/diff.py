@@ -179,9 +179,13 @@ def _sources(
         names = read_names(a, b, model, is_run=is_run)
         if names.is_left_out and of_b == BSettings():
             message = f"there is nothing to compare '{a}' with"
-            raise UsageError(
-                message, "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
-            )
+            if holds_weights(a):
+                hint = (
+                    f"modelscope weights {shlex.quote(a)}   lists it alone; else give another checkpoint as B"
+                )
+            else:
+                hint = "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
+            raise UsageError(message, hint)
         return requests_of(settings, names, of_b)
     from modelscope_cli.analysis.comparison.sides import sources_handed_over
     from modelscope_cli.analysis.subject import refuse_idle
