@@ -45,7 +45,8 @@ def relations(rows: Sequence[TensorDifference], b: Mapping[str, Tensor]) -> Iter
         what = "another number of input channels" if row in others else "images or patches of another size"
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
     kind = "backbone" if heads or (removed and added) else "weights"
-    yield from _kinship(kind, [row for row in paired if row not in reshaped], rows, b)
+    if rest := [row for row in paired if row.status != "reshaped"]:
+        yield Cause(kind, None, _kinship(rest, rows, b), "")
 
 
 def _head(message: str, *rows: TensorDifference) -> Cause:
@@ -61,43 +62,38 @@ def _outputs(ours: TensorDifference, theirs: TensorDifference) -> str:
 
 
 def _kinship(
-    kind: str, weights: Sequence[TensorDifference], rows: Sequence[TensorDifference], b: Mapping[str, Tensor]
-) -> Iterator[Cause]:
-    """Sort the weights that both have into those that are equal, of one start, and unrelated."""
+    weights: Sequence[TensorDifference], rows: Sequence[TensorDifference], b: Mapping[str, Tensor]
+) -> str:
+    """Return how many of the weights that both have are equal, of one start, and unrelated."""
     changed = [row for row in weights if row.status in ("changed", "retyped")]
-    rest = [row for row in rows if row.status in ("changed", "retyped") and row not in weights]
-    n = len(weights)
-    if not changed:
-        if n:
-            others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest else ""
-            yield Cause(kind, None, f"{_all(n, n)} equal{others}", "")
-        return
-    furthest = max(changed, key=lambda row: row.rel_l2 or 0.0)
-    dtype = coarse(b[furthest.b_name or furthest.name]) if (furthest.rel_l2 or 0.0) < _ROUNDED else None
-    if dtype is not None:
-        yield Cause(kind, None, f"{_all(len(changed), n)} the same as in A, rounded to {dtype}", "")
-        return
+    names, n = {row.name for row in weights}, len(weights)
+    rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
     groups: dict[str, list[TensorDifference]] = {"equal": [], _SCALED: [], _CLOSE: [], _UNRELATED: []}
+    furthest = max(changed, key=lambda row: row.rel_l2 or 0.0, default=None)
+    is_near = furthest is not None and (furthest.rel_l2 or 0.0) < _ROUNDED
+    if furthest is not None and is_near and (dtype := coarse(b[furthest.b_name or furthest.name])):
+        return _counted(changed, n, f"the same as in A, rounded to {dtype}")
     for row in weights:
-        groups[_relation(row) if row in changed else "equal"].append(row)
-    texts = []
-    for relation, group in groups.items():
-        cosines = [row.cosine or 0.0 for row in group]
-        if group:
-            text = f"{_all(len(group), n)} " + relation.format(low=min(cosines), high=max(cosines))
-            texts.append(text + f": {_span(group)}" * (relation != "equal" and len(group) < n))
-    yield Cause(kind, None, "; ".join(texts), "")
+        groups[_relation(row)].append(row)
+    text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
+    others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
+    return text + others
 
 
 def _relation(row: TensorDifference) -> str:
     cosine = row.cosine or 0.0
     chance = 3 * math.prod(row.shape or ()) ** -0.5  # three standard deviations
+    if row.status not in ("changed", "retyped"):
+        return "equal"
     return _SCALED if abs(cosine) > _PARALLEL else _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
 
 
-def _all(count: int, n: int) -> str:
-    which = f"all {n} weights" if count == n > 1 else f"{count} of {counted(n, 'weight')}"
-    return f"{which} {'is' if count == 1 else 'are'}"
+def _counted(group: Sequence[TensorDifference], n: int, relation: str) -> str:
+    cosines = [row.cosine or 0.0 for row in group]
+    which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
+    where = f": {_span(group)}" * (len(group) < n and relation != "equal")
+    verb = "is" if len(group) == 1 else "are"
+    return f"{which} {verb} {relation.format(low=min(cosines), high=max(cosines))}{where}"
 
 
 def _span(rows: Sequence[TensorDifference]) -> str:
