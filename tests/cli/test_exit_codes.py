@@ -22,7 +22,7 @@ PICTURE, LEARN = "featuremaps", "train"
 TABLE = [
     # names that mean nothing
     (ALL, "<resnet3>", 2, "'resnet3': did you mean resnet34", "modelscope summary --list resnet"),
-    (LOOK, "<resnet18> -w IMAGENET1K_V9", 2, "'IMAGENET1K_V9', only IMAGENET1K_V1", "did you mean IMAGENET1K_V1"),
+    (LOOK, "<resnet18> -w IMAGENET1K_V9", 2, "'IMAGENET1K_V9', only IMAGENET1K_V1", "--weights IMAGENET1K_V1"),
     (LOOK, "<tiny> -w none -d cudda", 2, "'cudda' is not a device: did you mean cuda", "--device auto"),
     (LOOK, "<tiny> -w none -d cuda:99", 4, "'cuda:99'", "--device cpu"),
     (ALL, "<tiny> --format jsn", 2, "'jsn' is not a format: did you mean json", "did you mean json"),
@@ -68,7 +68,7 @@ TABLE = [
     (PICTURE, "{bad}/bomb.png <tiny> -w none", 4, "'{bad}/bomb.png' is too large", "magick {bad}/bomb.png"),
     # tensors of the wrong shape
     (LOOK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
-    ("stats", "{bad}/rank_1.pt <tiny> -w none", 4, "given [64]", "modelscope summary --help"),
+    ("stats", "{bad}/rank_1.pt <tiny> -w none", 4, "given [64]", "modelscope stats --help"),
     (LOOK, "<tiny> -w none --input-shape 1,5,64,64", 4, "given [1, 5, 64, 64]", "--input-shape"),
     (LOOK, "{bad}/evil.pt <tiny> -w none", 4, "'{bad}/evil.pt'", "torch.save(torch.rand("),
     # checkpoints
@@ -105,7 +105,7 @@ TABLE = [
     (ALL, "<no_such_package.models:X>", 2, "'no_such_package'", "python -c"),
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "hint: --debug"),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
-    (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
+    (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", " --help   shows how to give"),
     # what a classifier says, and pruning
     ("predict", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "--output-kind"),
     ("predict", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs an embedding of 4 values", "modelscope stats"),
