@@ -91,7 +91,7 @@ def _relation(row: TensorDifference) -> str:
 def _counted(group: Sequence[TensorDifference], n: int, relation: str) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    where = f": {_span(group)}" * (len(group) < n and relation != "equal")
+    where = f": {_span(group)}" * (len(group) < n and relation in (_SCALED, _CLOSE, _UNRELATED))
     verb = "is" if len(group) == 1 else "are"
     return f"{which} {verb} {relation.format(low=min(cosines), high=max(cosines))}{where}"
 
