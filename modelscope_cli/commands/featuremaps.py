@@ -55,12 +55,21 @@ def featuremaps(
         str,
         typer.Option(
             metavar="NAME",
-            help="A colour map of matplotlib.",
+            help="A colour map of matplotlib; auto: viridis, or RdBu_r around 0 for values of both signs.",
             autocompletion=completion.one_of(
-                "viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r"
+                "auto",
+                "viridis",
+                "magma",
+                "inferno",
+                "plasma",
+                "cividis",
+                "gray",
+                "turbo",
+                "coolwarm",
+                "RdBu_r",
             ),
         ),
-    ] = "viridis",
+    ] = "auto",
     overlay: Annotated[
         bool,
         typer.Option("--overlay", help="Draw the maps over the gray image; stronger values are more opaque."),
@@ -135,7 +144,8 @@ def featuremaps(
     model, files = on.choose(first, images)
     inputs = data.request(files, on.seed)
     where.layout.check(featuremaps_columns(True, top_images > 0))
-    make_palette(cmap)
+    if cmap != "auto":
+        make_palette(cmap)
     if not top_images:
         inputs.check_one()
     if save_tensors is not None:

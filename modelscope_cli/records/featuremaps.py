@@ -124,6 +124,7 @@ class MapLook:
     cmap: str  # a matplotlib colour map
     input_image: Any = None  # a tensor, `(3, H, W)` uint8; None if the input was not an image
     is_overlay: bool = False  # draw the maps over the image instead of next to it
+    is_signed: bool = False  # whether 0 is in the middle of the colours
 
     @property
     def under(self) -> Any:

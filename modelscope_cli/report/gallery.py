@@ -111,14 +111,18 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     is_vector, is_coloured = selected.ndim == 1, selected.ndim == 4
     columns = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS if is_vector else None)
     if look.under is not None and not is_vector:
-        body = image_tiles.overlay(selected, look.under, look.cmap, None, look.scale, BAND)
+        body = image_tiles.overlay(
+            selected, look.under, look.cmap, None, look.scale, BAND, is_signed=look.is_signed
+        )
     elif is_coloured:
         body = image_tiles.in_colour(selected, look.scale, None, BAND)
     else:
         cells = (
-            image_tiles.strip(vector_colours(selected))
+            image_tiles.strip(_vector_colours(selected, look))
             if is_vector
-            else image_tiles.enlarge(image_tiles.to_colours(selected, look.scale), None)
+            else image_tiles.enlarge(
+                image_tiles.to_colours(selected, look.scale, is_signed=look.is_signed), None
+            )
         )
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     rows = -(-len(selected) // columns)
@@ -130,14 +134,23 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         f"values {low} .. {high}",
     ]
     of_layer = look.scale == "layer" or is_vector
-    bar = None if is_coloured else (low, high) if of_layer else ("channel min", "channel max")
+    bar = (low, high) if of_layer else ("channel min", "channel max")
+    if look.is_signed:
+        most = numbers.number(max(abs(record.min or 0), abs(record.max or 0)))
+        bar = (f"-{most}", most) if of_layer else ("-max", "+max")
     input_image = None if is_vector else look.input_image
-    return page(body, "   ".join(filter(None, parts)), look.cmap, input_image=input_image, bar=bar)
+    return page(
+        body,
+        "   ".join(filter(None, parts)),
+        look.cmap,
+        input_image=input_image,
+        bar=None if is_coloured else bar,
+    )
 
 
-def vector_colours(vector: Tensor) -> Tensor:
+def _vector_colours(vector: Tensor, look: MapLook) -> Tensor:
     """Turn `(C,)` floats into palette indices."""
-    return image_tiles.to_colours(vector[None, None], "layer")[0, 0]
+    return image_tiles.to_colours(vector[None, None], "layer", is_signed=look.is_signed)[0, 0]
 
 
 def _which(record: FeatureMap) -> str:
@@ -159,7 +172,7 @@ def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     per_row = image_tiles.columns_of(len(cells))
     each = max((side + GAP) // per_row - GAP, 1)
     if is_overlay and look.under is not None:
-        return image_tiles.overlay(cells, look.under, look.cmap, each, look.scale)
+        return image_tiles.overlay(cells, look.under, look.cmap, each, look.scale, is_signed=look.is_signed)
     if is_raw:
         return image_tiles.in_colour(cells, look.scale, each)
     return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, each), per_row), look.cmap)
@@ -168,9 +181,9 @@ def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
 def tile(maps: Tensor, look: MapLook) -> Tensor:
     """Choose the channels for the contact sheet: `(n, H, W)` palette indices."""
     if maps.ndim == 1:
-        cells = image_tiles.strip(vector_colours(maps))
+        cells = image_tiles.strip(_vector_colours(maps, look))
         return image_tiles.mosaic(cells, image_tiles.STRIP_COLUMNS)[None]
-    return image_tiles.to_colours(_liveliest(maps), look.scale)
+    return image_tiles.to_colours(_liveliest(maps), look.scale, is_signed=look.is_signed)
 
 
 def _liveliest(maps: Tensor) -> Tensor:

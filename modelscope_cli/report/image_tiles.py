@@ -58,11 +58,12 @@ STRIP_CELL = 12  # pixels of one value of a vector
 STRIP_COLUMNS = 64
 
 
-def to_colours(maps: Tensor, scale: str) -> Tensor:
+def to_colours(maps: Tensor, scale: str, *, is_signed: bool = False) -> Tensor:
     """Turn `(n, H, W)` floats into palette indices, `(n, H, W)` uint8.
 
     Args:
         scale: `channel` scales the colours to each map, `layer` to all maps.
+        is_signed: whether 0 is in the middle of the colours.
     """
     maps = maps.to(torch.float32)
     low, high = maps.flatten(1).amin(1), maps.flatten(1).amax(1)
@@ -75,6 +76,9 @@ def to_colours(maps: Tensor, scale: str) -> Tensor:
     is_flat = ~(high > low)
     if scale == "layer":
         low, high = low.amin().expand_as(low), high.amax().expand_as(high)
+    if is_signed:
+        high = torch.maximum(high, -low)
+        low = -high
     # Halved first, so that a range from -3e38 to 3e38 does not overflow.
     span = (high / 2 - low / 2).clamp_min(1e-38)
     share = torch.mul(clean, 0.5).sub_(low[:, None, None] / 2).div_(span[:, None, None])
@@ -130,7 +134,14 @@ def strip(values: Tensor) -> Tensor:
 
 
 def overlay(
-    maps: Tensor, input_image: Tensor, cmap: str, cell: int | None, scale: str, band: int = 0
+    maps: Tensor,
+    input_image: Tensor,
+    cmap: str,
+    cell: int | None,
+    scale: str,
+    band: int = 0,
+    *,
+    is_signed: bool = False,
 ) -> Image.Image:
     """Overlay each of `(n, H, W)` maps on a gray `(3, h, w)` uint8 image; return one RGB image without a title.
 
@@ -146,7 +157,7 @@ def overlay(
     smooth = torch.nn.functional.interpolate(
         torch.nan_to_num(maps.float())[None], size, mode="bilinear", align_corners=False
     )[0]
-    colours = to_colours(smooth, scale)
+    colours = to_colours(smooth, scale, is_signed=is_signed)
     colours[colours == FLAT] = 0
     table = torch.frombuffer(bytearray(make_palette(cmap)), dtype=torch.uint8).view(256, 3)
     gray = (under * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)[None, :, :, None]

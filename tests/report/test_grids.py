@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from matplotlib import colormaps
 from PIL import Image
 
+import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.report import image_tiles
 
@@ -80,3 +81,19 @@ def test_small_maps_are_enlarged_by_a_whole_factor_and_large_ones_left():
 def test_an_unknown_colour_map_names_near_ones():
     with pytest.raises(UsageError, match=r"'viridi'.*viridis"):
         image_tiles.make_palette("viridi")
+
+
+@pytest.mark.parametrize("scale", ["channel", "layer"])
+def test_signed_maps_have_zero_in_the_middle_of_the_colours(scale):
+    maps = torch.randn(4, 6, 6, generator=torch.manual_seed(0)) + torch.tensor([0.0, 1, -1, 5])[:, None, None]
+    colours = image_tiles.to_colours(maps, scale, is_signed=True).double()
+    most = maps.abs().amax() if scale == "layer" else maps.flatten(1).abs().amax(1)[:, None, None]
+    wanted = (maps / most + 1) / 2 * (image_tiles.N_COLOURS - 1)
+    assert (colours - wanted).abs().max() <= 0.51
+
+
+@pytest.mark.parametrize(("layer", "cmap"), [("conv", "RdBu_r"), ("relu", "viridis")])
+def test_maps_of_both_signs_are_drawn_around_zero(layer, cmap):
+    record = ms.featuremaps("squeezenet1_1", weights="none", size=64, layer=f"{layer}@1", device="cpu")
+    (row,), look = record.maps, record.kept.look
+    assert (look.cmap, look.is_signed) == (cmap, row.min < 0)

@@ -179,7 +179,7 @@ def featuremaps(
     max_channels: int = 64,
     strongest: bool = False,
     scale: str = "channel",
-    cmap: str = "viridis",
+    cmap: str = "auto",
     overlay: bool = False,
     attention: bool = False,
     filters: bool = False,
@@ -204,7 +204,7 @@ def featuremaps(
             their strongest images activate most.
         strongest: choose the channels with the largest mean |activation|.
         scale: the colour range: of each channel, or of the layer.
-        cmap: A colour map of matplotlib.
+        cmap: A colour map of matplotlib; auto: viridis, or RdBu_r around 0 for values of both signs.
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
@@ -226,7 +226,7 @@ def featuremaps(
         "attention": (attention, False),
     }
     if top_images:
-        colours = {"scale": (scale, "channel"), "cmap": (cmap, "viridis")}
+        colours = {"scale": (scale, "channel"), "cmap": (cmap, "auto")}
         why = "these options need a single image"
         _refuse("top_images", top_images, on_an_image | colours, why)
     if filters:
@@ -273,7 +273,9 @@ def featuremaps(
         hooks=hooks,
         outputs=n_outputs,
     )
-    look = MapLook(scale, cmap, image, is_overlay=overlay)
+    is_signed = cmap == "auto" and any(one.min is not None and one.min < 0 < (one.max or 0) for one in rows)
+    cmap = ("RdBu_r" if is_signed else "viridis") if cmap == "auto" else cmap
+    look = MapLook(scale, cmap, image, is_overlay=overlay, is_signed=is_signed)
     return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
 
 
