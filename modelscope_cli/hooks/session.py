@@ -107,7 +107,7 @@ class ForwardError(CannotRunError):
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         inputs_note = f", given {shapes}" if shapes else ""
-        command = (invocation().argv or ("summary",))[0]
+        command = next(iter({*invocation().argv[:1]} - {"train", "lrfind"}), "summary")  # these take no input
         hint = (
             f"modelscope {command} --help   shows how to give another input (--input, --input-shape, --batch)"
         )
