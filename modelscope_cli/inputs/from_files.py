@@ -100,7 +100,7 @@ def open_images(
     first = build(*source.find_first())
     names = tuple(file.name for file in files[:_MOST_NAMED])
     info = InputInfo("image", shapes_of(first.args), names, plan.words, n_files=len(files))
-    notes = [*listed.notes, *_several(files), *preparation_notes(plan, transforms)]
+    notes = [*listed.notes, *_several(files), *preparation_notes(plan, transforms, request)]
     return Inputs(
         info,
         len(files),
@@ -135,17 +135,14 @@ def prepare(plan: Preprocessing, files: Group) -> dict[ListedImage, Tensor]:
     return {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(files)}
 
 
-def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
+def preparation_notes(plan: Preprocessing, transforms: Any | None, request: InputRequest) -> list[str]:
     """Return notes on the preprocessing, unless it is that of torchvision's weights."""
+    given = " ".join(request.value_options())
     if transforms is None:
-        return [
-            f"images: {plan.brief}; ImageNet default, as the model does not specify its own (-v shows more)"
-        ]
-    return (
-        [f"images: {plan.brief}, as in {transforms.origin} (-v shows more)"]
-        if isinstance(transforms, Preset)
-        else []
-    )
+        why = f": {given}" if given else "; ImageNet default, as the model does not specify its own"
+        return [f"images: {plan.brief}{why} (-v shows more)"]
+    is_named = isinstance(transforms, Preset)
+    return [f"images: {plan.brief}, as in {transforms.origin} (-v shows more)"] if is_named else []
 
 
 def _several(files: Sequence[ListedImage]) -> list[str]:
@@ -224,7 +221,7 @@ def open_named(
     if isinstance(outlined, tuple):
         notes.append("the forward takes one argument, so it gets all inputs as a dict")
     if plan is not None:
-        notes += preparation_notes(plan, transforms)
+        notes += preparation_notes(plan, transforms, request)
     n_images, n_batches = content.count(outline), len(cuts)
     shown_files = FileList(file for file, _ in content.shown)
     return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)

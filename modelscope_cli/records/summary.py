@@ -115,15 +115,17 @@ class MemoryLevel:
 
 @dataclass(frozen=True, slots=True)
 class MemorySaving:
-    """One way to need less memory, computed by running the step that way.
+    """One way to need less memory, computed by running the step that way, with the largest batch that fits.
 
     Attributes:
+        peak_bytes, less_bytes: the peak of that step, and how much less it is than without the saving.
         compute: multiply-adds of the step, relative to those without the saving; None if they stay the same.
         keyword: the option for it; None if it needs a change of the code.
     """
 
     what: str
     peak_bytes: int
+    less_bytes: int
     compute: float | None = None
     keyword: str | None = None
 

@@ -13,13 +13,14 @@ from modelscope_cli.analysis.predictions.request import choose_activation
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, read_truth
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.predict import Share
 
 
 def find_truth(subject: Subject, what: str = "accuracy: not computed") -> None:
     """Give the batches of opened inputs their truth, if all folders of the images are labels of classes.
 
-    `what`: what a note says where only the names of the classes are missing.
+    `what`: what a note says where the names of the classes are missing, or others.
     """
     inputs, indices = subject.inputs, cache(partial(_indices, subject, what))
 
@@ -39,17 +40,20 @@ def _indices(subject: Subject, what: str, n_classes: int) -> dict[Word, int]:
     subject.check_labels(n_classes)
     if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded.module)):
         return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
-    if not labels:
-        tell_unnamed(subject, n_classes, what)
+    tell_no_truth(subject, n_classes, what)
     return {}
 
 
-def tell_unnamed(subject: Subject, n_classes: int, what: str) -> None:
-    """Note `what` if there is a folder for each class, and the classes have no names."""
-    folders = class_folders(subject.inputs.files)
-    if len(folders) == n_classes > 1:
+def tell_no_truth(subject: Subject, n_classes: int, what: str) -> None:
+    """Note `what`, and why, if folders seem to be those of classes, but the classes have other names or none."""
+    folders, labels = class_folders(subject.inputs.files), subject.loaded.categories or ()
+    known = {label.casefold() for label in labels}
+    strange = [folder for folder in folders if folder.casefold() not in known]
+    if not labels and len(folders) == n_classes > 1:
         order = f"if this is their order: --labels {shlex.quote(','.join(folders))}"
         subject.progress.note(f"{what}, as the classes of the model have no names; {order}")
+    elif len(folders) > 1 and strange and (subject.labels is not None or len(strange) < len(folders)):
+        subject.progress.note(f"{what}: no label is named {some(strange, 4)} (labels: {some(labels, 4)})")
 
 
 class RightPredictions:

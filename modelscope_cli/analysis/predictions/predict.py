@@ -15,7 +15,7 @@ from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
-from modelscope_cli.analysis.predictions.folder_truth import tell_unnamed
+from modelscope_cli.analysis.predictions.folder_truth import tell_no_truth
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
@@ -149,7 +149,7 @@ def predict(
     ):
         for part in blocks.over("images", see, Predicted):
             if not degenerate:  # the first
-                _tell(part, subject, not categories and given_truth is not None and given_truth.is_auto)
+                _tell(part, subject, judge is None and given_truth is not None and given_truth.is_auto)
             degenerate += part.degenerate
             best += best_classes(part.predictions)
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
@@ -199,7 +199,7 @@ def _tell(part: "Predicted", subject: Subject, is_accuracy_expected: bool) -> No
     if part.note is not None:
         subject.progress.note(part.note)
     if is_accuracy_expected:
-        tell_unnamed(subject, part.classes, "accuracy: not computed")
+        tell_no_truth(subject, part.classes, "accuracy: not computed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,9 @@ def summary(
             training = _as_on(steps.memory(), loaded.device)
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
-                training = replace(training, fit=steps.fit(limit, structure.totals.macs))
-                training = replace(training, savings=steps.savings(structure.layers))
+                found = steps.fit(limit, structure.totals.macs)
+                savings = steps.savings(structure.layers, found.batch or found.smallest)
+                training = replace(training, fit=found, savings=savings)
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
     tell(progress, opened.notes, loaded.warnings)
     seed = python_inputs.request.seed

@@ -182,29 +182,31 @@ class TrainingSteps:
         except CannotRunError:
             return self.batch, self.of(self.batch).peak.bytes
 
-    def savings(self, rows: Sequence[LayerShape]) -> tuple[MemorySaving, ...]:
-        """Run the step in ways that need less, and return those that do, the most helpful first."""
-        before = self.of(self.batch)
+    def savings(self, rows: Sequence[LayerShape], batch: int) -> tuple[MemorySaving, ...]:
+        """Run the step of a batch in ways that need less, and return those that do, the most helpful first."""
+        before = self.of(batch)
         if not before.is_fake:
             return ()
-        options, made = self._options, []
+        options, made = self._options, list[MemorySaving]()
+
+        def add(
+            what: str, changed: StepOptions, compute: float | None = None, keyword: str | None = None
+        ) -> None:
+            peak = self.run(changed, batch).peak.bytes
+            made.append(MemorySaving(what, peak, before.peak.bytes - peak, compute, keyword))
+
         blocks = repeated_blocks(self._model, before.saved)
         if blocks:
-            step = self.run(replace(options, checkpointed=frozenset(blocks)), self.batch)
             again = sum(row.macs for row in rows if row.name in blocks)
             whole = 3 * max((row.macs for row in rows), default=0)  # a backward costs about two forwards
             what = f"checkpoint {counted(len(blocks), 'block')}: {some(blocks, 2)}"
-            made.append(MemorySaving(what, step.peak.bytes, 1 + again / whole if whole else None))
+            add(what, replace(options, checkpointed=frozenset(blocks)), 1 + again / whole if whole else None)
         if options.amp is None:
-            step = self.run(replace(options, amp="bfloat16"), self.batch)
-            made.append(MemorySaving("autocast to bfloat16", step.peak.bytes, keyword="--amp bfloat16"))
+            add("autocast to bfloat16", replace(options, amp="bfloat16"), keyword="--amp bfloat16")
         if before.sizes.get("optimizer state", 0) and isinstance(options.optimizer, str):
-            step = self.run(replace(options, optimizer="sgd"), self.batch)
-            made.append(
-                MemorySaving("an optimizer without state: sgd", step.peak.bytes, keyword="--optimizer sgd")
-            )
-        helpful = [one for one in made if one.peak_bytes < before.peak.bytes]
-        return tuple(sorted(helpful, key=lambda one: one.peak_bytes))
+            stateless = replace(options, optimizer="sgd")
+            add("an optimizer without state: sgd", stateless, keyword="--optimizer sgd")
+        return tuple(sorted((one for one in made if one.less_bytes > 0), key=lambda one: one.peak_bytes))
 
 
 def _assumed(step: Step, options: StepOptions) -> tuple[str, ...]:

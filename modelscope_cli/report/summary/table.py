@@ -187,8 +187,7 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
     for saving in training.savings:
         how = f" ({saving.keyword})" if saving.keyword else ""
         cost = f" at {saving.compute - 1:+.0%} compute" if saving.compute else ""
-        less = training.peak_bytes - saving.peak_bytes
-        facts.append((HELP, f"{saving.what}: -{size(less)}{cost}{how}"))
+        facts.append((HELP, f"{saving.what}: {size(saving.less_bytes)} less{cost}{how}"))
     return facts
 
 
