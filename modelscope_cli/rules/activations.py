@@ -13,7 +13,7 @@ from modelscope_cli.rules.rule import Sighting, rule
 
 _WEIGHTED = ("Conv", "Linear")
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
-_ENOUGH_VALUES, _ENOUGH_IMAGES = 1000, 100
+ENOUGH_VALUES, ENOUGH_IMAGES = 1000, 100
 MOST_DEAD = 0.5  # fraction of the channels of a layer
 _FORWARD = frozenset({"forward"})
 
@@ -54,11 +54,12 @@ def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
 
 def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
     rows = _rectifiers(evidence)
-    is_told = any(
-        _is_enough(evidence, row) or (row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES) for row in rows
+    is_told = any(enough or (row.zero_fraction == 1 and row.numel >= ENOUGH_VALUES) for row, enough in rows)
+    too_few = f"no channel of a ReLU has {ENOUGH_VALUES} values: give {ENOUGH_IMAGES} images"
+    reason = (
+        None if is_told else too_few if rows else "no layer is a ReLU (a function such as F.relu is no layer)"
     )
-    too_few = f"no channel of a ReLU has {_ENOUGH_VALUES} values: give {_ENOUGH_IMAGES} images"
-    return _nothing_seen(evidence, threshold) or (too_few if rows and not is_told else None)
+    return _nothing_seen(evidence, threshold) or reason
 
 
 @rule("MS201", "non-finite-activations", ERROR, 0, needs=_FORWARD, yields_to=("MS101", "MS102", "MS103"))
@@ -85,15 +86,17 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield Sighting(label_of(call) if call.name else None, 1 + len(later), words)
 
 
-def _rectifiers(evidence: Evidence) -> list[ActivationStats]:
-    return [row for row in _rows(evidence, *RECTIFIERS) if is_rectifier(row.type)]
-
-
-def _is_enough(evidence: Evidence, row: ActivationStats) -> bool:
-    """Tell whether every channel of a row has enough values to judge it dead."""
+def _rectifiers(evidence: Evidence) -> list[tuple[ActivationStats, bool]]:
+    """Return the ReLUs, each with whether its channels have enough values to be judged."""
     assert evidence.forward is not None
-    is_long = row.numel >= _ENOUGH_VALUES * (row.channels or 1)
-    return bool(row.channels) and (is_long or evidence.forward.images >= _ENOUGH_IMAGES)
+    rows = (row for row in _rows(evidence, *RECTIFIERS) if is_rectifier(row.type))
+    return [(row, is_enough(row, evidence.forward.images)) for row in rows]
+
+
+def is_enough(row: ActivationStats, images: int) -> bool:
+    """Tell whether every channel of a row has enough values to judge it dead."""
+    is_long = row.numel >= ENOUGH_VALUES * (row.channels or 1)
+    return bool(row.channels) and (is_long or images >= ENOUGH_IMAGES)
 
 
 def _dead_share(row: ActivationStats) -> float:
@@ -118,11 +121,11 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Hint: lower the learning rate, check the biases before it, or use a leaky activation
     Why: a channel that never fires gets no gradient, so it never recovers, and its parameters are wasted
     """
-    for row in _rectifiers(evidence):
+    for row, enough in _rectifiers(evidence):
         share = _dead_share(row)
-        if is_silent(row) and row.numel >= _ENOUGH_VALUES and threshold < 1:
+        if is_silent(row) and row.numel >= ENOUGH_VALUES and threshold < 1:
             yield Sighting(label_of(row), 1.0, "the layer is dead: its output is always zero", ERROR)
-        elif is_mostly_dead(row, threshold) and _is_enough(evidence, row):
+        elif enough and is_mostly_dead(row, threshold):
             message = f"{row.dead_channels} of {row.channels} channels are always zero"
             yield Sighting(label_of(row), share, message)
 
@@ -136,10 +139,10 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Hint: lower the learning rate, check the biases before it, or use a leaky activation
     Why: a unit that hardly ever fires hardly ever learns, so most of the layer's capacity is unused
     """
-    for row in _rectifiers(evidence):
+    for row, enough in _rectifiers(evidence):
         alive = 1 - _dead_share(row)
         share = 1 - (1 - (row.zero_fraction or 0.0)) / alive if alive else 0.0
-        if share > threshold and _is_enough(evidence, row):
+        if enough and share > threshold:
             yield Sighting(
                 label_of(row), share, f"{percent(share, 1)} of the values are zero, dead channels not counted"
             )

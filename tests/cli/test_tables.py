@@ -49,7 +49,7 @@ def test_bad_cells_are_marked_and_coloured():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     with torch.no_grad():
         model[0].bias.fill_(-100.0)
-    sheet = stats_sheet(ms.stats(model, torch.randn(8, 4)))
+    sheet = stats_sheet(ms.stats(model, torch.randn(100, 4)))
     plain = at_width(sheet, 100)
     assert "100.0 % !" in plain
     assert plain.count("!") == 2  # the zeros and the dead channels of the ReLU

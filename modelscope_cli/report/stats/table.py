@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
-from modelscope_cli.records.naming import counted, output_label_of, some
+from modelscope_cli.records.naming import counted, is_rectifier, output_label_of, some
 from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts, input_facts, not_called_facts
@@ -20,16 +20,37 @@ from modelscope_cli.report.sheet import (
     other_columns,
 )
 
+# Layers that only pass on what others output, flattened or not.
+_PASSING = ("Flatten", "Unflatten", "Dropout", "Identity")
 
-def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
-    """Return the fact that counts each dead channel once, with a caveat for few images."""
-    dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
-    inherited = sum(row.dead_inherited or 0 for row in rows)
-    where = "in this image (another may activate them)" if images == 1 else "in all images"
-    text = f"{numbers.count(dead)}, zero at every position {where}" if dead else "none"
-    if inherited:
-        text += f"; {numbers.count(inherited)} more only pass on a dead channel"
-    return "dead channels", text
+
+def dead_fact(record: StatsRecord) -> tuple[str, str]:
+    """Return the fact that counts each dead channel once, where there are enough values to call it dead."""
+    from modelscope_cli.rules.activations import ENOUGH_IMAGES, ENOUGH_VALUES, is_enough
+
+    rows = [row for row in record.layers if not row.type.startswith(_PASSING)]
+    finite = [row for row in rows if not row.nan_count]
+    judged = [row for row in finite if is_enough(row, record.images)]
+    dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in judged)
+    where = "in this image (another may activate them)" if record.images == 1 else "in all images"
+    if not dead and not any(is_rectifier(row.type) for row in record.layers):
+        return "dead channels", "not judged: no layer is a ReLU (a function such as F.relu is no layer)"
+    parts = [f"{numbers.count(dead)}, zero at every position {where}" if dead else "none"] * bool(judged)
+    if len(finite) < len(rows):
+        parts.append(f"{counted(len(rows) - len(finite), 'layer')} not judged (NaN)")
+    if n_short := sum(row.dead_channels is not None and row not in judged for row in finite):
+        few = f"fewer than {ENOUGH_VALUES:,} values a channel, give {ENOUGH_IMAGES} images"
+        parts.append(f"{counted(n_short, 'layer')} not judged ({few})")
+    return "dead channels", "; ".join(parts)
+
+
+def non_finite_fact(rows: Sequence[ActivationStats]) -> Iterator[tuple[str, str]]:
+    """Yield the fact that tells where NaN and infinite values begin, if there are any."""
+    broken = [row for row in rows if row.nan_count or row.inf_count]
+    if broken:
+        n, numel = (broken[0].nan_count or 0) + (broken[0].inf_count or 0), broken[0].numel
+        where = f"{output_label_of(broken[0])}, {n:,} of {numel:,} values; in {counted(len(broken), 'layer')}"
+        yield "NaN or infinite", f"first in {where}"
 
 
 def columns_of(table: str, layout: Layout) -> tuple[str, ...] | None:
@@ -52,14 +73,14 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
     quantiles = tuple(next((row.quantiles for row in rows if row.quantiles), ()))
-    every = stats_columns(has_non_finite, has_dead, quantiles or quantiles_in(wanted))
+    every = stats_columns(has_non_finite, has_dead, quantiles or quantiles_in(wanted), record.images)
     return Sheet(
         title=title,
         columns=_in_one_form(every, rows, {*_MAGNITUDES, *quantiles}),
         rows=rows,
         facts=_facts(record),
         definitions=("near zero", "histogram"),
-        is_bad=_is_marked,
+        is_bad=lambda row: _is_marked(row, record.images),
         is_by_layer=True,
     )
 
@@ -89,21 +110,22 @@ def _in_one_form(
 def answer(record: StatsRecord) -> str:
     """Return how many layers are marked, dead channels, and NaN and infinities."""
     rows = record.layers
-    marked = [output_label_of(row) for row in rows if _is_marked(row)]
-    dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
+    marked = [output_label_of(row) for row in rows if _is_marked(row, record.images)]
     n_bad = sum((row.nan_count or 0) + (row.inf_count or 0) for row in rows)
     words = [
         f"{len(marked)} of {counted(len(rows), 'layer')} marked" + (f" ({some(marked, 3)})" if marked else "")
     ]
     if any(row.dead_channels is not None for row in rows):
-        words.append(f"{counted(dead, 'dead channel')} on {counted(record.images, 'image')}")
+        words.append(": ".join(dead_fact(record)))
     words.append(f"{n_bad:,} values are NaN or infinite" if n_bad else "no NaN, no infinity")
     unread = sum(bool(row.problem) for row in rows)
     words += [f"{counted(unread, 'layer')} not measured"] if unread else []
     return "; ".join(words)
 
 
-def stats_columns(has_non_finite: bool, has_dead: bool, quantiles: Sequence[str] = ()) -> tuple[Column, ...]:
+def stats_columns(
+    has_non_finite: bool, has_dead: bool, quantiles: Sequence[str] = (), images: int = 0
+) -> tuple[Column, ...]:
     """Return all columns of `stats`, with these quantiles; empty ones are hidden in the terminal."""
     listed = (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
@@ -122,7 +144,7 @@ def stats_columns(has_non_finite: bool, has_dead: bool, quantiles: Sequence[str]
             "dead",
             text=lambda r: f"{r.dead_channels}/{r.channels}" if r.dead_channels else "",
             is_shown=has_dead,
-            is_bad=_is_mostly_dead,
+            is_bad=lambda row: _is_mostly_dead(row, images),
             rank=1,
         ),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
@@ -137,9 +159,9 @@ def every_column() -> tuple[Column, ...]:
     return stats_columns(True, True)
 
 
-def _is_marked(row: ActivationStats) -> bool:
+def _is_marked(row: ActivationStats, images: int) -> bool:
     is_broken = row.nan_count or row.inf_count or row.problem
-    return bool(is_broken) or _is_silent(row) or _is_mostly_dead(row)
+    return bool(is_broken) or _is_silent(row) or _is_mostly_dead(row, images)
 
 
 def _is_silent(row: ActivationStats) -> bool:
@@ -148,10 +170,10 @@ def _is_silent(row: ActivationStats) -> bool:
     return activations.is_silent(row)
 
 
-def _is_mostly_dead(row: ActivationStats) -> bool:
+def _is_mostly_dead(row: ActivationStats, images: int) -> bool:
     from modelscope_cli.rules import activations  # the slowest import for listing columns
 
-    return activations.is_mostly_dead(row)
+    return activations.is_mostly_dead(row) and activations.is_enough(row, images)
 
 
 def _counts(row: ActivationStats) -> str | None:
@@ -165,10 +187,11 @@ def _bars(row: ActivationStats) -> str:
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     facts = [
         *input_facts(record.inputs),
+        *non_finite_fact(record.layers),
         ("near zero", f"the share of values with |x| < {record.near_zero:g}"),
     ]
     if any(row.dead_channels is not None for row in record.layers):
-        facts.append(dead_fact(record.layers, record.images))
+        facts.append(dead_fact(record))
     is_sampled = any(row.histogram and row.histogram.sampled for row in record.layers)
     sample = "; estimated from a sample where a batch has over 262,144 values" if is_sampled else ""
     facts.append(("histogram", f"bar height is the logarithm of the count{sample}"))
