@@ -235,6 +235,8 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
         argv: the command line without `modelscope`.
         message: the error; an option value that it quotes is wrong for another command, too.
     """
+    if hint.startswith("--model ") and (line := _with_model(hint.removeprefix("--model "), argv, message)):
+        return line
     before, dots, after = hint.partition(" ...")
     words = before.split()
     if not dots or words[:1] != ["modelscope"] or not argv:
@@ -242,6 +244,16 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
     command = words[1] if len(words) > 1 else argv[0]
     rest = list(argv[1:]) if command == argv[0] else list(_known_to(command, argv, message))
     return shlex.join(["modelscope", command, *words[2:], *rest]) + after
+
+
+def _with_model(rest: str, argv: Sequence[str], message: str) -> str | None:
+    """Return the line with another model, and what follows it, in the place of the word that a message quotes."""
+    at = next((n for n, word in enumerate(argv[1:], 1) if f"'{word}'" in message), 0)
+    model, _, options = rest.partition(" ")
+    if not at or (argv[at - 1].startswith("-") and argv[at - 1] != "--model"):
+        return None  # it is the value of another option
+    line = shlex.join(["modelscope", *argv[:at], *shlex.split(model), *argv[at + 1 :]])
+    return f"{line} {options}".rstrip()
 
 
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:

@@ -101,7 +101,7 @@ TABLE = [
     (ALL, "<{bad}/raises.py:X>", 4, "'{bad}/raises.py:X' raised ZeroDivisionError", "python {bad}/raises.py"),
     (ALL, "<{bad}/syntax.py:X>", 4, "'{bad}/syntax.py:X' raised SyntaxError", "python {bad}/syntax.py"),
     (ALL, "<{bad}/broken.py:Missing>", 2, "has no attribute 'Missing'", "{bad}/broken.py:"),
-    (ALL, "<{bad}/missing.py:X>", 4, "no file '{bad}/missing.py'", "--model {bad}/mine.py:"),
+    (ALL, "<{bad}/missing.py:X>", 4, "no file '{bad}/missing.py'", "{bad}/mine.py:"),
     (ALL, "<no_such_package.models:X>", 2, "'no_such_package'", "python -c"),
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "hint: --debug"),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),

@@ -43,6 +43,10 @@ def folder(cwd):
     ("stats net.py:Net img.jpg --resize none", "stats --help"),
     # in another order
     ("--model resnet18 summary", "summary --model resnet18"),
+    # a model in the place of another
+    ("predict net.py img.jpg --all", "predict net.py:Net img.jpg --all"),
+    ("grads --model net.py img.jpg", "grads --model net.py:Net img.jpg"),
+    ("summary timm/resnet18 --depth 2", "summary timm:resnet18 --depth 2"),
     # a layer as an image
     ("featuremaps img.jpg conv1", "featuremaps img.jpg --layer conv1"),
     ("stats net.py:Net layer1.0 img.jpg --all", "stats net.py:Net img.jpg --all --layer layer1.0"),
@@ -76,7 +80,9 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
     ("summary net.py:Net --input 1x28x28", 2, "",
      "leave out --input 1x28x28   --input-shape 1,28,28 gives a shape"),
     ("predict last.pth img.jpg", 4, "'last.pth' holds weights named as in an nn.Sequential",
-     "--model FILE.py:NAME --checkpoint last.pth   FILE.py has the lines that built it: NAME = nn.Sequential(...)"),
+     "modelscope predict FILE.py:NAME img.jpg --checkpoint last.pth   "
+     "FILE.py has the lines that built it: NAME = nn.Sequential(...)"),
+    ("stats ner.py:Net img.jpg", 4, "no file 'ner.py'", "modelscope stats net.py:Net img.jpg"),
     ("watch torchrun --nproc-per-node 2 train.py --epochs 2", 2, "",
      "torchrun --nproc-per-node 2 -m modelscope_cli watch train.py --epochs 2"),
     ("summary resnet18 resnet34", 2, "'resnet18' and 'resnet34' are two models",
