@@ -91,7 +91,8 @@ def shape_in(name: str, spec: str) -> ShapeSpec | None:
 
 def parse_size(text: str) -> tuple[int, ...]:
     """Read `N` (both sides) or `H,W`, in pixels."""
-    hint = "--size 224 or --size 224,320   height, width"
+    sides = re.fullmatch(r"(\d+)[xX*](\d+)", text)
+    hint = f"--size {sides[1]},{sides[2]}" if sides else "--size 224 or --size 224,320   height, width"
     size = tuple(_whole_number(part, f"--size {text}", hint) for part in text.split(","))
     if len(size) > 2:
         raise UsageError(f"'--size {text}' has {len(size)} numbers, not one or two", hint)

@@ -17,7 +17,7 @@ from typing import Any
 
 from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.errors import UsageError, with_nearest
-from modelscope_cli.models.names import timm_names
+from modelscope_cli.models.names import model_names, timm_names
 
 # The files that transformers reads in a folder; its `config.json` need not describe any other.
 _OF_TRANSFORMERS = tuple(
@@ -160,7 +160,12 @@ _HUB = re.compile(r"(?P<owner>[\w-]+)/(?P<name>[\w.-]*[\d-][\w.-]*)")
 
 
 def named_here(model: str) -> str | None:
-    """Return a model of a hub whose prefix was left out; None for any other name."""
+    """Return a model that is spelled as elsewhere, such as `torchvision.models.resnet18` or `ResNet-18`, or without
+    the prefix of its hub; None for any other name."""
+    plain = re.sub(r"[\W_]", "", model.rpartition(".")[2].lower())
+    for name in model_names():
+        if plain == name.replace("_", ""):
+            return name
     if is_in_timm(model):
         return f"timm:{model}"
     if (match := _HUB.fullmatch(model)) and not Path(match["owner"]).exists():

@@ -39,7 +39,8 @@ def resolve_dtype(name: str) -> torch.dtype:
         return _DTYPES[name.lower()]
     except KeyError as error:
         message = f"'{name}' is not a dtype to run a model in, only {', '.join(_DTYPES)}"
-        raise UsageError(message, "--dtype float32") from error
+        meant = {"half": "float16", "fp16": "float16", "bf16": "bfloat16"}.get(name.lower(), "float32")
+        raise UsageError(message, f"--dtype {meant}") from error
 
 
 def load_model(request: ModelRequest) -> LoadedModel:

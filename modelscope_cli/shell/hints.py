@@ -41,7 +41,11 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
         "--num-workers": ("--workers",),
     },
     **{
-        "--topk": ("--top",),
+        **dict.fromkeys(("--topk", "--top-k"), ("--top",)),
+        **dict.fromkeys(("--tol", "--atol", "--rtol"), ("--tolerance",)),
+        **dict.fromkeys(("--sparsity", "--ratio"), ("--amount",)),
+        **dict.fromkeys(("--col-names", "--cols"), ("--columns",)),
+        "--b": ("",),
         "--csv": ("--format csv",),
         **dict.fromkeys(("--classes", "--class-names", "--names"), ("--labels",)),
         **dict.fromkeys(("--channels", "--structured"), ("--by-channel",)),
@@ -51,7 +55,7 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
 }
 THEIR_COMMANDS = {
     **dict.fromkeys(("info", "inspect", "show", "print", "torchinfo", "graph"), "summary"),
-    **dict.fromkeys(("gradcam", "grad-cam", "cam", "saliency"), "explain"),
+    **dict.fromkeys(("gradcam", "grad-cam", "cam", "saliency", "attribute"), "explain"),
     **{
         "compare": "diff",
         "infer": "predict",

@@ -332,16 +332,17 @@ def forward_of(
             try:
                 return session.run((inputs,))
             except ForwardError as error:
-                raise CannotRunError(error.message, _hint(error.message) or error.hint) from error
+                raise CannotRunError(error.message, _hint(error)) from error
 
         yield forward
 
 
-def _hint(message: str) -> str:
-    if "more than 1 value per channel" in message:
+def _hint(error: ForwardError) -> str | None:
+    if "more than 1 value per channel" in error.message:
         return "--batch 2, or --norm-layer group   batch norm in train mode needs more than one value per channel"
-    is_of_size = re.search(r"size|shape|height|width|dimension", message) and "channels" not in message
-    return "--size 224   the size most models are made for" if is_of_size else ""
+    if re.search(r"to have \d+ channels", error.message):  # no option changes those of images
+        return "--loaders FILE.py:NAME   a DataLoader of images with as many channels as the model takes"
+    return error.hint
 
 
 def _finite(value: float) -> float | None:

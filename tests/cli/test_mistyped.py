@@ -47,6 +47,14 @@ def folder(cwd):
     ("predict net.py img.jpg --all", "predict net.py:Net img.jpg --all"),
     ("grads --model net.py img.jpg", "grads --model net.py:Net img.jpg"),
     ("summary timm/resnet18 --depth 2", "summary timm:resnet18 --depth 2"),
+    ("summary ResNet-18 --depth 1", "summary resnet18 --depth 1"),
+    ("summary torchvision.models.resnet18 --depth 1", "summary resnet18 --depth 1"),
+    # other tools' spellings
+    ("predict net.py:Net photos --top-k 3", "predict net.py:Net photos --top 3"),
+    ("diff a.pt b.pt --atol 0.1", "diff a.pt b.pt --tolerance 0.1"),
+    ("diff a.pt --b b.pt", "diff a.pt b.pt"),
+    ("prune net.py:Net img.jpg --sparsity 0.5", "prune net.py:Net img.jpg --amount 0.5"),
+    ("attribute net.py:Net img.jpg", "explain net.py:Net img.jpg"),
     # a layer as an image
     ("featuremaps img.jpg conv1", "featuremaps img.jpg --layer conv1"),
     ("stats net.py:Net layer1.0 img.jpg --all", "stats net.py:Net img.jpg --all --layer layer1.0"),

@@ -70,7 +70,7 @@ def test_device_that_is_not_here_lists_those_that_are(monkeypatch: pytest.Monkey
     assert caught.value.hint == "--device cpu"
 
 
-@pytest.mark.parametrize("typed", ["gpu", "cuda:-1", "cuda:x", "", "²", "9" * 30, "a b"])
+@pytest.mark.parametrize("typed", ["cuda:-1", "cuda:x", "", "²", "9" * 30, "a b"])
 def test_nonsense_is_a_usage_error(typed: str) -> None:
     with pytest.raises(UsageError) as caught:
         resolve_device(typed)
