@@ -5,14 +5,12 @@ from typing import Annotated
 
 from modelscope_cli.records.display import Row, column, figure, hidden, share, words
 
-PROVED, A_LITTLE, NO, BROKE = "proved", "a little", "no", "broke"
-"""Whether a change makes a training learn: with another seed too; less than that; not at all; it cannot be told, as
-the script ended with an error or the change had nothing to act on."""
-
+PROVED, ONCE, A_LITTLE, NO, BROKE = "proved", "learns", "slightly better", "no better", "broke"
+"""Whether a change makes a training learn: with another seed too; with the seed of the script; less than that; not
+at all; it cannot be told, as the script ended with an error or the change had nothing to act on."""
 
 GRADIENT, DATA, MODEL = "gradient", "data", "model"
-"""Where the cause is if no change helps: in the gradient of a layer, in the data or labels, in the model or its
-loss."""
+"""Where the cause is if no change helps: the gradient of a layer, the data or labels, the model or its loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class TrialRow(Row):
             of the loss.
         metric: accuracy of the predictions in the last steps, 0 to 1; None without labels of classes.
         seed: added to the seeds that the script sets.
-        helps: one of `PROVED`, `A_LITTLE`, `NO` and `BROKE`; None for the same training again.
+        helps: one of `PROVED`, `ONCE`, `A_LITTLE`, `NO` and `BROKE`; None for the same training again.
         reason: why it broke; what an examination found.
     """
 
@@ -37,7 +35,7 @@ class TrialRow(Row):
     loss_first: Annotated[float | None, figure("loss first")]
     loss_last: Annotated[float | None, figure("loss last", rank=0)]
     metric: Annotated[float | None, share("accuracy", rank=0)]
-    helps: Annotated[str | None, words(rank=0)]
+    helps: Annotated[str | None, words("result", rank=0)]
     seed: Annotated[int, hidden()] = 0
     reason: Annotated[str | None, words(wraps=True)] = None
 

@@ -134,6 +134,7 @@ class ParameterFacts:
         start_rms: root mean square of its first values.
         was_alike, is_alike: whether all its rows were the same at first, and are now; None for fewer than two
             rows.
+        was_loaded: whether load_state_dict has set it.
     """
 
     requires_grad: bool
@@ -144,6 +145,7 @@ class ParameterFacts:
     start_rms: float
     was_alike: bool | None
     is_alike: bool | None
+    was_loaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +343,9 @@ def labelling(
 
     Labels are `relu#1`, or `Generator/relu#1` if there are several models; tensors of no model have their own name.
     """
-    models = {layer.model for layer in layers} | {parameter.model for parameter in parameters}
+    models = {layer.model for layer in layers} | {
+        one.model for one in parameters if one.model != one.optimizer
+    }
     models.discard(LOOSE)
 
     def name_of(row: WatchedLayer | WatchedParameter) -> str:

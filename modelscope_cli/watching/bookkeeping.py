@@ -76,6 +76,7 @@ class Bookkeeper:
         self._registry = registry
         self._cycles: dict[int, Cycle] = {}
         self._tell: Callable[[str, str], object] = lambda kind, message: None
+        self._filled: dict[int, weakref.ref[Tensor]] = {}  # by load_state_dict
         self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
         self._schedules: list[tuple[weakref.ref[LRScheduler], str | None]] = []
         self._last: dict[str, Cycle] = {}  # of the optimizer that stepped last, by the line that created it
@@ -114,6 +115,8 @@ class Bookkeeper:
             words = f"load_state_dict loaded nothing into {type(module).__name__}: no name matches"
             words += f", as '{theirs}' is not '{ours}'"
             self._tell(UNLOADED, f"{words} ({place_of_caller()})")
+        missing = getattr(result, "missing_keys", ())
+        self._filled.update({id(p): weakref.ref(p) for n, p in module.named_parameters() if n not in missing})
         known = [(p, entry[1]) for p in module.parameters() if (entry := self._known.get(id(p))) is not None]
         if not known or not _are_same(
             [one.sample for _, one in known], [sample_of(p, _SAMPLE) for p, _ in known]
@@ -261,6 +264,7 @@ class Bookkeeper:
                     start_rms=rms,
                     was_alike=was_alike,
                     is_alike=is_alike if was_alike else was_alike,
+                    was_loaded=self._filled.get(id(parameter), lambda: None)() is parameter,
                 ),
             )
 

@@ -136,7 +136,24 @@ def scheduled(name="CosineAnnealingLR", total=4, used=N, failing=True):
 
 
 # code: what it takes, and what of that is missing
+
+
+def half_frozen(failing=False, held=("body.0", "body.1"), trained=("head",), **facts):
+    """A model whose head is trained on layers that are frozen as they were drawn."""
+    frozen = [parameter(f"{name}.weight", optimizer="", facts=certain(**AS_DRAWN | facts)) for name in held]
+    return training(
+        failing=failing, parameters=(*frozen, *(parameter(f"{name}.weight", (10, 4096)) for name in trained))
+    )
+
+
 SPEAKS = {
+    "MS768": {
+        "learns nevertheless": half_frozen(),
+        "learns nothing": half_frozen(failing=True),
+        "most layers, few of the values": half_frozen(
+            held=("body.0", "body.1", "body.2"), trained=("a", "b")
+        ),
+    },
     "MS757": {
         "points": collapsing(),
         "directions": collapsing(outputs=(N, 0, 1.0, 1.0, 1.0, 0.1)),
@@ -267,6 +284,10 @@ QUIET = {
         ),
     },
     "MS768": {
+        "loaded": half_frozen(was_loaded=True),
+        "loaded, and learns nothing": half_frozen(failing=True, was_loaded=True),
+        "a stem": half_frozen(held=("stem",), trained=("a", "b")),
+        "of another size than drawn": half_frozen(start_rms=0.9),
         "too short to have learnt": training(
             steps=8,
             loss=(loss(FALLING[:8]),),

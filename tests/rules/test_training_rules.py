@@ -297,6 +297,20 @@ def test_findings_from_the_graph_of_a_hand_made_loss(kind: str, code: str) -> No
     assert (found[0].code, found[0].message) == (code, "the loss is odd (a.py:9)")
 
 
+@pytest.mark.parametrize("name", ["nll_loss", "ctc_loss"])
+def test_a_loss_without_limit_follows_from_scores_where_logarithms_are_due(name: str) -> None:
+    falling = tuple(-(1.5**i) for i in range(N))
+    record = training(loss=(loss(falling),), criteria=(criterion(name, value=falling),))
+    found = {one.code: one.follows for one in judged(record).findings}
+    assert next(iter(found)) == "MS738"
+    assert (found["MS738"], found["MS722"]) == (None, "MS738")
+    bare = training(loss=(loss(falling),), criteria=())
+    assert next((one.code, one.follows) for one in judged(bare).findings) == ("MS722", None)
+    # The logarithm of a probability plus 1e-6
+    rounded = tuple(value - FALLING[-1] - 1e-6 for value in FALLING)
+    assert "MS738" not in codes(training(criteria=(criterion(name, value=rounded),)))
+
+
 def test_the_sum_of_a_training_that_learns_is_not_a_fault() -> None:
     assert codes(training(criteria=(), events=(event(SUMMED, "the loss is a sum"),))) == []
 

@@ -156,7 +156,7 @@ def test_a_head_that_was_replaced_after_the_optimizer_was_made(recorded):
     (found,) = [one for one in recorded(script).findings if one.code in CERTAIN]
     assert (found.code, found.layer, found.severity, found.place) == (
         "MS712",
-        "Net/head.weight",
+        "head.weight",
         "error",
         places[0],
     )
@@ -233,6 +233,26 @@ def test_what_is_frozen_on_purpose_is_not_a_fault(recorded, is_held):
     record = recorded(script)
     assert certain_of(record) == []
     assert not facts_of(record, "trunk.weight").requires_grad
+
+
+@pytest.mark.parametrize("how", ["whole", "part", "assigned", "not strictly", "names that do not fit"])
+def test_what_load_state_dict_has_set_is_noted(recorded, how):
+    def script():
+        model, weights = Net(), Net().state_dict()
+        trunk = {name: value for name, value in weights.items() if name.startswith("trunk")}
+        if how == "part":
+            model.trunk.load_state_dict({"weight": weights["trunk.weight"], "bias": weights["trunk.bias"]})
+        elif how == "not strictly":
+            model.load_state_dict(trunk, strict=False)
+        elif how == "names that do not fit":
+            model.load_state_dict({f"model.{name}": value for name, value in trunk.items()}, strict=False)
+        else:
+            model.load_state_dict(weights, assign=how == "assigned")
+        train(torch.optim.SGD(model.parameters(), lr=0.01), model)
+
+    record = recorded(script)
+    assert facts_of(record, "trunk.weight").was_loaded is (how != "names that do not fit")
+    assert facts_of(record, "head.weight").was_loaded is (how in ("whole", "assigned"))
 
 
 # In which mode

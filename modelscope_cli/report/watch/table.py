@@ -179,9 +179,9 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
     if record.steps:
         sparse = next((event for event in record.events if event.kind == SPARSE), None)
-        few = f"; fewer since step {sparse.step}: {sparse.message}" if sparse else ""
+        few = f", less often from step {sparse.step} on: {sparse.message}" if sparse else ""
         n = "all" if record.recorded == record.steps else record.recorded
-        facts.append(("steps", f"{record.steps}, {n} of them recorded in full{few}"))
+        facts.append(("steps", f"{record.steps}, layers recorded in {n} of them{few}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", _time_words(record.facts.time)))
     return facts

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.records.trials import PROVED, TrialRow
+from modelscope_cli.records.trials import TrialRow
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.numbers import loss
 from modelscope_cli.report.sheet import Sheet, field_columns
@@ -30,7 +30,5 @@ def trial_facts(record: WatchRecord) -> Iterator[tuple[str, str]]:
         if row.metric is not None:
             words.append(f"accuracy {row.metric:.2f}")
         words += [f"after {row.steps} steps"] if row.steps else []
-        words += [PROVED if row.helps == PROVED else f"helps: {row.helps}"] if row.helps else []
-        if row.reason:
-            words.append(row.reason)
+        words += filter(None, [row.helps, row.reason])
         yield row.name, f"{row.changed}: {', '.join(words)}"

@@ -7,7 +7,7 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import ACTIVE, LOOSE, UNHELD, UNLOADED, ParameterFacts, WatchedParameter
-from modelscope_cli.rules.training.progress import scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, scale_of
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -298,39 +298,39 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS768", "frozen-at-random", WARNING, 0.5, Link.BOOKKEEPING)
 def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Most weights are frozen at random initial values, and the training is not shown to learn.
+    """Most layers, or most weights, of a model are frozen at random initial values.
 
-    Measure: share of the weights of a model
+    Measure: share of the layers with weights, or of the values of these, of a model
     Source: derived: the standard deviation of what torch.nn and the usual initialisations draw is known by the
-        fan-in and fan-out, and a trained weight does not have it within four standard errors
+        fan-in and fan-out, a trained weight does not have it within four standard errors, and no load_state_dict
+        has set it
     Hint: load the pretrained weights before freezing, or train these layers too
     Why: the trained layers only see random features of the input
     """
-    if not case.may_fail():
-        return
-    weights = [(one, facts) for one, facts in case.stated() if facts.has_run and len(one.shape) > 1]
-    frozen = [(one, facts) for one, facts in weights if not facts.requires_grad and not facts.has_changed]
     models = {one.model for one, facts in case.stated() if facts.requires_grad and facts.has_changed}
-    for model in sorted(models):
-        held = [one for one, facts in frozen if one.model == model and _is_as_drawn(one, facts)]
-        share = _size(held) / max(_size([one for one, _ in weights if one.model == model]), 1)
-        if share > threshold and len(held) == sum(one.model == model for one, _ in frozen):
+    for model in sorted(models) if case.course.steps >= MIN_STEPS else ():
+        stated = [(one, facts) for one, facts in case.stated() if one.model == model and facts.has_run]
+        weights = [(one, facts) for one, facts in stated if len(one.shape) > 1]
+        frozen = [(one, facts) for one, facts in weights if not facts.requires_grad and not facts.has_changed]
+        held = [one for one, facts in frozen if _is_as_drawn(one, facts)]
+        size = _size(held) / max(_size([one for one, _ in weights]), 1)
+        share = max(size, len(held) / max(len(weights), 1))
+        if share > threshold and len(held) == len(frozen):
             words = (
-                f"{counted(len(held), 'weight')} of {model}, {percent(share)} of its size, have "
+                f"{len(held)} of {counted(len(weights), 'weight')} of {model} ({percent(size)} of the values) have "
                 f"requires_grad=False and random initial values: {case.names(held)}"
             )
             yield TrainingSighting(None, 0, share, words)
 
 
 def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
-    """Tell whether the values are as large as those that an initialisation draws."""
+    """Tell whether the values were not loaded and are as large as those that an initialisation draws."""
     n, fan_in = math.prod(one.shape), math.prod(one.shape[1:])
     fan_out = one.shape[0] * math.prod(one.shape[2:])
     drawn = 1 / (3 * fan_in), 1 / fan_in, 2 / fan_in, 2 / fan_out, 2 / (fan_in + fan_out)
     error = 4 / math.sqrt(2 * n)  # of a standard deviation: at most that of a normal distribution
-    return n >= _ENOUGH_VALUES and any(
-        abs(facts.start_rms / math.sqrt(variance) - 1) < error for variance in drawn
-    )
+    is_sized = any(abs(facts.start_rms / math.sqrt(variance) - 1) < error for variance in drawn)
+    return not facts.was_loaded and n >= _ENOUGH_VALUES and is_sized
 
 
 @training_rule("MS765", "nothing-loaded", ERROR, 0, Link.BOOKKEEPING)

@@ -33,6 +33,7 @@ _WITHIN = {
 }
 _POSITIVE = "exp", "softplus", "relu", "sigmoid"
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
+_LOGARITHM = 1e-3  # above the logarithm of a probability to which a script adds a small constant
 _NO_VARIANCE = 1e-12
 _ROUNDING = 1e-6  # of a spread
 _NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
@@ -88,7 +89,7 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A criterion that expects log-probabilities receives scores, or probabilities over the wrong dimension.
 
-    Measure: recorded steps; a log-probability is at most zero, so this loss is never negative, and
+    Measure: recorded steps; a log-probability is at most zero, so such a loss is never negative, and
         probabilities sum to 1 over the classes
     Source: torch.nn.NLLLoss: the input is expected to contain log-probabilities
     Hint: use cross_entropy, or log_softmax before nll_loss, over the class dimension: 1, or the last for
@@ -107,9 +108,11 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             continue
         values = known(one.series.value)
-        is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(values) >= threshold
-        if is_bare and min(values) < 0 and not all(one.series.is_probability):
-            words = "nll_loss is negative: it receives scores, but expects log-probabilities"
+        is_bare = (
+            one.name in ("nll_loss", "ctc_loss") and one.made_by != "log_softmax" and len(values) >= threshold
+        )
+        if is_bare and min(values) < -_LOGARITHM and not all(one.series.is_probability):
+            words = f"{one.name} is negative: it receives scores, but expects log-probabilities"
             yield TrainingSighting(None, one.series.step[0], min(values), words, one.place)
 
 
@@ -160,7 +163,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: recorded steps, all with a loss below zero and a criterion above; or 1.5 times the chance level of a
         criterion that is subtracted; or 12 losses of a policy, 8 with advantages
     Source: certain: the criterion rises as the loss falls
-    Hint: change its sign: a minus, or maximize=True, is missing or one too many
+    Hint: flip the sign: look for a missing or extra minus, or maximize=True
     Why: each step increases the criterion that it should decrease
     """
     yield from case.told(RETURN_FALLS)
@@ -188,7 +191,8 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         scale = max(abs(main.first), abs(main.start), 1.0)
         if main.end < -_WITHOUT_END * scale:
             words = f"the loss falls below zero without limit, from {main.first:.3g} to {main.end:.3g}"
-            yield TrainingSighting(None, 0, main.end, words)
+            is_bare = any(logits_not_logarithms.judge(case, threshold))
+            yield TrainingSighting(None, 0, main.end, words, link=Link.LOSS if is_bare else None)
 
 
 def _subtracted(case: Case) -> Iterator[TrainingSighting]:

@@ -1,12 +1,17 @@
 """All trials: what each changes, when it is suspected, what it proves and what to write in the script."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers, weights
-from modelscope_cli.watching.trials.change import Change
-from modelscope_cli.watching.trials.criterion_changes import labels_shuffled, no_label_smoothing, plain_logits
+from modelscope_cli.watching.trials.change import Act, Change
+from modelscope_cli.watching.trials.criterion_changes import (
+    expected_input,
+    labels_shuffled,
+    no_label_smoothing,
+)
 from modelscope_cli.watching.trials.trial import Clues
 
 ABSENT, PRESENT, SUSPECT = 0, 1, 2
@@ -21,7 +26,7 @@ class Trial:
     Attributes:
         suspicion: one of `ABSENT`, `PRESENT` and `SUSPECT`.
         changed, write: what is changed, and what to write, in words; place: the line of the script.
-        codes: of the rules that name the cause that it removes.
+        codes: of the rules that name the cause that it removes; cause: that in words, before what was changed.
         is_general: it makes many trainings better, and so proves its cause only if nothing is learnt without it.
         rescales: the loss has another scale with it, so that predictions are compared.
     """
@@ -33,26 +38,21 @@ class Trial:
     write: Words
     place: Callable[[Clues], str | None]
     codes: str = ""
+    cause: Words = lambda _: ""
     is_general: bool = False
     rescales: bool = False
 
 
-DIFFERENCES, HEART, SHUFFLED = "finite differences", "by heart", "shuffled labels"
-EXAMINATIONS: dict[str, Change] = {
-    DIFFERENCES: examine.gradients_beside_differences,
-    HEART: examine.by_heart,
-    SHUFFLED: labels_shuffled,
-}
+DIFFERENCES, HEART, SHUFFLED = "gradient check", "by heart", "shuffled labels"
+BOTH, STRONG = "standardised inputs, rate / 10", "fresh AdamW"
+_STANDARDISE = "subtract the mean of each feature over the training data and divide by its standard deviation"
 
 
-def change_of(name: str) -> Change:
-    """Return the change of a trial or an examination."""
-    return ({one.name: one.change for one in TRIALS} | EXAMINATIONS)[name]
-
-
-def _found(codes: str) -> Callable[[Clues], int]:
-    """Suspect a trial only where a rule names its cause, whose facts are exact."""
-    return lambda clues: _when(clues.has_found(codes), False)
+def _found(codes: str, *criteria: str) -> Callable[[Clues], int]:
+    """Suspect a trial only where a rule names its cause, whose facts are exact; with one of some criteria."""
+    return lambda clues: _when(
+        clues.has_found(codes) and (not criteria or not clues.criteria.isdisjoint(criteria)), False
+    )
 
 
 def _when(suspected: bool, present: bool) -> int:
@@ -82,11 +82,8 @@ def _settings(clues: Clues) -> int:
 
 def _unusual(clues: Clues, at: int) -> str:
     """Return the settings that are unusual, or with 1 for `at` the usual ones in their place."""
-    words = [
-        f"{name}={_figures(pair[at])}"
-        for one in clues.survey.settings
-        for name, pair in one["unusual"].items()
-    ]
+    found = [one["unusual"] for one in clues.survey.settings]
+    words = [f"{name}={_figures(pair[at])}" for unusual in found for name, pair in unusual.items()]
     return ", ".join(dict.fromkeys(words))
 
 
@@ -110,6 +107,17 @@ def _inputs(clues: Clues) -> int:
     return _when(odd, not 0.2 < seen.std < 4 or abs(seen.mean) > 1) if seen.shape else ABSENT
 
 
+def _standardised(clues: Clues) -> str:
+    return f"inputs standardised (mean {clues.data.mean:.3g}, standard deviation {clues.data.std:.3g})"
+
+
+@contextmanager
+def _standardised_slower(act: Act) -> Iterator[None]:
+    """Standardise the inputs and divide the rates by 10."""
+    with data.standardised(act), optimizers.rate_times(0.1)(act):
+        yield
+
+
 def _range_255(clues: Clues) -> int:
     seen = clues.data
     return _when(len(seen.shape) > 2 and seen.low >= 0 and 100 < seen.high <= 255, False)
@@ -117,7 +125,8 @@ def _range_255(clues: Clues) -> int:
 
 def _order(clues: Clues) -> int:
     within, overall = clues.labels_alike
-    return _when(within > overall + 0.5 * (1 - overall), True) if clues.survey.loader else ABSENT
+    is_sorted = within > overall + 0.5 * (1 - overall)
+    return _when(is_sorted, not clues.survey.shuffles) if clues.survey.loader else ABSENT
 
 
 def _sign(clues: Clues) -> int:
@@ -151,19 +160,19 @@ def _recipe(clues: Clues) -> str:
 
 
 def _rates(clues: Clues, factor: float) -> str:
-    rates = dict.fromkeys(f"{one['rate'] * factor:.3g}" for one in clues.survey.settings)
-    return " and ".join(rates)
+    return " and ".join(dict.fromkeys(f"{one['rate'] * factor:.3g}" for one in clues.survey.settings))
 
 
-def _rate(name: str, factor: float, words: str, codes: str) -> Trial:
+def _rate(factor: float) -> Trial:
     return Trial(
-        name,
+        f"rate x {factor:.0f}" if factor > 1 else f"rate / {1 / factor:.0f}",
         optimizers.rate_times(factor),
         lambda clues: _when(False, bool(clues.survey.settings)),
-        lambda clues: f"the learning rate {words} ({_rates(clues, factor)})",
+        lambda clues: f"a learning rate of {_rates(clues, factor)}",
         lambda clues: f"lr={_rates(clues, factor)}",
         _optimizer_place,
-        codes,
+        "MS710 MS723" if factor > 1 else "MS704 MS709 MS701 MS706 MS723",
+        lambda clues: f"the learning rate {_rates(clues, 1)} is too {'low' if factor > 1 else 'high'}: ",
         is_general=True,
     )
 
@@ -193,17 +202,27 @@ TRIALS = (
         lambda clues: _when(any(one.scaled for one in clues.optimizers), clues.survey.scaler is not None),
         _says("the loss not scaled by a GradScaler"),
         _says(
-            "step by scaler.step(optimizer), and clip after scaler.unscale_(optimizer); or leave out the scaler"
+            "use scaler.step(optimizer), and clip after scaler.unscale_(optimizer); or leave out the scaler"
         ),
         lambda clues: clues.survey.scaler,
         "MS745",
     ),
     Trial(
         "no double softmax",
-        plain_logits,
-        _found("MS720 MS738"),
+        expected_input,
+        _found("MS720 MS738", "cross_entropy", "binary_cross_entropy_with_logits"),
         _says("the criterion given the logits, without the activation that it applies itself"),
-        _says("give the criterion the logits: no softmax or sigmoid before it (log_softmax before nll_loss)"),
+        _says("give the criterion the logits: no softmax or sigmoid before it"),
+        lambda clues: clues.survey.criterion,
+        "MS720 MS738",
+        rescales=True,
+    ),
+    Trial(
+        "log-probabilities",
+        expected_input,
+        _found("MS720 MS738", "nll_loss"),
+        _says("log_softmax of the logits before nll_loss"),
+        _says("use cross_entropy on the logits, or log_softmax over the classes before nll_loss"),
         lambda clues: clues.survey.criterion,
         "MS720 MS738",
         rescales=True,
@@ -212,7 +231,7 @@ TRIALS = (
         "missing parameters",
         optimizers.missing_added,
         lambda clues: _when(clues.n_missing > 0, False),
-        lambda clues: f"{clues.n_missing} parameters trained that no optimizer holds",
+        lambda clues: f"the {clues.n_missing} missing parameters added to the optimizer",
         _says("give the optimizer all parameters of the model, after its last layer is in place"),
         _optimizer_place,
         "MS712 MS737 MS711",
@@ -221,7 +240,7 @@ TRIALS = (
         "unfreeze",
         optimizers.unfrozen,
         lambda clues: _when(clues.n_frozen > 0, False),
-        lambda clues: f"{clues.n_frozen} frozen parameters trained",
+        lambda clues: f"the {clues.n_frozen} frozen parameters trained too",
         _says("train them too: requires_grad_(True) before the optimizer is made, which has to hold them"),
         lambda clues: clues.survey.model,
         "MS717",
@@ -248,7 +267,7 @@ TRIALS = (
         optimizers.no_weight_decay,
         _decay,
         lambda clues: (
-            f"no weight decay ({max((one['weight_decay'] for one in clues.survey.settings), default=0):g})"
+            f"no weight decay ({max([0, *(one['weight_decay'] for one in clues.survey.settings)]):g})"
         ),
         _says("weight_decay=0, or 1e-4 for SGD and 0.01 for AdamW"),
         _optimizer_place,
@@ -259,9 +278,7 @@ TRIALS = (
         optimizers.constant_rate,
         lambda clues: _when(False, clues.survey.schedule is not None and clues.survey.scheduled > 0),
         lambda clues: f"the learning rate constant at {clues.survey.scheduled:.3g}",
-        _says(
-            "leave out the schedule, or make it as long as the training, counted in the calls of its step()"
-        ),
+        _says("leave out the schedule, or make it as long as the training in calls of its step()"),
         lambda clues: clues.survey.schedule,
         "MS719 MS758",
     ),
@@ -287,14 +304,10 @@ TRIALS = (
         "standardised inputs",
         data.standardised,
         _inputs,
-        lambda clues: (
-            f"inputs standardised (mean {clues.data.mean:.3g}, standard deviation {clues.data.std:.3g})"
-        ),
-        _says(
-            "subtract the mean of each feature over the training data and divide by its standard deviation"
-        ),
+        _standardised,
+        _says(_STANDARDISE),
         lambda clues: clues.survey.model,
-        "MS726",
+        "MS726 MS727",
     ),
     Trial(
         "channels",
@@ -350,14 +363,19 @@ TRIALS = (
         "MS722",
         rescales=True,
     ),
-    _rate("rate / 10", 0.1, "divided by 10", "MS704 MS709 MS701 MS706 MS723"),
-    _rate("rate / 100", 0.01, "divided by 100", "MS704 MS709 MS701 MS706 MS723"),
-    _rate("rate / 10000", 1e-4, "divided by 10000", "MS704 MS709 MS701 MS706 MS723"),
-    _rate("rate x 10", 10, "multiplied by 10", "MS710 MS723"),
-    _rate("rate x 100", 100, "multiplied by 100", "MS710 MS723"),
-    _rate("rate x 10000", 10000, "multiplied by 10000", "MS710 MS723"),
+    *map(_rate, (0.1, 0.01, 1e-4, 10, 100, 10000)),
     Trial(
-        "fresh AdamW",
+        BOTH,
+        _standardised_slower,
+        lambda _: ABSENT,  # run after one of the two has not helped
+        lambda clues: f"{_standardised(clues)} and a learning rate of {_rates(clues, 0.1)}",
+        lambda clues: f"{_STANDARDISE}; and lr={_rates(clues, 0.1)}",
+        lambda clues: clues.survey.model,
+        "MS726 MS727",
+        is_general=True,
+    ),
+    Trial(
+        STRONG,
         optimizers.fresh_adamw,
         lambda clues: _when(False, bool(clues.survey.settings)),
         lambda clues: f"AdamW with a learning rate of 0.001 over all parameters (not {_recipe(clues)})",
@@ -367,6 +385,26 @@ TRIALS = (
         is_general=True,
     ),
 )
+
+
+BY_NAME = {one.name: one for one in TRIALS}
+CHANGES = {one.name: one.change for one in TRIALS} | {
+    DIFFERENCES: examine.gradients_beside_differences,
+    HEART: examine.by_heart,
+    SHUFFLED: labels_shuffled,
+}
+
+
+def ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
+    """Return the specific trials that are suspected, those of findings first, and the others that could act."""
+    grades = {one.name: one.suspicion(clues) for one in TRIALS}
+    for one in TRIALS:
+        if grades[one.name] != ABSENT and not one.is_general and clues.has_found(one.codes):
+            grades[one.name] = SUSPECT
+    specific = [one for one in TRIALS if not one.is_general]
+    suspected = [one for one in specific if grades[one.name] == SUSPECT]
+    suspected.sort(key=lambda one: not clues.has_found(one.codes))
+    return suspected, [one for one in specific if grades[one.name] == PRESENT]
 
 
 def _far(clues: Clues) -> str:

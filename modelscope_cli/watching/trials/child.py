@@ -15,7 +15,7 @@ import torch
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.runner import Script
 from modelscope_cli.watching.trials import landlock
-from modelscope_cli.watching.trials.catalogue import change_of
+from modelscope_cli.watching.trials.catalogue import CHANGES
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.meter import NOTE, Meter, Results
 from modelscope_cli.watching.trials.survey import Surveyor
@@ -102,7 +102,7 @@ def _run(spec: Spec, results: Results) -> int:
         if surveyor is not None:
             stack.enter_context(surveyor.installed())
         if spec.trial:
-            stack.enter_context(change_of(spec.trial)(act))
+            stack.enter_context(CHANGES[spec.trial](act))
         code = script.run(lambda text: _report(text, results))
         if surveyor is not None:
             surveyor.tell()

@@ -19,8 +19,8 @@ from modelscope_cli.watching.trials.criteria import (
 
 
 @contextmanager
-def plain_logits(act: Act) -> Iterator[None]:
-    """Give a criterion of logits those that its input, probabilities, stands for; nll_loss their logarithms."""
+def expected_input(act: Act) -> Iterator[None]:
+    """Give a criterion of logits those that its input, probabilities, stands for; nll_loss log-probabilities."""
 
     def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         x = criterion.x
@@ -39,9 +39,10 @@ def plain_logits(act: Act) -> Iterator[None]:
 def is_doubled(criterion: CriterionCall) -> bool:
     """Tell whether a criterion applies an activation that its input has had already, or lacks one that is due."""
     x = criterion.x.detach()
-    if criterion.kind == CLASSES:
-        return is_distribution(x) or (criterion.name == "nll_loss" and bool((x > 0).any()))
-    return criterion.name == "binary_cross_entropy_with_logits" and is_probability(x)
+    if criterion.name == "nll_loss":
+        return x.ndim > 1 and not is_distribution(x.float().exp())
+    is_binary = criterion.name == "binary_cross_entropy_with_logits"
+    return is_distribution(x) if criterion.kind == CLASSES else is_binary and is_probability(x)
 
 
 @contextmanager

@@ -196,17 +196,11 @@ def _slopes(
 
     def total() -> Tensor:
         outputs = copied(*args, **kwargs)
-        tensors = (
-            [outputs] if isinstance(outputs, Tensor) else [one for one in outputs if isinstance(one, Tensor)]
-        )
+        several = (outputs,) if isinstance(outputs, Tensor) else outputs
+        tensors = [x for x in several if isinstance(x, Tensor) and x.is_floating_point()]
         weights = torch.Generator().manual_seed(seed + 100)
-        return torch.stack(
-            [
-                (x * torch.randn(x.shape, generator=weights, dtype=torch.float64)).sum()
-                for x in tensors
-                if x.is_floating_point()
-            ]
-        ).sum()
+        drawn = [torch.randn(x.shape, generator=weights, dtype=torch.float64) for x in tensors]
+        return torch.stack([(x * y).sum() for x, y in zip(tensors, drawn, strict=True)]).sum()
 
     def shift(by: float) -> None:
         with torch.no_grad():
@@ -219,9 +213,8 @@ def _slopes(
         result = total()
         is_cut = not result.requires_grad
         gradients = [None] * len(moved) if is_cut else torch.autograd.grad(result, moved, allow_unused=True)
-    by_autograd = sum(
-        float((g * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None
-    )
+    pairs = zip(gradients, directions, strict=True)
+    by_autograd = sum(float((g * d).sum()) for g, d in pairs if g is not None)
     with torch.no_grad():
         shift(_STEP)
         above = total()

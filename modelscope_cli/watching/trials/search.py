@@ -15,6 +15,7 @@ from modelscope_cli.records.trials import (
     GRADIENT,
     MODEL,
     NO,
+    ONCE,
     PROVED,
     Fix,
     TrialRow,
@@ -23,19 +24,10 @@ from modelscope_cli.records.trials import (
 from modelscope_cli.records.watch import FAULT, WatchRecord
 from modelscope_cli.rules.training import is_certain
 from modelscope_cli.rules.training.progress import follow
-from modelscope_cli.watching.trials.catalogue import (
-    ABSENT,
-    DIFFERENCES,
-    HEART,
-    PRESENT,
-    SHUFFLED,
-    SUSPECT,
-    TRIALS,
-    Trial,
-)
+from modelscope_cli.watching.trials import catalogue
+from modelscope_cli.watching.trials.catalogue import BY_NAME, TRIALS, Trial
 from modelscope_cli.watching.trials.examine import Slopes
 from modelscope_cli.watching.trials.judge import COST, FALL, LOSS, RIGHT, Scale
-from modelscope_cli.watching.trials.survey import Survey
 from modelscope_cli.watching.trials.trial import Clues, Measured
 
 FEWEST_STEPS = 12  # that can be compared
@@ -44,16 +36,15 @@ _SHARE = 0.34  # of the steps of the run
 _AFTER = 40  # steps after the first finding
 _OTHER_SEED = 1000
 _STIR, _MORE_RIGHT = 0.02, 0.05  # share of the loss at first; accuracy
+_AT_LEAST = 0.5  # of the fall with AdamW
 _NEAR = 0.1  # share of a fall, by which two changes restore equally
 _CHECKED = 3  # steps, of which the second is examined
-_DIFFERENCES = "nothing; the gradient of each module compared with finite differences"
+_DIFFERENCES = "the gradient of each module compared with finite differences"
 # Of samples learnt by heart: share of the loss at first that is left, or accuracy
 _LEARNT, _RIGHT = 0.3, 0.99
 
 # Rules whose cause a trial takes away as a whole; the others name facts, or layers that it may not reach
-_REFUTABLE = frozenset(
-    ["MS704", "MS706", "MS709", "MS710", "MS719", "MS723", "MS726", "MS741", "MS744", "MS758", "MS764"]
-)
+_REFUTABLE = "MS704 MS706 MS709 MS710 MS719 MS722 MS723 MS726 MS741 MS744 MS758 MS764"
 _IMBALANCED = 0.8  # share of the commonest label
 
 Run = Callable[[Sequence[tuple[str, int]], int], list[Measured]]
@@ -100,11 +91,11 @@ class Search:
         return self._find(clues, scale)
 
     def _find(self, clues: Clues, scale: Scale) -> Trials:
-        suspected, present = _ordered(clues)
+        suspected, present = catalogue.ordered(clues)
         is_failing = scale.can_restore(clues.base, is_general=False)
         if not is_failing:
             suspected = [one for one in suspected if clues.has_found(one.codes)]
-        found = self._fix_among([suspected], clues, scale)
+        found = self._fix_among(self._specific(suspected, clues, scale), clues, scale)
         if found is None and scale.can_restore(clues.base, is_general=True):
             found = self._fix_among(self._recipes(clues, scale), clues, scale)
         if found is not None:
@@ -127,17 +118,23 @@ class Search:
                 return Trials(fix=fix, outcome=fix.sentence)
         return None
 
+    def _specific(self, suspected: Sequence[Trial], clues: Clues, scale: Scale) -> Iterator[Sequence[Trial]]:
+        """Yield what is suspected, and inputs that standardising did not help alone with a lower rate as well."""
+        yield suspected
+        is_left = any(row.name == "standardised inputs" and row.helps == NO for row in self.rows)
+        if is_left and scale.can_restore(clues.base, is_general=True):
+            yield BY_NAME["rate / 10"], BY_NAME[catalogue.BOTH]
+
     def _recipes(self, clues: Clues, scale: Scale) -> Iterator[Sequence[Trial]]:
         """Yield changes of the whole recipe, a strong optimizer first, which tells whether any can help."""
         if not clues.survey.settings:
             return
-        by_name = {one.name: one for one in TRIALS}
         highest = max(clues.base.values(scale.what), default=0.0)
         is_diverging = scale.fall(clues.base) < -FALL * abs(scale.start) or highest > 2 * abs(scale.start)
         first, *rates = [
-            by_name[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 10_000)
+            BY_NAME[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 10_000)
         ]
-        strong = by_name["fresh AdamW"]
+        strong = BY_NAME[catalogue.STRONG]
         yield strong, first
         if not any(scale.is_better(self._tried[one.name], clues.base) for one in (strong, first)):
             return
@@ -152,13 +149,14 @@ class Search:
 
     def _try(self, trials: Sequence[Trial], clues: Clues, scale: Scale) -> None:
         """Run trials with the seeds of the script."""
+        trials = [one for one in trials if one.name not in self._tried]
         found = self.run([(one.name, 0) for one in trials], self._steps) if trials else []
         for trial, one in zip(trials, found, strict=True):
             self._tried[trial.name] = one
             scale_of = _scale_of(trial, scale, clues.base)
             helps = BROKE if not one.has_acted else scale_of.helps(one, clues.base)
             if self._restores(trial, clues, scale):
-                helps = A_LITTLE  # until it is proved with another seed
+                helps = ONCE
             self._add(trial.name, trial.changed(clues), one, scale_of, helps)
 
     def _confirm(self, trial: Trial, clues: Clues, scale: Scale) -> Fix | None:
@@ -183,11 +181,11 @@ class Search:
 
     def _wrong_gradient(self, clues: Clues, scale: Scale) -> Trials | None:
         """Look at the gradients of the layers."""
-        (checked,) = self.run([(DIFFERENCES, 0)], _CHECKED)
+        (checked,) = self.run([(catalogue.DIFFERENCES, 0)], _CHECKED)
         slopes = [Slopes(**one) for one in checked.found if "layer" in one]
         told = [*(one.words for one in slopes), *(one["words"] for one in checked.found if "words" in one)]
         if told:
-            self._add(DIFFERENCES, _DIFFERENCES, checked, scale, None, reason="; ".join(told))
+            self._add(catalogue.DIFFERENCES, _DIFFERENCES, checked, scale, None, reason="; ".join(told))
         wrong = next((one for one in slopes if one.is_wrong), None)
         if wrong is None:
             return None
@@ -195,17 +193,16 @@ class Search:
 
     def _by_heart(self, clues: Clues, scale: Scale) -> Trials:
         """Let the model learn eight samples by heart, which tells where to look."""
-        what = _excluded(self.rows, clues.survey)
-        if certain := [
-            one.code for one in self.record.findings if one.follows is None and is_certain(one.code)
-        ]:
-            return Trials(
-                outcome=f"{what} alone; {some(certain)}, which the script shows, must be corrected first"
-            )
-        (heart,) = self.run([(HEART, 0)], self._steps)
+        own = "" if clues.survey.settings else " (its optimizer is not one of torch.optim, and was kept)"
+        what = f"no single change that was tried made it learn{own}"
+        certain = [one.code for one in self.record.findings if one.follows is None and is_certain(one.code)]
+        if certain:
+            untried = [code for code in certain if code not in self._failed()]
+            return Trials(outcome=f"{what}; correct {some(untried)} first" if untried else what)
+        (heart,) = self.run([(catalogue.HEART, 0)], self._steps)
         if not heart.has_acted:
             return Trials(outcome=f"{what}; whether it can memorise eight samples could not be tested")
-        self._add(HEART, "eight samples in every step, and AdamW", heart, scale, None)
+        self._add(catalogue.HEART, "eight samples in every step, and AdamW", heart, scale, None)
         if not scale.has_learnt(heart):
             words = "and not even eight samples can be memorised: look at the model and its loss"
             return Trials(outcome=f"{what}, {words}", examined=MODEL, place=clues.survey.model)
@@ -218,15 +215,15 @@ class Search:
             return Trials(outcome=f"{words}: {percent(share)} of the labels are of the same class, {advice}")
         if self._stirs(clues.base, scale):
             return Trials(outcome=f"{words}, and AdamW makes it a little better: it may need more steps")
-        (shuffled,) = self.run([(SHUFFLED, 0)], self._steps)
+        (shuffled,) = self.run([(catalogue.SHUFFLED, 0)], self._steps)
         if shuffled.has_acted:
-            self._add(SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
+            self._add(catalogue.SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
         place = clues.survey.criterion
         return Trials(outcome=f"{words}: look at the data and the labels", examined=DATA, place=place)
 
     def _stirs(self, base: Measured, scale: Scale) -> bool:
         """Tell whether a strong optimizer makes a training a little better, so that its recipe may be the cause."""
-        strong = self._tried.get("fresh AdamW")
+        strong = self._tried.get(catalogue.STRONG)
         if strong is None or not strong.has_acted:
             return True
         gain = (_known(strong.last(RIGHT)) or 0) - (_known(base.last(RIGHT)) or 0)
@@ -243,18 +240,20 @@ class Search:
         if not better:
             return f"{words}, and none of the changes tried clearly improves it"
         best = max(better, key=lambda name: better[name])
-        trial = next(one for one in TRIALS if one.name == best)
-        return f"{words}, and with {trial.changed(clues)} to {self._tried[best].last(scale.what):.3g}"
+        last = self._tried[best].last(scale.what)
+        return f"{words}, and with {BY_NAME[best].changed(clues)} to {last:.3g}"
 
     def _refuted(self, proved: Sequence[str]) -> Iterator[str]:
         """Yield codes of the rules whose cause was taken away, and no change that does so alone helped."""
-        failed = {row.name for row in self.rows if row.helps == NO}
-        helped = {row.name for row in self.rows if row.helps in (A_LITTLE, PROVED)}
+        helped = {row.name for row in self.rows if row.helps in (A_LITTLE, ONCE, PROVED)}
         specific = [one.codes.split() for one in TRIALS if one.name in helped and not one.is_general]
         spared = {*proved, *(code for codes in specific for code in codes)}
-        for one in TRIALS:
-            if one.name in failed:
-                yield from (code for code in one.codes.split() if code in _REFUTABLE and code not in spared)
+        yield from (code for code in self._failed() if code in _REFUTABLE and code not in spared)
+
+    def _failed(self) -> list[str]:
+        """Return the codes of the rules of which a trial did not help."""
+        names = [row.name for row in self.rows if row.helps == NO]
+        return [code for one in TRIALS if one.name in names for code in one.codes.split()]
 
     def _add(
         self,
@@ -269,17 +268,8 @@ class Search:
     ) -> None:
         if helps == BROKE:
             reason = one.error or ("it had nothing to act on" if one.has_ended else "it took too long")
-        row = TrialRow(
-            name=name,
-            changed=changed,
-            steps=one.n,
-            loss_first=_known(one.first(scale.what)),
-            loss_last=_known(one.last(scale.what)),
-            metric=_known(one.last(RIGHT)),
-            helps=helps,
-            seed=seed,
-            reason=reason,
-        )
+        losses = _known(one.first(scale.what)), _known(one.last(scale.what))
+        row = TrialRow(name, changed, one.n, *losses, _known(one.last(RIGHT)), helps, seed, reason)
         self.rows.append(row)
 
 
@@ -330,28 +320,17 @@ def _restores(trial: Trial, one: Measured, base: Measured, scale: Scale) -> bool
     return is_right or scale_of.restores(one, base, is_general=trial.is_general)
 
 
-def _ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
-    """Return the specific trials that are suspected, those of findings first, and the others that could act."""
-    grades = {one.name: one.suspicion(clues) for one in TRIALS}
-    for one in TRIALS:
-        if grades[one.name] != ABSENT and not one.is_general and clues.has_found(one.codes):
-            grades[one.name] = SUSPECT
-    specific = [one for one in TRIALS if not one.is_general]
-    suspected = [one for one in specific if grades[one.name] == SUSPECT]
-    suspected.sort(key=lambda one: not clues.has_found(one.codes))
-    return suspected, [one for one in specific if grades[one.name] == PRESENT]
-
-
 def _best(trials: Sequence[Trial], tried: dict[str, Measured], scale: Scale) -> list[Trial]:
-    """Return changes that restore, the mildest first of those that come equally near."""
-    if not trials:
-        return []
+    """Return changes that restore, the mildest first of those that come equally near.
+
+    AdamW is two changes, optimizer and rate: it comes after a single one with at least half of its fall.
+    """
     falls = {one.name: scale.fall(tried[one.name]) for one in trials}
-    most = max(falls.values())
-    order = {one.name: place for place, one in enumerate(TRIALS)}
+    single = max((fall for name, fall in falls.items() if name != catalogue.STRONG), default=0.0)
+    most = single if falls.get(catalogue.STRONG, 0.0) <= single / _AT_LEAST else falls[catalogue.STRONG]
     near = [one for one in trials if falls[one.name] >= (1 - _NEAR) * most]
-    others = [one for one in trials if one not in near]
-    return [*sorted(near, key=lambda one: order[one.name]), *sorted(others, key=lambda one: -falls[one.name])]
+    near.sort(key=TRIALS.index)
+    return [*near, *sorted((one for one in trials if one not in near), key=lambda one: -falls[one.name])]
 
 
 def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
@@ -360,9 +339,8 @@ def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
     metric, metric_before = _known(one.last(RIGHT)), _known(base.last(RIGHT))
     word = "loss" if scale.what == LOSS or not trial.rescales else "cross-entropy of the predictions"
     without = "not finite" if before is None else f"{before:.3g}"
-    sentence = (
-        f"with {trial.changed(clues)} the {word} falls to {last:.3g} in {one.n} steps ({without} without)"
-    )
+    sentence = f"{trial.cause(clues)}with {trial.changed(clues)} the {word} falls to {last:.3g}"
+    sentence += f" in {one.n} steps ({without} without)"
     if metric is not None and metric_before is not None:
         sentence += f", and the accuracy rises to {metric:.2f} ({metric_before:.2f} without)"
     return Fix(
@@ -378,29 +356,6 @@ def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
         metric_without=metric_before,
         is_general=trial.is_general,
     )
-
-
-_EXCLUDED = (
-    ("optimizer", ("fresh AdamW", "usual settings", "missing parameters", "unfreeze", "no weight decay")),
-    ("learning rate", ("rate / 10", "rate / 100", "rate x 10", "rate x 100", "constant rate")),
-    ("clipping", ("no clipping",)),
-    ("mode", ("usual modes",)),
-    ("dropout", ("no dropout",)),
-    ("scaling of the inputs", ("standardised inputs", "inputs / 255")),
-    ("order of the samples", ("random order",)),
-    ("scaling of the loss", ("no scaler",)),
-    ("initialisation", ("default initialisation",)),
-)
-
-
-def _excluded(rows: Sequence[TrialRow], survey: Survey) -> str:
-    """Return what has been tried and does not make it learn, and what could not be tried."""
-    tried = {row.name for row in rows if row.helps in (NO, A_LITTLE)}
-    words = [word for word, names in _EXCLUDED if tried & set(names)]
-    listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
-    said = f"no change of {listed}" if words else "nothing that could be changed"
-    own = "" if survey.settings else " (its optimizer is not one of torch.optim: it was not changed)"
-    return f"{said} makes it learn{own}"
 
 
 def _known(value: float) -> float | None:

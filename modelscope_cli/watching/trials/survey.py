@@ -37,6 +37,7 @@ class Survey:
         unevenness: quotient of the largest standard deviation of a channel of the inputs and the smallest.
         scaler, schedule: lines that make them; loader: line that makes one that goes through its
             samples in order; backward, criterion, model: lines that call these.
+        shuffles: whether a loader goes through its samples at random.
         threads: that operators use; so many trials run side by side as there are cores for.
     """
 
@@ -50,6 +51,7 @@ class Survey:
     scaler: str | None = None
     schedule: str | None = None
     loader: str | None = None
+    shuffles: bool = False
     backward: str | None = None
     criterion: str | None = None
     model: str | None = None
@@ -140,6 +142,7 @@ class Surveyor:
     def _place(self, name: str, one: Any) -> None:
         is_off = getattr(one, "_enabled", True) is False
         is_shuffled = name == "loader" and not isinstance(one.sampler, SequentialSampler)
+        self.seen.shuffles |= is_shuffled
         if not is_off and not is_shuffled and getattr(self.seen, name) is None:
             setattr(self.seen, name, str(place_of_caller()))
 
@@ -147,14 +150,13 @@ class Surveyor:
         groups = optimizer.param_groups
         if id(optimizer) not in self._known:
             self._known.add(id(optimizer))
+            found = unusual(optimizer, groups[0])
             settings = {
                 "class": type(optimizer).__name__,
                 "place": self._made.get(id(optimizer)),
                 "rate": float(groups[0]["lr"]),
                 "weight_decay": max(float(one.get("weight_decay") or 0) for one in groups),
-                "unusual": {
-                    name: (groups[0][name], usual) for name, usual in unusual(optimizer, groups[0]).items()
-                },
+                "unusual": {name: (groups[0][name], usual) for name, usual in found.items()},
             }
             self.seen.settings = (*self.seen.settings, settings)
         peaks = [one.get("max_lr", one.get("initial_lr", 0.0)) for one in groups]

@@ -94,6 +94,11 @@ class Clues:
         return self.record.facts.optimizers
 
     @property
+    def criteria(self) -> set[str]:
+        """Names of the criteria that the training minimises."""
+        return {one.name for one in self.record.facts.criteria if one.is_training}
+
+    @property
     def n_missing(self) -> int:
         """Number of parameters that should be trained and that no optimizer holds."""
         facts = ((one.optimizer, one.facts) for one in self.record.parameters)
@@ -102,9 +107,7 @@ class Clues:
     @property
     def n_frozen(self) -> int:
         """Number of parameters that are frozen, of models of which others are trained."""
-        facts = [
-            (one.model, one.facts.requires_grad) for one in self.record.parameters if one.facts is not None
-        ]
+        facts = [(one.model, one.facts.requires_grad) for one in self.record.parameters if one.facts]
         trained = {model for model, is_trained in facts if is_trained}
         return sum(not is_trained for model, is_trained in facts if model in trained)
 

@@ -178,9 +178,9 @@ def _advised(script: Path, family: str, fault: str, seed: int, trial: str) -> fl
     """Return the metric of the whole training with a change."""
     code = (
         "import sys; from contextlib import ExitStack; from modelscope_cli.watching.runner import Script\n"
-        "from modelscope_cli.watching.trials.catalogue import change_of\n"
+        "from modelscope_cli.watching.trials.catalogue import CHANGES\n"
         "from modelscope_cli.watching.trials.change import Act\n"
-        "with change_of(sys.argv[1])(Act(lambda **_: None, lambda: None)):\n"
+        "with CHANGES[sys.argv[1]](Act(lambda **_: None, lambda: None)):\n"
         "    Script(sys.argv[2], sys.argv[3:], False).run(sys.stderr.write)\n"
     )
     line = [sys.executable, "-c", code, trial, str(script), family, fault, str(seed)]

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from watching.trials.conftest import batches, changed, network, usual_step
 
 from modelscope_cli.watching.trials import catalogue, data, gradients, modes, optimizers, weights
-from modelscope_cli.watching.trials.criterion_changes import no_label_smoothing, plain_logits
+from modelscope_cli.watching.trials.criterion_changes import expected_input, no_label_smoothing
 
 NEAR = {"rtol": 1e-5, "atol": 1e-6}  # a dozen steps in float32
 
@@ -238,7 +238,7 @@ def test_the_sign_is_exchanged(train):
 def test_an_activation_that_the_criterion_applies_itself_is_undone(given, meant):
     z = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) + 0.1
     y = torch.arange(20) % 2
-    with changed(plain_logits) as noted:
+    with changed(expected_input) as noted:
         found = given(z, y)
     torch.testing.assert_close(found, meant(z, y), rtol=1e-4, atol=1e-5)
     assert noted.n == 1
@@ -255,7 +255,7 @@ def test_an_activation_that_the_criterion_applies_itself_is_undone(given, meant)
 )
 def test_a_criterion_that_is_given_what_it_expects_is_left_alone(given):
     z, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
-    with changed(plain_logits) as noted:
+    with changed(expected_input) as noted:
         found = given(z, y)
     equal(found, given(z, y))
     assert noted.n == 0
@@ -373,11 +373,11 @@ def test_weights_are_drawn_as_torch_draws_them():
     )  # 40,000 of a uniform distribution
 
 
-@pytest.mark.parametrize("name", [*(one.name for one in catalogue.TRIALS), *catalogue.EXAMINATIONS])
+@pytest.mark.parametrize("name", catalogue.CHANGES)
 def test_nothing_is_left_behind(name, train):
     before = train()
     hooks = _everything_replaced()
-    with changed(catalogue.change_of(name)):
+    with changed(catalogue.CHANGES[name]):
         train()
     gc.collect()
     assert _everything_replaced() == hooks

@@ -13,11 +13,8 @@ from watch import ALARMS, ROOT, kinds_of
 TRIALS = {
     "clear gradients": ("no zero_grad",),
     "no clipping": ("clipped to nothing",),
-    "no double softmax": (
-        "softmax before cross-entropy",
-        "sigmoid on the logits",
-        "probabilities where log-probabilities are due",
-    ),
+    "no double softmax": ("softmax before cross-entropy", "sigmoid on the logits"),
+    "log-probabilities": ("probabilities where log-probabilities are due",),
     "missing parameters": (
         "optimizer of another model",
         "optimizer holds the head only",
