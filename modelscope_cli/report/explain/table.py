@@ -62,8 +62,9 @@ def _verdict(row: Explanation) -> str:
     verdict = row.receipt.verdict
     if verdict is None:
         return ""
-    n = verdict.passed + verdict.weak + verdict.failed + verdict.not_made
-    return verdict.answer if n == 1 else f"{verdict.answer} ({verdict.passed} of {n} passed)"
+    n = verdict.passed + verdict.weak + verdict.failed
+    is_one = n + verdict.not_made == 1 or not n
+    return verdict.answer if is_one else f"{verdict.answer} ({verdict.passed} of {n} tested)"
 
 
 def _covering(receipt: Receipt) -> str:
@@ -88,7 +89,15 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts = [("target", f"{record.target}, {record.score_name} {numbers.number(record.logit)}{share}")]
     # The reason for a layer is the same for all its methods.
     facts += {row.layer or row.method: row.why for row in record.rows}.items()
-    facts += [(row.method, words) for row in record.rows if (words := _answers(row.receipt))]
+    answers: dict[str, list[str]] = {}
+    for row in record.rows:
+        answers.setdefault(_answers(row.receipt), []).append(row.method)
+    is_shared = len(answers) == 1 < len(record.rows)
+    facts += [
+        ("all maps" if is_shared else ", ".join(methods), words)
+        for words, methods in answers.items()
+        if words
+    ]
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
         facts += [("receipt", _counted(record)), ("columns", _MEANINGS), ("order", RULE)]
