@@ -19,8 +19,9 @@ class Difference(Row):
 
     Attributes:
         status: `same` (within the tolerance), `changed`, `added` (only B has it), `removed` (only A has it),
-            `reshaped`, `not tested` (B runs as a program, and has no value for it); for tensors also `retyped`,
-            `renamed` (the same values under another name), and `folded` (a part of another tensor of B).
+            `reshaped`, `not tested` (B runs as a program, and has no value for it); for tensors also `retyped`
+            (of another dtype, and not within a tolerance above 0), `renamed` (the same values under another
+            name), and `folded` (a part of another tensor of B).
         max_abs, mean_abs: of a - b.
         rel_l2: |a - b| / |a|, infinite where A is all zeros and B is not.
         cosine: of the angle between a and b; None where just one of them is all zeros.

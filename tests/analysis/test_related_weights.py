@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torchvision.models import VisionTransformer, mobilenet_v3_small, resnet18, squeezenet1_1
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.compare import diff_tensors
 from modelscope_cli.analysis.comparison.relation import relations
 
@@ -29,7 +30,7 @@ def made(name, n_classes, seed):
 
 def causes(a, b):
     rows, _, _ = diff_tensors(a, b)
-    return {cause.kind: cause.message for cause in relations(rows, b)}
+    return {cause.kind: cause.message for cause in relations(rows, a, b)}
 
 
 def fine_tuned(model):
@@ -90,9 +91,95 @@ def test_rounded_weights_are_not_called_fine_tuned(case):
     _, _, a, _ = case
     for dtype in (torch.float16, torch.bfloat16):
         b = {name: one.to(dtype) if one.is_floating_point() else one for name, one in a.items()}
-        assert causes(a, b)["weights"].endswith(f"are the same as in A, rounded to {str(dtype)[6:]}")
         back = {name: one.to(a[name].dtype) for name, one in b.items()}
-        assert causes(a, back)["weights"].endswith(f"are the same as in A, rounded to {str(dtype)[6:]}")
+        for rounded in (b, back):
+            text = f"are the same, rounded to {str(dtype)[6:]} in"
+            assert causes(a, rounded)["weights"].endswith(f"{text} B")
+            assert causes(rounded, a)["weights"].endswith(f"{text} A")
+
+
+def test_a_small_step_before_rounding_is_not_called_rounding(case):
+    _, _, a, _ = case
+    moved = {
+        name: one * (1 + 2e-3 * torch.randn_like(one)) if one.is_floating_point() else one
+        for name, one in a.items()
+    }
+    b = {name: one.bfloat16() if one.is_floating_point() else one for name, one in moved.items()}
+    text = causes(a, b)["weights"]
+    assert "rounded" not in text
+    assert "(cosine at least 0.9999)" in text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_tolerance_holds_for_another_dtype(dtype):
+    torch.manual_seed(0)
+    a = {"conv.weight": torch.randn(8, 3, 3, 3), "fc.weight": torch.randn(4, 8)}
+    b = {"conv.weight": a["conv.weight"].to(dtype), "fc.weight": (a["fc.weight"] * 1.1).to(dtype)}
+    for tolerance, statuses in ((0.0, ["retyped"] * 2), (0.01, ["same", "retyped"]), (0.2, ["same"] * 2)):
+        rows, _, _ = diff_tensors(a, b, tolerance)
+        assert [row.status for row in rows] == statuses
+    rows, _, _ = diff_tensors(a, b, 0.01)
+    assert next(relations(rows, a, b)).message.startswith(
+        "1 of 2 weights is equal within the tolerance; 1 of"
+    )
+
+
+def convolutions():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3)
+    )
+
+
+def test_the_cause_says_how_many_weights_are_rounded():
+    a, b = convolutions(), convolutions()
+    noise = torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        b[0].weight.copy_(b[0].weight.bfloat16())
+    (cause,) = ms.diff(a, b, noise).causes
+    assert (cause.layer, cause.message) == ("0", "0.weight is rounded to bfloat16 in B")
+    b[3].weight.data = b[3].weight.data.bfloat16().float()
+    (cause,) = ms.diff(a, b, noise).causes
+    assert cause.message == "2 of 3 weights are rounded to bfloat16 in B, the first 0.weight"
+    b.bfloat16().float()
+    (cause,) = ms.diff(a, b, noise).causes
+    assert (cause.layer, cause.message) == (None, "all 3 weights are rounded to bfloat16 in B")
+
+
+def test_tensors_of_one_layer_have_one_hint():
+    a, b = convolutions(), convolutions()
+    with torch.no_grad():
+        for one in (b[1].weight, b[1].bias, b[1].running_mean):
+            one.add_(0.25)
+    causes = ms.diff(a.eval(), b.eval(), torch.randn(2, 3, 12, 12)).causes
+    assert [cause.message.partition(" ")[0] for cause in causes] == ["1.weight", "1.bias", "1.running_mean"]
+    assert [bool(cause.hint) for cause in causes] == [True, False, False]
+
+
+def renamed_as_exported(state):
+    return {f"onnx::Conv_{n}": one for n, one in enumerate(state.values())}
+
+
+def test_tensors_without_layers_are_named():
+    torch.manual_seed(0)
+    a = renamed_as_exported({n: torch.randn(8, 4, 3, 3) for n in range(5)})
+    text = causes(a, a | {"onnx::Conv_3": a["onnx::Conv_3"].flip(3)})["weights"]
+    assert text.startswith("4 of 5 weights are equal; 1 of 5 weights is ")
+    assert text.endswith("): onnx::Conv_3")
+    biased = a | {"onnx::Add_9": torch.zeros(8)}
+    text = causes(biased, biased | {"onnx::Add_9": torch.ones(8)})["weights"]
+    assert text == "all 5 weights are equal, 1 other tensor changed: onnx::Add_9"
+
+
+def test_a_weight_that_only_one_side_has_is_not_called_equal():
+    torch.manual_seed(0)
+    a = {f"{n}.weight": torch.randn(8, 4, 3, 3) for n in range(5)}
+    b = {name: one for name, one in a.items() if name != "2.weight"}
+    assert causes(a, b)["weights"] == "4 of 5 weights are equal; 1 only in A: 2.weight"
+    b["onnx::Conv_7"] = a["2.weight"].flip(3)
+    assert causes(a, b)["weights"] == (
+        "4 of 5 weights are equal; 1 only in A: 2.weight; 1 only in B: onnx::Conv_7"
+    )
 
 
 def test_only_running_statistics_moved():

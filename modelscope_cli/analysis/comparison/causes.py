@@ -323,14 +323,30 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     if not evidence.modules:
         return
     name, module = evidence.modules[0]
+    hint = EXPORT_AGAIN if b.program is not None else "without images, diff compares all tensors"
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
-        cause = None
-        if other is not None:
-            hint = EXPORT_AGAIN if b.program is not None else "without images, diff compares all tensors"
-            cause = differing(name, f"{name}.{own}", tensor, other, hint)
+        cause = None if other is None else differing(name, f"{name}.{own}", tensor, other, hint)
+        if cause is not None and cause.kind == "cast" and (every := _cast_weights(a, stored)):
+            yield every
+            return
         if cause is not None:
             yield cause
+            hint = ""  # once
+
+
+def _cast_weights(a: Side, stored: Stored) -> Cause | None:
+    """Return how many weights are rounded in B; None for one, whose own cause says more."""
+    weights = {name: one for name, one in a.loaded.module.named_parameters() if one.ndim > 1}
+    pairs = ((name, one, stored.get(name)) for name, one in weights.items())
+    found = (differing("", name, one, other) for name, one, other in pairs if other is not None)
+    casts = [cause.message for cause in found if cause is not None and cause.kind == "cast"]
+    if len(casts) < 2:
+        return None
+    first, _, what = casts[0].partition(" is ")
+    every = f"all {len(weights)} weights are {what}"
+    some = f"{len(casts)} of {len(weights)} weights are {what}, the first {first}"
+    return Cause("cast", None, every if len(casts) == len(weights) else some, "keep them in float32 in B")
 
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:

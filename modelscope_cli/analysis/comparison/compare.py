@@ -171,7 +171,7 @@ class ModelComparison:
         left_out = select_names(every, as_patterns(exclude)) if exclude else set()
         rows = tuple(row for row in rows if {row.name, row.b_name} & kept and row.name not in left_out)
         if not causes and any(row.status not in ("same", "renamed", "folded") for row in rows):
-            causes = tuple(relations(rows, theirs))
+            causes = tuple(relations(rows, ours, theirs))
         return DiffRecord(
             run=self._header(a.side, None, (*a.warnings, *b.warnings)),
             b=b.side,
@@ -387,7 +387,7 @@ def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> 
         refuse_failed_device(error)
         # A tensor that cannot be compared is reported in its row and does not end the run.
         return dataclasses.replace(row, status="changed", problem=in_one_line(error, 200))
-    if a.dtype != b.dtype:
+    if a.dtype != b.dtype and (not tolerance or distance.exceeds(tolerance)):
         status = "retyped"
     elif distance.exceeds(tolerance):
         status = "changed"

@@ -4,24 +4,28 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.comparison.variants import coarse
 from modelscope_cli.records.diff import Cause, TensorDifference
-from modelscope_cli.records.naming import counted, layer_of
+from modelscope_cli.records.naming import counted, layer_of, some
 
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
 _PARALLEL = 1 - 1e-9  # the cosine of a multiple, rounded to float32
+_WITHIN = "equal within the tolerance"
 _SCALED = "the same as in A up to a factor"
 _CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
 
-def relations(rows: Sequence[TensorDifference], b: Mapping[str, Tensor]) -> Iterator[Cause]:
+def relations(
+    rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> Iterator[Cause]:
     """Yield what differs by shape, such as the head, then how far the other weights are those of A."""
-    weights = [row for row in rows if row.name.endswith("weight") and len(row.shape or row.b_shape or ()) > 1]
+    weights = [row for row in rows if _is_weight(row)]
     paired = [row for row in weights if row.shape and row.b_shape]
     removed, added = ([row for row in weights if row.status == status] for status in ("removed", "added"))
     reshaped = [row for row in paired if row.status == "reshaped"]
@@ -36,17 +40,28 @@ def relations(rows: Sequence[TensorDifference], b: Mapping[str, Tensor]) -> Iter
         least = min(heads, key=lambda row: row.shape or ())
         also = "".join(f"; {_outputs(row, row)}" for row in heads if row is not least)
         yield _head(_outputs(least, least) + also, *heads)
-    elif removed and added and len(removed) + len(added) < len(paired):
-        last = removed[-1], added[-1]
-        yield _head(f"{_outputs(*last)}, where it is {layer_of(last[1].name)}", *last)
+    elif removed and added and _is_resized(removed[-1], added[-1]) and len(removed + added) < len(paired):
+        heads = [removed.pop(), added.pop()]
+        yield _head(f"{_outputs(*heads)}, where it is {layer_of(heads[1].name)}", *heads)
     positions = [row for row in rows if row.status == "reshaped" and "pos" in row.name]
     for row in (*others, *positions) if not is_other and len(others) < 2 else ():
         sizes = ["x".join(map(str, shape)) for shape in (row.shape or (), row.b_shape or ())]
         what = "another number of input channels" if row in others else "images or patches of another size"
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
-    kind = "backbone" if heads or (removed and added) else "weights"
     if rest := [row for row in paired if row.status != "reshaped"]:
-        yield Cause(kind, None, _kinship(rest, rows, b), "")
+        alone = () if is_other else (removed, added)
+        yield Cause("backbone" if heads else "weights", None, _kinship(rest, alone, rows, a, b), "")
+
+
+def _is_weight(row: TensorDifference) -> bool:
+    """Tell whether a tensor is a weight by its name, or without a layer, as in ONNX files, by its axes."""
+    n_axes = len(row.shape or row.b_shape or ())
+    return n_axes > 1 and (row.name.endswith("weight") or (n_axes != 3 and not layer_of(row.name)))
+
+
+def _is_resized(ours: TensorDifference, theirs: TensorDifference) -> bool:
+    shape, b_shape = ours.shape or (), theirs.b_shape or ()
+    return shape[1:] == b_shape[1:] and shape != b_shape
 
 
 def _head(message: str, *rows: TensorDifference) -> Cause:
@@ -62,29 +77,55 @@ def _outputs(ours: TensorDifference, theirs: TensorDifference) -> str:
 
 
 def _kinship(
-    weights: Sequence[TensorDifference], rows: Sequence[TensorDifference], b: Mapping[str, Tensor]
+    weights: Sequence[TensorDifference],
+    alone: Sequence[Sequence[TensorDifference]],
+    rows: Sequence[TensorDifference],
+    a: Mapping[str, Tensor],
+    b: Mapping[str, Tensor],
 ) -> str:
-    """Return how many of the weights that both have are equal, of one start, and unrelated."""
+    """Return how many weights are equal, of one start, unrelated, and only in A or B."""
     changed = [row for row in weights if row.status in ("changed", "retyped")]
-    names, n = {row.name for row in weights}, len(weights)
+    names, n = {row.name for row in weights}, len(weights) + max(map(len, alone), default=0)
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
-    groups: dict[str, list[TensorDifference]] = {"equal": [], _SCALED: [], _CLOSE: [], _UNRELATED: []}
-    furthest = max(changed, key=lambda row: row.rel_l2 or 0.0, default=None)
-    is_near = furthest is not None and (furthest.rel_l2 or 0.0) < _ROUNDED
-    if furthest is not None and is_near and (dtype := coarse(b[furthest.b_name or furthest.name])):
-        return _counted(changed, n, f"the same as in A, rounded to {dtype}")
+    groups: dict[str, list[TensorDifference]] = {
+        "equal": [],
+        _WITHIN: [],
+        _SCALED: [],
+        _CLOSE: [],
+        _UNRELATED: [],
+    }
+    rounded = _rounding(changed, a, b)
     for row in weights:
-        groups[_relation(row)].append(row)
+        groups.setdefault(rounded if rounded and row in changed else _relation(row), []).append(row)
     text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
+    for side, only in zip("AB", alone, strict=False):
+        text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
     others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
     return text + others
+
+
+def _rounding(
+    changed: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> str | None:
+    """Return which side has all changed weights of the other, rounded; folded ones are judged by distance."""
+    furthest = max(changed, key=lambda row: row.rel_l2 or 0.0, default=None)
+    if furthest is None or any(row.rel_l2 is None or row.rel_l2 >= _ROUNDED for row in changed):
+        return None
+    pairs = [(a[row.name], b[row.b_name or row.name], row.matched) for row in changed]
+    ours, theirs, _ = pairs[changed.index(furthest)]
+    for side, one in (("B", theirs), ("A", ours)):
+        dtype = coarse(one)
+        kind = getattr(torch, dtype) if dtype else None
+        if kind and all(matched or torch.equal(x.to(kind), y.to(kind)) for x, y, matched in pairs):
+            return f"the same, rounded to {dtype} in {side}"
+    return None
 
 
 def _relation(row: TensorDifference) -> str:
     cosine = row.cosine or 0.0
     chance = 3 * math.prod(row.shape or ()) ** -0.5  # three standard deviations
     if row.status not in ("changed", "retyped"):
-        return "equal"
+        return _WITHIN if row.differing else "equal"
     return _SCALED if abs(cosine) > _PARALLEL else _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
 
 
@@ -93,9 +134,10 @@ def _counted(group: Sequence[TensorDifference], n: int, relation: str) -> str:
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
     where = f": {_span(group)}" * (len(group) < n and relation in (_SCALED, _CLOSE, _UNRELATED))
     verb = "is" if len(group) == 1 else "are"
-    return f"{which} {verb} {relation.format(low=min(cosines), high=max(cosines))}{where}"
+    bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
+    return f"{which} {verb} {relation.format_map(bounds)}{where}"
 
 
 def _span(rows: Sequence[TensorDifference]) -> str:
-    """Return the first and the last layer of some tensors."""
-    return " to ".join(dict.fromkeys(layer_of(row.name) for row in (rows[0], rows[-1])))
+    """Return the first and the last layer of some tensors, or their names where these have no layer."""
+    return " to ".join(dict.fromkeys(layer_of(row.name) or row.name for row in (rows[0], rows[-1])))

@@ -12,6 +12,7 @@ from modelscope_cli.records.diff import (
     DiffSide,
     FigureDifference,
     LayerDifference,
+    TensorDifference,
 )
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
@@ -76,7 +77,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     rows = record.rows if record else ()
     has_non_finite = any(row.nonfinite for row in rows)
     has_shapes = any(row.shape != row.b_shape for row in rows)
-    has_dtypes = any(row.dtype != row.b_dtype for row in rows if row.status == "retyped")
+    has_dtypes = any(map(_is_retyped, rows))
     is_run = record is None or record.layers is not None
     has_figures = record is not None and record.figures is not None
     title = "row" if has_figures else "layer" if is_run else "tensor"
@@ -92,7 +93,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *field_columns(
             Difference,
             "status",
-            text=lambda r: r.problem or ("within" if r.status == "same" and r.differing else r.status),
+            text=_status,
         ),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
@@ -137,6 +138,17 @@ def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference
         return " -> ".join(dict.fromkeys(texts))
 
     return value, value
+
+
+def _is_retyped(row: Difference) -> bool:
+    """Tell whether a tensor has another dtype in B, within the tolerance or not."""
+    is_one = isinstance(row, TensorDifference) and row.status in ("retyped", "same")
+    return is_one and row.dtype != row.b_dtype
+
+
+def _status(row: Difference) -> str:
+    status = "within" if row.status == "same" and row.differing else row.status
+    return row.problem or ("retyped, within" if status == "within" and _is_retyped(row) else status)
 
 
 def _values(row: Difference) -> str:
