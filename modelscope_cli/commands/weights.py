@@ -138,7 +138,8 @@ def _tell_of_refused(error: ModelscopeError, record: WeightsRecord, fail_on: str
 
     assert record.safety is not None
     for warning in record.warnings:
-        PROGRESS.warn(warning.message)
+        if warning.code != "not_read" or not all(text in error.message for text in record.safety.errors):
+            PROGRESS.warn(warning.message)
     if record.safety.pickles:
         PROGRESS.note(f"weights only: {weights_only(record.safety.weights_only)}")
     if where.format == "json":
@@ -166,4 +167,5 @@ def _scan(paths: list[Path], fail_on: str, allow: tuple[str, ...], where: Destin
     emit(where, scan_sheet(record), record, lambda: _review(record.source, record.files, fail_on))
     if any(file.fails(fail_on) for file in record.files):
         return FOUND
-    return 0 if record.passed else UNREADABLE
+    is_any_read = fail_on == "never" and any(not file.errors for file in record.files)
+    return 0 if record.passed or is_any_read else UNREADABLE

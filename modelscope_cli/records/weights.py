@@ -18,6 +18,9 @@ OTHER = "other file"  # text or an image, which hold nothing that a loader of we
 RANKS = (OTHER, KNOWN, NOT_A_CHECKPOINT, UNKNOWN, DAMAGED, DANGEROUS)
 # What fails: dangerous names, also calls of unknown names, every unknown name, nothing.
 CALL = "call"
+# What would run a suspect
+TORCH, NUMPY = "an unrestricted torch.load", "numpy.load with allow_pickle=True"
+NOT_TORCH = "a pickle that torch.load does not read"
 _N_NAMED, _N_ERRORS = 8, 3  # in a warning
 
 
@@ -38,6 +41,7 @@ class Suspect:
         place: the part of the file, where it has parts, and the byte there.
         is_call: whether it is, or may be, called with arguments from the file. Otherwise an unknown one is only
             referred to, or is an object made without its constructor and given its attributes.
+        loader: what would run it.
     """
 
     name: str
@@ -46,10 +50,11 @@ class Suspect:
     call: str | None
     place: str
     is_call: bool = False
+    loader: str = TORCH
 
     @property
-    def badness(self) -> tuple[int, bool]:
-        return RANKS.index(self.rank), self.is_call
+    def badness(self) -> tuple[int, bool, bool]:
+        return RANKS.index(self.rank), self.is_call, self.loader == TORCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,23 +252,21 @@ class WeightsRecord(Listing):
 def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     """Return a warning for every dangerous name, one for all unknown names, and for unread parts."""
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
-    if safety.calls:
-        calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_NAMED)
-        notices.append(Notice("foreign_call", f"unknown calls: an unrestricted torch.load would run {calls}"))
-    if safety.objects:
-        names = some([suspect.name for suspect in safety.objects], _N_NAMED)
-        notices.append(
-            Notice(
-                "foreign_code",
-                f"unknown classes, no calls: an unrestricted torch.load would import {names}",
-            )
-        )
+    for loader in dict.fromkeys(one.loader for one in safety.unknown):
+        calls = [one.call or one.name for one in safety.calls if one.loader == loader]
+        names = [one.name for one in safety.objects if one.loader == loader]
+        if calls:
+            text = f"unknown calls: {loader} would run {some(calls, _N_NAMED)}"
+            notices.append(Notice("foreign_call", text))
+        if names:
+            text = f"unknown classes, no calls: {loader} would import {some(names, _N_NAMED)}"
+            notices.append(Notice("foreign_code", text))
     if safety.unread:
         places = some(safety.unread, _N_NAMED)
         notices.append(Notice("more_pickles", f"it contains more pickles than torch.load reads: {places}"))
     if safety.errors and safety.rank != NOT_A_CHECKPOINT:  # which the error says
         errors = some(safety.errors, _N_ERRORS)
-        notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))
+        notices.append(Notice("not_read", f"the scan for code is not complete: {errors}"))
     return tuple(notices)
 
 
@@ -275,4 +278,4 @@ def tell_allowed(safety: Safety, progress: Progress) -> None:
 
 def _sentence(suspect: Suspect) -> str:
     what = suspect.call or suspect.name
-    return f"dangerous: an unrestricted torch.load would run {what} ({suspect.place}): it {suspect.reason}"
+    return f"dangerous: {suspect.loader} would run {what} ({suspect.place}): it {suspect.reason}"

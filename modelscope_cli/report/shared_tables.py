@@ -104,6 +104,13 @@ def _found(safety: Safety) -> str:
     return "; ".join(filter(None, texts))
 
 
+def _unasked(safety: Safety) -> str:
+    """Return why torch.load unpickles nothing of a file, for `--scan`."""
+    if safety.errors and safety.rank != NOT_A_CHECKPOINT:
+        return "not judged"
+    return "not read" if safety.pickles else "no pickle"
+
+
 SCAN_COLUMNS: tuple[Column, ...] = (
     *field_columns(Safety, "file", wraps=True),
     *field_columns(Safety, "rank"),
@@ -125,7 +132,7 @@ SCAN_COLUMNS: tuple[Column, ...] = (
         "weights_only",
         "weights only",
         lambda r: r.weights_only.loads,
-        lambda r: "no pickle" if r.weights_only.loads == "unasked" else r.weights_only.loads,
+        lambda r: _unasked(r) if r.weights_only.loads == "unasked" else r.weights_only.loads,
         is_number=False,
         rank=1,
     ),
@@ -175,9 +182,9 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         rule = dangerous if suspect.rank == DANGEROUS else unknown
         what = suspect.call or suspect.name
         message = (
-            f"an unrestricted torch.load would run {what}, which {suspect.reason}"
+            f"{suspect.loader} would run {what}, which {suspect.reason}"
             if rule is dangerous
-            else f"torch.load in full would {'call' if suspect.is_call else 'import'} {what}, which is unknown"
+            else f"{suspect.loader} would {'call' if suspect.is_call else 'import'} {what}, which is unknown"
         )
         where = f"{suspect.name} ({suspect.place})"
         path = in_repository(file.file)

@@ -5,6 +5,7 @@ import os
 import shutil
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Normal
@@ -113,7 +114,7 @@ def test_a_file_that_is_not_judged_does_not_pass(run, files):
     (files / "text.pkl").unlink()
     run("weights . --scan")
     (files / "model.gguf").write_bytes(b"GGUF" + bytes(90))
-    for fail_on in ("call", "never"):
+    for fail_on in ("call", "dangerous"):
         outcome = run(f"weights . --scan --fail-on {fail_on}", expect=4)
         (row,) = (row for row in outcome.rows if row["file"] == "model.gguf")
         assert row["rank"] == "unknown"
@@ -289,3 +290,85 @@ def test_a_folder_is_scanned_by_the_line_that_the_hint_gives(run, files):
     told = run("weights .", expect=4)
     assert "modelscope weights --scan .   scans all" in told.err
     run("weights --scan .", expect=1)
+
+
+def with_another_pickle(old, new):
+    """Write a torch archive with a pickle in it that torch.load does not read."""
+    import pickle
+    import zipfile
+
+    with zipfile.ZipFile(old) as archive, zipfile.ZipFile(new, "w") as longer:
+        for name in archive.namelist():
+            longer.writestr(name, archive.read(name))
+        longer.writestr("more/hidden.pkl", pickle.dumps(Evil()))
+
+
+def written(kind, name):
+    if kind == "another pickle":
+        torch.save(STATE, "whole.pt")
+        with_another_pickle("whole.pt", name)
+    elif kind == "array":
+        np.save(name, np.array([Evil()], dtype=object), allow_pickle=True)
+    elif kind == "arrays":
+        np.savez(name, a=np.array([Evil()], dtype=object))
+    else:
+        torch.save({"w": torch.ones(2), "x": Evil()}, name, _use_new_zipfile_serialization=kind == "zip")
+
+
+@pytest.mark.parametrize(("kind", "name", "loader"), [
+    ("zip", "a.pt", "an unrestricted torch.load"),
+    ("legacy", "a.pt", "an unrestricted torch.load"),
+    ("another pickle", "a.pt", "a pickle that torch.load does not read"),
+    ("array", "a.npy", "numpy.load with allow_pickle=True"),
+    ("arrays", "a.npz", "numpy.load with allow_pickle=True"),
+])  # fmt: skip
+def test_what_would_run_the_code_is_said(run, cwd, kind, name, loader):
+    written(kind, name)
+    document = run(f"weights --scan {name} --json", expect=1).json
+    assert document["files"][0]["suspects"][0]["loader"] == loader
+    assert f"dangerous: {loader} would run " in run(f"weights {name}", expect=1).err
+    assert f"{loader} would run " in run(f"weights --scan {name} --format github", expect=1).out
+
+
+def test_the_worst_loader_of_a_name_is_said(run, cwd):
+    torch.save({"w": torch.ones(2), "x": Evil()}, "both.pt")
+    with_another_pickle("both.pt", "a.pt")
+    (suspect,) = run("weights --scan a.pt --json", expect=1).json["files"][0]["suspects"]
+    assert suspect["loader"] == "an unrestricted torch.load"
+
+
+def test_the_column_of_torch_says_what_was_not_judged(run, cwd):
+    import tarfile
+
+    written("array", "a.npy")
+    torch.save(STATE, "good.pt")
+    with tarfile.open("w.tar.gz", "w:gz") as archive:
+        archive.add("good.pt")
+    (cwd / "notes.txt").write_text("notes\n")
+    told = run("weights --scan a.npy w.tar.gz notes.txt good.pt --format markdown", expect=1).out
+    cells = {line.split("|")[1].strip(): line for line in told.splitlines() if line.startswith("| ")}
+    for name, text in (("a.npy", "not read"), ("w.tar.gz", "not judged"), ("notes.txt", "no pickle")):
+        assert f"| {text} |" in cells[name]
+
+
+def test_a_broken_link_is_listed_as_by_a_glob(run, files):
+    (files / "in").mkdir()
+    shutil.copy("good.pt", "in/good.pt")
+    (files / "in" / "broken.pt").symlink_to("/nowhere/model.pt")
+    for paths in ("in", "'in/*'"):
+        rows = {row["file"]: row["rank"] for row in run(f"weights --scan {paths}", expect=4).rows}
+        assert rows == {"in/good.pt": "known", "in/broken.pt": "unknown"}
+
+
+def test_never_fails_only_where_nothing_could_be_scanned(run, files):
+    (files / "empty.pt").write_bytes(b"")
+    (files / "model.gguf").write_bytes(b"GGUF" + bytes(90))
+    run("weights --scan . --fail-on never")
+    run("weights --scan empty.pt model.gguf --fail-on never", expect=4)
+    run("weights --scan good.pt model.gguf --fail-on dangerous", expect=4)
+
+
+def test_a_damaged_file_is_told_once(run, files):
+    (files / "cut.pt").write_bytes((files / "good.pt").read_bytes()[:-40])
+    told = run("weights cut.pt", expect=4).err
+    assert told.count("no zip directory at its end") == 1

@@ -264,4 +264,4 @@ def _of_json(data: bytes, place: str) -> Iterator[Suspect]:
 def _of_expression(text: str, place: str) -> Iterator[Suspect]:
     if not _EXPRESSION.fullmatch(text) or _CALLED.search(text):
         reason = "is evaluated as Python when torch.export loads it"
-        yield Suspect(plain(text)[:60], DANGEROUS, reason, None, place)
+        yield Suspect(plain(text)[:60], DANGEROUS, reason, None, place, loader="torch.export.load")

@@ -44,7 +44,10 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import (
     DAMAGED,
     NOT_A_CHECKPOINT,
+    NOT_TORCH,
+    NUMPY,
     OTHER,
+    TORCH,
     UNKNOWN,
     Safety,
     Suspect,
@@ -91,6 +94,7 @@ class Scanner:
         self._pickles: list[str] = []
         self._unread: list[str] = []
         self._errors: list[str] = []
+        self._loader = NOT_TORCH  # of the part that is read
 
     def result(self, file: str, weights_only: WeightsOnly) -> Safety:
         """Return all findings, the dangerous first."""
@@ -121,6 +125,7 @@ class Scanner:
         is_archive = is_tar(file)
         if is_archive:
             rules.refuse("the tar format of torch before 0.4, which it does not accept")
+            self._loader = TORCH
         self._look_inside(file, head, "", 0, None)
         pickles = self._look_for_pickles(file, "", 0, rules)
         if not pickles and not is_archive:
@@ -162,7 +167,9 @@ class Scanner:
         depth: int,
         main: tuple[str | None, WeightsOnlyRules] | None,
     ) -> bool:
-        has_parts = False
+        has_parts, outer = False, self._loader
+        if head.startswith(b"\x93NUMPY"):
+            self._loader = NUMPY
         try:
             self._add(suspects_of(file, head, place))
             for part in parts_of(file, head):
@@ -186,6 +193,7 @@ class Scanner:
                     break
         except ValueError as error:
             self._errors.append(f"{place}: {error}".removeprefix(": "))
+        self._loader = outer
         return has_parts
 
     def _look_at_part(self, part: Part, file: IO[bytes], place: str, depth: int) -> None:
@@ -211,6 +219,7 @@ class Scanner:
         def nested(data: bytes | Blob, position: int) -> str | None:
             return self._look_nested(file, data, f"{place}, byte {position}".removeprefix(", "), depth + 1)
 
+        outer, self._loader = self._loader, TORCH if rules is not None else self._loader
         pickles = read_pickles(file, place, nested, rules, is_one)
         n_together = N_LEGACY if pickles and pickles[0].content == LEGACY_MAGIC else 1
         for number, pickle in enumerate(pickles):
@@ -224,7 +233,9 @@ class Scanner:
                 self._unread.append(where)
             if pickle.error is not None:
                 self._errors.append(f"{where}: {pickle.error}")
-            self._add(pickle.suspects.values())
+            loader = self._loader if number < n_together or self._loader != TORCH else NOT_TORCH
+            self._add(replace(suspect, loader=loader) for suspect in pickle.suspects.values())
+        self._loader = outer
         return pickles
 
     def _look_nested(self, file: IO[bytes], data: bytes | Blob, place: str, depth: int) -> str | None:
@@ -364,13 +375,13 @@ def _scan_shards(index: Path) -> list[Safety]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield every file of a folder, recursively and in order; links out of it are not followed."""
+    """Yield every file and broken link of a folder, recursively and in order; links out of it are not followed."""
     root = folder.resolve()
     for at, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
             path = Path(at, name)
-            if not path.is_symlink() or path.resolve().is_relative_to(root):
+            if not path.is_symlink() or not path.exists() or path.resolve().is_relative_to(root):
                 yield path
 
 

@@ -119,12 +119,10 @@ def answer(record: WeightsRecord | ScanRecord) -> str:
     if record.has_stats:
         broken = sum(bool(row.nan_count or row.inf_count) for row in record.tensors)
         words.append(f"{counted(broken, 'tensor')} with NaN or infinity" if broken else "no NaN, no infinity")
-    if record.safety and record.safety.dangerous:
-        words.insert(
-            0,
-            "dangerous: an unrestricted torch.load would run "
-            + some([one.name for one in record.safety.dangerous], 2),
-        )
+    if record.safety and (dangerous := record.safety.dangerous):
+        loader = dangerous[0].loader
+        names = [one.name for one in dangerous if one.loader == loader]
+        words.insert(0, f"dangerous: {loader} would run {some(names, 2)}")
     text = "; ".join(words)
     return text[:1].upper() + text[1:]
 
