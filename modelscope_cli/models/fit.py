@@ -73,8 +73,10 @@ def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
 
 def load_state(
     state: dict[str, Tensor], module: nn.Module, *, strict: bool, name: str, file: str
-) -> tuple[Notice, ...]:
-    """Copy `state` into `module`; return a warning for each kind of key that did not fit.
+) -> tuple[str, tuple[Notice, ...]]:
+    """Copy `state` into `module`; return its share of the tensors, and a warning for each kind of misfit.
+
+    The share is empty where all are filled, `6 of 21 tensors from ` otherwise.
 
     A missing `num_batches_tracked` is not a difference: nothing reads it in eval mode.
     """
@@ -95,7 +97,7 @@ def load_state(
         tuple(f"{key} {_shape(state[key])} for {_shape(own[key])}" for key in sorted(misshaped)),
     )
     if not misfit:
-        return ()
+        return "", ()
     n_fitting = len(fitting) - len(result.unexpected_keys)
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
@@ -108,7 +110,9 @@ def load_state(
         parts = ", ".join(notice.message for notice in misfit.notices())
         hint = f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
         raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint)
-    return misfit.notices()
+    n_own = sum(not _is_counter(key) for key in own)
+    n_filled = n_own - len(misfit.missing) - len(misshaped)
+    return f"{n_filled} of {n_own} tensors from " * (n_filled < n_own), misfit.notices()
 
 
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:

@@ -153,13 +153,13 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     if any(parameter.is_meta for parameter in module.parameters()):
         for key in state:
             state[key] = state[key].to("meta")
-    warnings = load_state(
+    share, warnings = load_state(
         state, model_inside(module), strict=request.is_strict, name=architecture.name, file=str(path)
     )
     categories, category_warnings = _categories(checkpoint)
     if categories and request.num_classes not in (None, len(categories)):
         categories = None  # the checkpoint's labels do not fit a fresh head
-    info = WeightsInfo(request.weights, path.name, "checkpoint", checkpoint.sha256)
+    info = WeightsInfo(request.weights, share + path.name, "checkpoint", checkpoint.sha256)
     warnings += checkpoint.warnings + category_warnings + nonfinite_weights(module)
     return Filled(module, info, categories, tuple(notes), warnings, checkpoint.image_size)
 

@@ -76,6 +76,7 @@ class PruneRecord(Record):
         scope: `layer` or `global`: whether an amount is a share of each layer or of all layers.
         images: how many the drift was measured on. `accuracy`: on them, unpruned; None without classes.
         output: what the model gives: scores of `classes` or of `pixels`.
+        kept: the layer that makes the scores, where its channels, which are classes, were left out.
         file: the pruned weights, `file_bytes` long; None without `--save-weights`.
         out_dir, files: the report's folder and what is in it.
     """
@@ -94,6 +95,7 @@ class PruneRecord(Record):
     images: int
     output: str = "classes"
     accuracy: Share | None = None
+    kept: str | None = None
     file_bytes: int | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()

@@ -168,7 +168,8 @@ class WeightsInfo:
     Attributes:
         requested: as typed: `auto`, `none`, an enum name, or a file.
         resolved: `random`, `own` (as the factory returned them, random or loaded), an enum name such as
-            `IMAGENET1K_V1`, the tag of timm's weights, or a file name.
+            `IMAGENET1K_V1`, the tag of timm's weights, or a file name, after `6 of 21 tensors from` where not
+            all were filled.
         origin: in words: `seeded random`, `as the factory gave them`, `cache`, `download`, `folder`, `checkpoint`,
             `file` (the one that is the model), `meta` (no values at all).
         sha256: of the file that was read; None where there was none.

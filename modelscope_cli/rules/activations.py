@@ -320,7 +320,8 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _no_trained_norm(evidence: Evidence, threshold: float) -> str | None:
-    return _nothing_seen(evidence, threshold) or (None if _is_trained(evidence) else "no norm is trained")
+    untrained = "no norm has statistics or shifts that training moved"
+    return _nothing_seen(evidence, threshold) or (None if _is_trained(evidence) else untrained)
 
 
 def _is_trained(evidence: Evidence) -> bool:

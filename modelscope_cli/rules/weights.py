@@ -10,7 +10,8 @@ from modelscope_cli.rules.rule import Sighting, rule
 
 
 def _no_file(evidence: Evidence, threshold: Any) -> str | None:
-    return None if evidence.safety else "the weights do not come from a checkpoint file"
+    reason = "no checkpoint file was given: weights that the model's own code loads are not scanned"
+    return None if evidence.safety else reason
 
 
 @rule("MS001", "dangerous-code", ERROR, 0, needs=frozenset({"safety"}), excuse=_no_file)

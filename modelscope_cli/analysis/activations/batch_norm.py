@@ -37,11 +37,13 @@ class BatchNormObserver(Observer):
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _Entry] = {}
+        self.in_eval_mode: dict[str, None] = {}  # batch norms that use their running statistics
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        if not isinstance(module, _BatchNorm) or not module.training:
+        if not isinstance(module, _BatchNorm) or module.running_mean is None or module.running_var is None:
             return
-        if module.running_mean is None or module.running_var is None:
+        if not module.training:
+            self.in_eval_mode[call.name] = None
             return
         x: Tensor = args[0] if args else kwargs["input"]
         key, wide = (call.name, call.index), widest_float(x.device)
@@ -57,6 +59,16 @@ class BatchNormObserver(Observer):
         entry.means.append(mean.to(wide))
         entry.variances.append(variance.to(wide))
         entry.n_values = x.numel() // x.shape[1]
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return which batch norms were in eval mode, and have no row."""
+        names = [*self.in_eval_mode]
+        text = f"in eval mode, with its running statistics, which do not drift: {some(names, _N_NAMED)}"
+        return (
+            (Notice("batch_norm_in_eval_mode", f"{counted(len(names), 'batch norm')} {text}"),)
+            if names
+            else ()
+        )
 
     def rows(self) -> Deferred[tuple[BatchNormDrift, ...]]:
         """Return one row per call, in execution order."""

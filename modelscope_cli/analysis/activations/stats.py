@@ -165,7 +165,7 @@ def stats(
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
-    subject.warn(blocks.warnings())
+    subject.warn((*blocks.warnings(), *(batch_norms.notices() if batch_norms else ())))
     return StatsRecord(
         run=subject.run(),
         layers=rows,

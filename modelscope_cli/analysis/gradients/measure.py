@@ -246,6 +246,7 @@ class GradientMeasurement:
                 *(_notices(info, totals) if not any(self._degenerate) else ()),
                 *[_UNSCALED] * is_hidden,
                 *frozen_but_moving(batch_norm),
+                *(self._batch_norms.notices() if request.is_training else ()),
             ),
         )
 

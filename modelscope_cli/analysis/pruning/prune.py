@@ -53,6 +53,7 @@ class Pruning:
     before: tuple[Prediction, ...]
     after: tuple[Prediction, ...]
     accuracy: Share | None
+    kept: str | None
     masks: Masks
     degenerate: Degenerate
 
@@ -90,6 +91,7 @@ def measure_pruning(
     prunables: Sequence[Prunable],
     request: PruneRequest,
     *,
+    keeps_classes: bool = False,
     interventions: Sequence[Intervention] = (),
     track: Track = lambda batches, what: iter(batches),
 ) -> Pruning:
@@ -99,10 +101,12 @@ def measure_pruning(
 
     Args:
         reader: of the output; it holds the model.
+        keeps_classes: leave out the last layer that has a channel for each class, unless it is the only one.
         interventions: change every pass, the unpruned one too.
     """
     model, categories = reader.module, reader.categories
     kind, note, n_done, degenerate = "", None, 0, Degenerate()
+    kept: str | None = None
     plans: dict[float, Masks] = {}
     sums = {amount: _DriftSum() for amount in request.amounts}
     before: list[Prediction] = []
@@ -126,6 +130,12 @@ def measure_pruning(
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False).checked()
             degenerate += look_at(whole, batch.args)
+            if keeps_classes and not plans:
+                channels = [prunable.weight.shape[prunable.channel_dim] for prunable in prunables]
+                heads = [n for n, size in enumerate(channels) if size == whole.main.n_classes]
+                if heads and len(prunables) > 1:
+                    kept = prunables[heads[-1]].layer
+                    prunables = [one for n, one in enumerate(prunables) if n != heads[-1]]
             # Ranking takes a while; a model that cannot run has failed by now.
             plans = plans or {share: make_masks(prunables, share, request) for share in sums}
             truth = batch.truth(whole.main.n_classes or 0) if whole.kind == "classes" else None
@@ -148,6 +158,7 @@ def measure_pruning(
         before=tuple(before),
         after=tuple(after),
         accuracy=right.share(),
+        kept=kept,
         masks=plans[request.amount],
         degenerate=degenerate,
     )
@@ -223,7 +234,7 @@ def prune(
         layer, exclude: layer patterns; a layer includes its sublayers.
         amount: the share to prune, from 0 to below 1.
         method: what to prune first: the smallest L1 or L2 norm (the same for single weights), or random weights.
-        by_channel: prune whole output channels, not single weights.
+        by_channel: prune whole output channels, not single weights; without `layer`, not those that are classes.
         global_: rank the weights of all layers together, not layer by layer.
         sweep: also measure the drift at these shares.
         save_weights: write the pruned weights as .safetensors, for --checkpoint. Zeros alone do not make the model
@@ -261,6 +272,7 @@ def prune(
         subject.inputs,
         prunables,
         request,
+        keeps_classes=by_channel and not as_patterns(layer),
         interventions=interventions,
         track=subject.track,
     )
@@ -283,6 +295,7 @@ def prune(
         images=subject.inputs.n_images,
         output=pruning.output,
         accuracy=pruning.accuracy,
+        kept=pruning.kept,
         hooks=hooks,
     )
     if save_weights is None:

@@ -106,6 +106,7 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
         facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
     marks = [row.mark for row in rows if row.mark]
     limit = f": their |g| is below {record.thresholds.vanishing:g} times the one at the output"
+    limit += "; biases and norms are not judged" * (rows is record.parameters)
     for mark in dict.fromkeys(marks):
         why = limit if mark == "vanishing" else ""
         facts.append((mark, f"{marks.count(mark)} of {counted(len(rows), 'gradient')}{why}"))

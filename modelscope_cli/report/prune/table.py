@@ -90,7 +90,12 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
         )
     if record.structured:
         facts.append(("left", "biases and batch norms: not pruned, so a pruned channel outputs a constant"))
-    facts.append(("zeros alone", "unstructured zeros save neither space nor time"))
+    if record.kept is not None:
+        text = f"{record.kept} makes the scores: its channels are classes; --layer {record.kept} prunes it"
+        facts.append(("kept", text))
+    zeros = "zeroed channels" if record.structured else "unstructured zeros"
+    removal = " until they are removed from the model" if record.structured else ""
+    facts.append(("zeros alone", f"{zeros} save neither space nor time{removal}"))
     facts += hook_facts(record.hooks)
     if record.file is not None:
         facts.append(("weights", f"{record.file} ({numbers.memory(record.file_bytes or 0)})"))

@@ -1,0 +1,115 @@
+"""What results say beside their numbers: which weights were filled, left out, not judged, and why."""
+
+import pytest
+import torch
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.report.grads.table import grads_sheet
+from modelscope_cli.report.prune.table import prune_sheet
+
+IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def classifier(n_classes=4, *, act=nn.ReLU, depth=1):
+    torch.manual_seed(0)
+    body = [one for _ in range(depth) for one in (nn.Conv2d(8, 8, 3, padding=1), act())]
+    layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), act(), *body, nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(8, n_classes))
+
+
+@pytest.mark.parametrize("n_classes", [4, 8])
+def test_the_channels_that_are_classes_are_not_pruned(n_classes):
+    net = classifier(n_classes)
+    head = str(len(net) - 1)
+    record = ms.prune(net, IMAGES, by_channel=True, amount=0.5)
+    assert record.kept == head
+    assert [layer.name for layer in record.layers] == ["0", "3"]
+    facts = dict(prune_sheet(record).facts)
+    assert facts["kept"] == f"{head} makes the scores: its channels are classes; --layer {head} prunes it"
+    assert facts["zeros alone"].startswith("zeroed channels save neither")
+    asked = ms.prune(net, IMAGES, by_channel=True, amount=0.5, layer=head)
+    assert (asked.kept, [layer.name for layer in asked.layers]) == (None, [head])
+
+
+def test_single_weights_are_pruned_in_every_layer():
+    record = ms.prune(classifier(), IMAGES, amount=0.5)
+    assert record.kept is None
+    assert [layer.name for layer in record.layers] == ["0", "3", "7"]
+    assert dict(prune_sheet(record).facts)["zeros alone"].startswith("unstructured zeros")
+
+
+def test_the_header_says_how_much_of_a_checkpoint_was_taken(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def net():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 4))\n"
+    )
+    torch.manual_seed(0)
+    state = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 4)).state_dict()
+    misfits = {
+        "whole.pt": (state, "whole.pt"),
+        "other_head.pt": (
+            state | {"3.weight": torch.ones(7, 32), "3.bias": torch.ones(7)},
+            "6 of 8 tensors from",
+        ),
+        "less.pt": ({name: one for name, one in state.items() if name[0] == "0"}, "2 of 8 tensors from"),
+        "more.pt": (state | {"other": torch.ones(3)}, "more.pt"),
+    }
+    for name, (tensors, words) in misfits.items():
+        torch.save(tensors, tmp_path / name)
+        model = ms.load(f"{tmp_path}/net.py:net", checkpoint=tmp_path / name, num_classes=None, strict=False)
+        assert model.info.weights.resolved in (words, f"{words} {name}")
+
+
+def test_reasons_of_rules_are_true_of_trainable_norms_and_weights_of_a_factory():
+    record = ms.check(classifier(), IMAGES, select=["MS001", "MS002", "MS101", "MS209"])
+    reasons = {rule.code: rule.reason for rule in record.rules}
+    assert (
+        reasons["MS001"]
+        == reasons["MS002"]
+        == ("no checkpoint file was given: weights that the model's own code loads are not scanned")
+    )
+    assert reasons["MS209"] == "no norm has statistics or shifts that training moved"
+
+
+def test_the_rule_of_vanishing_gradients_is_the_one_that_marks_them():
+    record = ms.grads(classifier(act=nn.Sigmoid, depth=12), IMAGES, mode="train")
+    limit = record.thresholds.vanishing * record.totals.output_grad_norm
+    marked = {row.name for row in record.parameters if row.mark == "vanishing"}
+    assert marked
+    assert marked == {
+        row.name for row in record.parameters if len(row.shape) > 1 and 0 < (row.grad_norm or 0) < limit
+    }
+    unmarked = [row for row in record.parameters if len(row.shape) == 1 and 0 < (row.grad_norm or 0) < limit]
+    assert unmarked
+    assert dict(grads_sheet(record).facts)["vanishing"].endswith("; biases and norms are not judged")
+
+
+class PartlyFrozen(nn.Module):
+    """Keeps one of its two batch norms in eval mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+        self.head = nn.Linear(3, 4)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.second.eval()
+        return self
+
+    def forward(self, x):
+        return self.head(self.second(self.first(x)).mean((2, 3)))
+
+
+@pytest.mark.parametrize("command", [ms.stats, ms.grads])
+def test_a_batch_norm_in_eval_mode_is_listed_with_the_reason(command):
+    record = command(PartlyFrozen(), IMAGES, mode="train")
+    assert [row.name for row in record.batch_norm] == ["first"]
+    (notice,) = (one for one in record.run.warnings if one.code == "batch_norm_in_eval_mode")
+    assert notice.message == (
+        "1 batch norm in eval mode, with its running statistics, which do not drift: second"
+    )
+    plain = command(PartlyFrozen(), IMAGES)
+    assert not [one for one in plain.run.warnings if one.code == "batch_norm_in_eval_mode"]
