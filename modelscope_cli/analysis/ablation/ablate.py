@@ -6,6 +6,7 @@ from typing import Any, Unpack
 from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
 from modelscope_cli.analysis.predictions.folder_truth import find_truth
+from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.subject import Subject, best_classes
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
@@ -55,6 +56,7 @@ def ablate(
         "ablate", model, inputs, keywords, hook=hook, labels=keywords.get("labels"), progress=progress
     )
     subject.open()
+    tell_of_size(subject)
     find_truth(subject)
     selection = subject.select(layer, exclude)
     request = AblationRequest(method, by_channel, parse_aim(str(target)), subject.seed)

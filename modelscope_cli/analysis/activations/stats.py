@@ -17,6 +17,7 @@ from modelscope_cli.analysis.activations.observer import (
     to_rows,
 )
 from modelscope_cli.analysis.blocks.blocks import Blocks
+from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header
 from modelscope_cli.errors import CannotRunError, ModelscopeError
@@ -133,6 +134,7 @@ def stats(
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
     subject.open(is_training=is_training)
+    tell_of_size(subject)
     selection = subject.select(layer, exclude)
     module = subject.loaded.module
     batch_norms = BatchNormObserver() if is_training else None

@@ -31,6 +31,7 @@ from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, parse_aim
+from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.fetch import numbers
@@ -205,6 +206,7 @@ def explain(
         progress=progress,
     )
     subject.open(batch=1)  # an image is asked many times over before the next
+    tell_of_size(subject)
     totals = Totals()
     aim, calls, most = parse_aim(str(target)), _calls(subject, layer), given.request.batch or BATCH
     options = {

@@ -11,6 +11,7 @@ from modelscope_cli.analysis.gradients.request import (
     check_loss,
 )
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
+from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import ClipInfo, GradsRecord
@@ -101,6 +102,7 @@ def grads(
     if has_own_loss and mode == "auto":
         subject.progress.note("mode: train (auto; detection models have a loss only in train mode)")
     subject.open(is_training=is_training, batch=None if is_training else 1)
+    tell_of_size(subject)
     if is_auto:
         find_truth(subject, "target: not the folders")
     selection = subject.select(layer, exclude)

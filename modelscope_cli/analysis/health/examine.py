@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.health.checkup import gather
+from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.models.request import Model
@@ -95,6 +96,7 @@ def examine(
     subject = Subject("check", model, inputs, keywords, needs_weights=True, progress=progress)
     refuse_layouts(subject.loaded.module, is_sparse_known=False)
     subject.open(is_training=True)
+    tell_of_size(subject)
     is_training = mode == "train"
     if mode == "auto" and never_saw_a_batch(subject.loaded.module)():
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")

@@ -15,6 +15,7 @@ from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.predictions.folder_truth import RightPredictions, find_truth
+from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.pruning.masks import Prunable, find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
@@ -261,6 +262,7 @@ def prune(
         "prune", model, python_inputs, keywords, hook=hook, labels=keywords.get("labels"), progress=progress
     )
     subject.open()
+    tell_of_size(subject)
     find_truth(subject)
     loaded, interventions = subject.loaded, subject.bind().interventions
     prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
