@@ -24,7 +24,7 @@ from modelscope_cli.report.page.results import page_of, page_of_parts, save_page
 from modelscope_cli.report.registry import view_of
 
 _PARTS = ("predict", "explain", "check", "summary", "stats", "featuremaps", "grads")
-_OF_CLASSES = ("predict", "explain", "grads")
+_OF_CLASSES = ("predict", "explain", "check", "grads")
 _OF_IMAGES = ("predict", "explain", "featuremaps")
 
 

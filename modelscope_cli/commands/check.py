@@ -22,6 +22,7 @@ from modelscope_cli.shell.named_model import names_learner, names_model, take_mo
 from modelscope_cli.shell.options import (
     ImagesArgument,
     InputOptions,
+    Labels,
     NamedArgument,
     NamedModelOptions,
     OutputKind,
@@ -35,9 +36,9 @@ FOUND = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """What a model may have and cost."""
+    """What a model may cost, and what it must reach."""
 
-    panel: ClassVar[str] = "Budgets, for one image"
+    panel: ClassVar[str] = "Budgets"
 
     max_params: Annotated[
         str | None,
@@ -50,7 +51,7 @@ class Budgets:
         str | None,
         typer.Option(
             metavar="N",
-            help="At most this many multiply-adds, such as 5G.",
+            help="At most this many multiply-adds for one image, such as 5G.",
         ),
     ] = None
     max_memory: Annotated[
@@ -73,6 +74,13 @@ class Budgets:
         typer.Option(
             metavar="SHAPE",
             help="The expected shape of the output, such as 1,1000.",
+        ),
+    ] = None
+    min_accuracy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="The least accuracy, 0 to 1, on images in folders named after the classes, such as 0.9.",
         ),
     ] = None
 
@@ -153,6 +161,7 @@ def check(
             "batch yet.",
         ),
     ] = "auto",
+    labels: Labels = None,
     output_kind: OutputKind = "auto",
     out: Annotated[
         Path | None,
@@ -226,6 +235,7 @@ def check(
                 **keywords,
                 allow=settings.allow,
                 mode=mode,
+                labels=labels,
                 output_kind=output_kind,
             )
     except ModelscopeError as error:

@@ -9,12 +9,12 @@ import modelscope_cli as ms
 from modelscope_cli import interrupts
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.truth import AUTO
+from modelscope_cli.inputs.truth import AUTO, FOLDERS
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import PredictRecord
-from modelscope_cli.records.refusals import refuse_both, refuse_without
+from modelscope_cli.records.refusals import refuse_both
 from modelscope_cli.report.numbers import percent
 from modelscope_cli.report.sheet import Layout, Sheet
 from modelscope_cli.shell.console import PROGRESS
@@ -92,7 +92,7 @@ def predict(
         Literal["measures", "classes", "confusions", "calibration", "worst"] | None,
         typer.Option(
             rich_help_panel="Against the truth",
-            help="--truth table to print (default: worst for auto, else measures).",
+            help="Table of --truth to print, by default of folders (default: worst for auto, else measures).",
             show_default=False,
         ),
     ] = None,
@@ -149,8 +149,9 @@ def predict(
         )
         _doctor(model, inputs, labels, where)
         return
+    truth = FOLDERS if table is not None and truth == AUTO else truth
     is_given = truth not in (AUTO, "none")
-    where.layout.check(truth_columns()[table or "measures"] if is_given or table else predict_columns())
+    where.layout.check(truth_columns()[table or "measures"] if is_given else predict_columns())
     check_scoring(scores, threshold, temperature, top)
     if table is not None and truth == "none":
         refuse_both("truth", truth, "table", table, "--table compares with the truth")
@@ -162,7 +163,7 @@ def predict(
     def lay_out(record: PredictRecord) -> Sheet:
         return predict_sheet(record, table or (first_table(record) if top is None and is_plain else None))
 
-    is_by_row = is_streamed(where) and not is_given and table is None
+    is_by_row = is_streamed(where) and not is_given
     record = ms.predict(
         model,
         inputs,
@@ -181,8 +182,6 @@ def predict(
         force=show.force,
         progress=PROGRESS,
     )
-    if table is not None and record.truth is None:
-        refuse_without("table", table, "truth", "folders")
     if out is not None:
         record = save_report(record, out, has_content=bool(interrupts.resumable))
     if not is_by_row:

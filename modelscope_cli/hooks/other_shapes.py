@@ -4,6 +4,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice, product
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +16,7 @@ from modelscope_cli.records.run import Shape
 T = TypeVar("T")
 USUAL_SIZES = (224, 32, 28, 64, 48, 96, 128, 256, 384, 512, 112, 160, 192, 227, 299)
 _MAX_SIZE = 1024
+_MOST_CHANNELS, _MOST_TRIALS = 4, 100  # of an image, and forwards to find the shapes of several arguments
 
 
 def on_twin(model: nn.Module, watch: Callable[[nn.Module], T], *, with_hooks: bool = True) -> T:
@@ -58,6 +60,32 @@ def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
     with suppress(Exception):  # copying may run any code of the model's attributes
         return on_twin(model, first, with_hooks=False)
     return None
+
+
+def shapes_taken(model: nn.Module, names: Sequence[str], image: Shape) -> dict[str, Shape]:
+    """Return a shape of each named argument with which a forward on the meta device succeeds; empty if none did.
+
+    Tried are `image`, also with the channels that convolutions take, and rows of as many features as linear layers
+    take, those first that are called like the argument.
+    """
+    layers = [*model.named_modules()]
+    convolutions = (one.in_channels for _, one in layers if isinstance(one, nn.Conv2d))
+    images = [image, *((1, c, *image[2:]) for c in convolutions if c <= _MOST_CHANNELS)]
+    linear = [(path, (1, one.in_features)) for path, one in layers if isinstance(one, nn.Linear)]
+    rows = [[row for _, row in sorted(linear, key=lambda one: name not in one[0])] for name in names]
+    combined = product(*(dict.fromkeys((*images, *shapes)) for shapes in rows))
+
+    def first(twin: nn.Module) -> dict[str, Shape]:
+        for shapes in islice(combined, _MOST_TRIALS):
+            named = dict(zip(names, shapes, strict=True))
+            with suppress(Exception), torch.no_grad():  # the forward may raise anything
+                twin(**{name: torch.empty(shape, device="meta") for name, shape in named.items()})
+                return named
+        return {}
+
+    with suppress(Exception):  # copying may run any code of the model's attributes
+        return on_twin(model, first, with_hooks=False)
+    return {}
 
 
 def stated_size(parts: Iterable[Any]) -> tuple[int, int] | None:

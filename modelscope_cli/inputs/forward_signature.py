@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.other_shapes import shapes_taken
 from modelscope_cli.inputs.model_config import configured_shape
 from modelscope_cli.inputs.noise import IMAGES, natural_named, signature_of
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
@@ -82,15 +83,20 @@ def suggestion(
     parameters = {name: p for name, p in (signature_of(module) or {}).items() if p.kind not in _VARIADIC}
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, IMAGES)]
     file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
-    shape = ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
+    image = (1, *(configured_shape(module) or (3, 224, 224)))
     names = [*dict.fromkeys((*names, *(natural_named(module, 1) or ())))] or [*parameters, "NAME"][:1]
     words = []
+    is_simple = module is not None and not specs and not any(_is_text(p) for p in parameters.values())
+    taken = shapes_taken(module, names, image) if module is not None and is_simple else {}
     for name in names:
         value = (specs or {}).get(name)
         spec = value[0] if isinstance(value, list) and value else value
         if not isinstance(spec, str):
             is_text = name in parameters and _is_text(parameters[name])
-            spec = "int64:1,16" if is_text else file or shape
+            shape = taken.get(name, image)
+            spec = (
+                "int64:1,16" if is_text else (file if len(shape) > 2 else None) or ",".join(map(str, shape))
+            )
             file = None if spec == file else file
         words.append(f"--input {shlex.quote(f'{name}={spec}')}")
     return " ".join(words)

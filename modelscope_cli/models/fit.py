@@ -35,10 +35,15 @@ class Misfit:
         return bool(self.missing or self.unexpected or self.misshaped)
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return one warning for each kind of difference."""
+        """Return one warning for each kind of difference: `2 keys are missing (fc.weight, fc.bias)`."""
         kinds = {"missing": self.missing, "unexpected": self.unexpected, "misshaped": self.misshaped}
         return tuple(
-            Notice(f"{kind}_keys", f"{kind}: {listed(keys)}") for kind, keys in kinds.items() if keys
+            Notice(
+                f"{kind}_keys",
+                listed(keys).replace(" ", f" {'key is' if len(keys) == 1 else 'keys are'} {kind} ", 1),
+            )
+            for kind, keys in kinds.items()
+            if keys
         )
 
 
@@ -108,7 +113,7 @@ def load_state(
         raise CannotRunError(message, hint)
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
-        hint = f"modelscope weights {shlex.quote(file)} or --no-strict   leaves out what does not fit"
+        hint = "--no-strict   leaves out keys that do not match"
         raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint)
     n_own = sum(not _is_counter(key) for key in own)
     n_filled = n_own - len(misfit.missing) - len(misshaped)

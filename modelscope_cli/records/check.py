@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, column, hidden, report, words
+from modelscope_cli.records.predict import Share
 from modelscope_cli.records.run import BrokenKind, Listing, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 
@@ -92,6 +93,22 @@ class SourceLine:
 
     file: str
     line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The predictions for images in folders named after the classes.
+
+    Attributes:
+        right: share of the predictions that are the class of the folder.
+        images: those compared.
+        chance: share of the images in the most frequent class, `most_frequent`.
+    """
+
+    right: Share
+    images: int
+    chance: float
+    most_frequent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +208,7 @@ class CheckRecord(Record):
         dataset: of a data set that was checked without a model; else None. `mode` is `none` then, and a finding's
             `layer` the image it is about.
         inputs: what entered the model, one an argument; empty where no selected rule looks at it.
+        accuracy: of images in folders named after the classes; None where that is not known, or no rule asks.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
         verdict: `passed`, `failed`, or `not judged`: no rule was, or most of the images could not be read.
@@ -208,6 +226,7 @@ class CheckRecord(Record):
     inputs: tuple[InputStats, ...] = ()
     dataset: DatasetReport | None = None
     verdict: str = ""
+    accuracy: Accuracy | None = None
 
     @property
     def unjudged(self) -> tuple[RuleInfo, ...]:

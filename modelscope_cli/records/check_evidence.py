@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from modelscope_cli.records.check import DatasetEvidence
+from modelscope_cli.records.check import Accuracy, DatasetEvidence
 from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, InputStats
@@ -181,6 +181,7 @@ class Evidence:
             `backward` is of that model, too.
         is_real: the input was images or a tensor file, not noise.
         only_class: the class folder that holds all images; None where there are several, or no class folders.
+        accuracy: None where the folders of the images are not the labels of classes.
         safety: code that the checkpoint would run; None without a file.
         dataset: evidence about images; only for a data set without a model, then nothing else is set.
         missing: why a field is None, by its name.
@@ -202,6 +203,7 @@ class Evidence:
     rescaled: Forward | None = None
     is_real: bool = False
     only_class: str | None = None
+    accuracy: Accuracy | None = None
     safety: Safety | None = None
     dataset: DatasetEvidence | None = None
     missing: dict[str, str] = field(default_factory=dict)

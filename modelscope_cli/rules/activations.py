@@ -15,7 +15,7 @@ _WEIGHTED = ("Conv", "Linear")
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
 ENOUGH_VALUES, ENOUGH_IMAGES = 1000, 100
 MOST_DEAD = 0.5  # fraction of the channels of a layer
-_FORWARD = frozenset({"forward"})
+FORWARD = frozenset({"forward"})
 
 
 def _rows(evidence: Evidence, *types: str) -> list[ActivationStats]:
@@ -62,7 +62,7 @@ def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
     return _nothing_seen(evidence, threshold) or reason
 
 
-@rule("MS201", "non-finite-activations", ERROR, 0, needs=_FORWARD, yields_to=("MS101", "MS102", "MS103"))
+@rule("MS201", "non-finite-activations", ERROR, 0, needs=FORWARD, yields_to=("MS101", "MS102", "MS103"))
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A layer turns finite inputs into NaN or infinite values; those that pass them on are counted.
 
@@ -112,7 +112,7 @@ def is_mostly_dead(row: ActivationStats, threshold: float = MOST_DEAD) -> bool:
     return _dead_share(row) > threshold
 
 
-@rule("MS202", "dead-channels", WARNING, MOST_DEAD, most=1, needs=_FORWARD, excuse=_too_few_values)
+@rule("MS202", "dead-channels", WARNING, MOST_DEAD, most=1, needs=FORWARD, excuse=_too_few_values)
 def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Most channels of a ReLU are zero at every position of every image.
 
@@ -130,7 +130,7 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(label_of(row), share, message)
 
 
-@rule("MS203", "dead-units", WARNING, 0.99, most=1, needs=_FORWARD, excuse=_too_few_values)
+@rule("MS203", "dead-units", WARNING, 0.99, most=1, needs=FORWARD, excuse=_too_few_values)
 def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A ReLU is almost inactive: its live channels hardly ever fire.
 
@@ -148,7 +148,7 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             )
 
 
-@rule("MS204", "saturated", WARNING, 0.5, most=1, needs=_FORWARD, excuse=_nothing_seen)
+@rule("MS204", "saturated", WARNING, 0.5, most=1, needs=FORWARD, excuse=_nothing_seen)
 def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Most outputs of a sigmoid or tanh are where its derivative is below 1 % of the maximum.
 
@@ -166,7 +166,7 @@ def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             )
 
 
-@rule("MS205", "near-zero-activations", WARNING, 0.95, most=1, needs=_FORWARD, excuse=_nothing_seen)
+@rule("MS205", "near-zero-activations", WARNING, 0.95, most=1, needs=FORWARD, excuse=_nothing_seen)
 def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The output of a convolution, linear layer or norm is almost zero.
 
@@ -187,7 +187,7 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(label_of(first), share, message + more)
 
 
-@rule("MS206", "poor-initialisation", WARNING, 1e6, needs=_FORWARD, excuse=_nothing_seen)
+@rule("MS206", "poor-initialisation", WARNING, 1e6, needs=FORWARD, excuse=_nothing_seen)
 def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The variance of the outputs of convolutions and linear layers changes by orders of magnitude with depth.
 
@@ -287,7 +287,7 @@ def foreign_inputs(evidence: Evidence, limit: float) -> list[tuple[NormInput, fl
     "foreign-statistics",
     ERROR,
     100,
-    needs=_FORWARD,
+    needs=FORWARD,
     wants=frozenset({"inputs"}),
     excuse=_no_statistics_to_judge,
 )
@@ -329,7 +329,7 @@ def _is_trained(evidence: Evidence) -> bool:
     return has_seen or any(norm.is_trained for norm in evidence.norms)
 
 
-@rule("MS209", "norm-as-made", ERROR, 0, needs=_FORWARD, excuse=_no_trained_norm)
+@rule("MS209", "norm-as-made", ERROR, 0, needs=FORWARD, excuse=_no_trained_norm)
 def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A norm has its initial statistics, or its initial scale and shift, although the model is trained.
 

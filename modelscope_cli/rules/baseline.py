@@ -14,6 +14,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain_json
 from modelscope_cli.records.check import Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.naming import percent
 from modelscope_cli.records.run import invocation
 from modelscope_cli.rules.registry import EVERY_RULE
 
@@ -164,8 +165,17 @@ def _judged(rules: Iterable[RuleInfo]) -> set[str]:
 def _worse(finding: Finding, before: KnownFinding) -> Finding:
     was = "; the baseline has no value to compare it with"
     if before.value is not None:
-        was = f"; worse than in the baseline, which has {before.value:.4g}"
+        was = f"; worse than in the baseline, which has {_in_unit_of(finding, before.value)}"
     return replace(finding, message=finding.message + was)
+
+
+def _in_unit_of(finding: Finding, value: float) -> str:
+    """Write a value as the message writes that of the finding: `20 of 32`, `62.5 %`, else a number."""
+    n, of, most = (finding.message.split() + 3 * [""])[:3]
+    if of == "of" and most.isdecimal() and n == str(round((finding.value or 0) * int(most))):
+        return f"{round(value * int(most))} of {most}"
+    is_share = finding.value is not None and percent(finding.value, 1) in finding.message
+    return percent(value, 1) if is_share else f"{value:.4g}"
 
 
 def _side(finding: Finding) -> int:

@@ -1,11 +1,11 @@
-"""MS6xx: predictions."""
+"""MS6xx: predictions; MS506: the budget for them."""
 
 from collections.abc import Iterator
 
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.check import ERROR, WARNING, Accuracy
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.naming import ENOUGH_ALIKE, label_of, some
-from modelscope_cli.rules.activations import foreign_inputs
+from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, label_of, percent, some
+from modelscope_cli.rules.activations import FORWARD, foreign_inputs
 from modelscope_cli.rules.rule import Sighting, rule
 
 
@@ -33,36 +33,58 @@ def _no_repeat_to_judge(evidence: Evidence, threshold: float) -> str | None:
     return "the output is zero or not a tensor" if evidence.repeat_gap is None else None
 
 
-def _too_few(evidence: Evidence, threshold: float) -> str | None:
+def _no_classes(evidence: Evidence) -> str | None:
     assert evidence.forward is not None
-    answers = evidence.forward.answers
     if not evidence.forward.is_finite:
         return "forward values are not finite"
     if evidence.forward.output_spread == 0:
         return "the output is bit-identical for all images"
-    if answers is None:
+    if evidence.forward.answers is None:
         return "the output is not scores of classes"
     if not evidence.is_real:
         return "noise has no class: give images"
     if evidence.only_class is not None:
         return f"all images are of one class, '{evidence.only_class}', by their folder"
-    if len(answers) < threshold:
-        return f"{len(answers)} of the {threshold:g} images that it needs"
     return None
+
+
+def _too_few(evidence: Evidence, threshold: float) -> str | None:
+    assert evidence.forward is not None
+    n = len(evidence.forward.answers or ())
+    few = f"{n} of the {threshold:g} images that it needs" if n < threshold else None
+    return _no_classes(evidence) or few
+
+
+def _unknown_accuracy(evidence: Evidence, threshold: float) -> str | None:
+    unnamed = "the images are not in folders named after the classes" if evidence.accuracy is None else None
+    return _no_classes(evidence) or unnamed
+
+
+def _unclear_accuracy(evidence: Evidence, threshold: float) -> str | None:
+    """Return why the accuracy cannot be compared with chance: the interval holds chance and a good accuracy."""
+    if (reason := _unknown_accuracy(evidence, threshold)) is not None:
+        return reason
+    assert evidence.accuracy is not None
+    assert evidence.forward is not None
+    one, answers = evidence.accuracy, evidence.forward.answers or ()
+    if len(answers) >= ENOUGH_ALIKE and len(set(answers)) == 1:  # MS601
+        return "the prediction is the same class for every image"
+    if one.right.low <= one.chance and 1 - one.right.high <= threshold * (1 - one.chance):
+        return f"{counted(one.images, 'image')} do not tell the {_in_words(one)} from chance"
+    return None
+
+
+def _in_words(one: Accuracy) -> str:
+    return f"accuracy {percent(one.right.value, 1)} of {counted(one.images, 'image')}"
 
 
 _UNLIKE_TRAINING = 10  # the mean square at a batch norm that one input in ten exceeds, by Markov's inequality
 
 
-@rule(
-    "MS601",
-    "class-collapse",
-    WARNING,
-    ENOUGH_ALIKE,
-    needs=frozenset({"forward"}),
-    wants=frozenset({"inputs"}),
-    excuse=_too_few,
-)
+_INPUTS = frozenset({"inputs"})
+
+
+@rule("MS601", "class-collapse", WARNING, ENOUGH_ALIKE, needs=FORWARD, wants=_INPUTS, excuse=_too_few)
 def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The prediction is the same class for every image.
 
@@ -103,7 +125,7 @@ def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield Sighting(None, gap, words + source, WARNING if is_meant else None)
 
 
-@rule("MS604", "constant-output", ERROR, 0, needs=frozenset({"forward"}), excuse=_no_output_to_judge)
+@rule("MS604", "constant-output", ERROR, 0, needs=FORWARD, excuse=_no_output_to_judge, follows=("MS202",))
 def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The output does not depend on the input.
 
@@ -141,3 +163,43 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield Sighting(
             None, gap, f"the train-mode output differs from the eval-mode output by {gap:.2g}x its norm"
         )
+
+
+_ACCURACY = frozenset({"accuracy", "forward"})
+
+
+@rule("MS506", "min-accuracy", ERROR, None, needs=_ACCURACY, excuse=_unknown_accuracy, most=1)
+def _accuracy(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The accuracy is below the one that was asked for.
+
+    Measure: share of the predictions that are the class after which the folder of the image is named
+    Source: set by you; computed as in modelscope predict
+    Hint: modelscope predict MODEL FOLDER --truth folders   shows each class and what it is confused with
+    Why: it is your limit: a model that is wrong more often is not released
+    """
+    assert evidence.accuracy is not None
+    value = evidence.accuracy.right.value
+    if value < threshold:
+        message = f"{_in_words(evidence.accuracy)}, {percent(threshold, 1)} required"
+        yield Sighting(None, value, message)
+
+
+@rule("MS605", "chance-accuracy", WARNING, 0.5, needs=_ACCURACY, excuse=_unclear_accuracy)
+def _chance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The accuracy is not better than that of predicting the most frequent class for every image.
+
+    Measure: errors relative to those of always predicting the most frequent class, at the lower end of their 95 %
+        interval; the upper end is 1 or more
+    Source: our reasoning: where the interval also holds half of these errors, the images are too few to tell
+    Hint: modelscope predict MODEL FOLDER --truth folders   shows each class; check the checkpoint, the order of
+        the labels and the preprocessing
+    Why: the model has learnt nothing that helps here, or its weights, labels or images are not those it was
+        trained with
+    """
+    assert evidence.accuracy is not None
+    one = evidence.accuracy
+    if one.right.low <= one.chance:
+        interval = f"95 % interval {percent(one.right.low, 1)} to {percent(one.right.high, 1)}"
+        chance = f"chance, {percent(one.chance, 1)} for always predicting {one.most_frequent}"
+        message = f"{_in_words(one)} ({interval}) is not above {chance}"
+        yield Sighting(None, (1 - one.right.high) / (1 - one.chance), message)

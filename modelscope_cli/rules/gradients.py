@@ -81,6 +81,7 @@ def _weights(backward: Backward) -> Iterator[Weight]:
     VANISHING,
     needs=_BACKWARD,
     excuse=_no_vanishing_to_judge,
+    follows=("MS202",),
     measure=SCALE,
     source=VANISHING_SOURCE,
 )
@@ -129,6 +130,10 @@ def _runs(backward: Backward, is_wrong: Callable[[float], bool]) -> Iterator[lis
 
 def _describe(run: list[Weight], worst: float) -> Sighting:
     first, ratio = run[0]
+    n = len(run) - 1
+    if not any(ratio for _, ratio in run) and n:
+        message = f"the gradients of {first.name} and {counted(n, 'earlier layer')} are exactly zero"
+        return Sighting(first.layer or None, worst, message)
     words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
-    more = f"; also in {len(run) - 1} before it, up to {worst:.2g}x" if len(run) > 1 else ""
+    more = f"; also in {n} before it, up to {worst:.2g}x" if n else ""
     return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")

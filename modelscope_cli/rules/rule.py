@@ -22,6 +22,7 @@ from modelscope_cli.records.check import (
     RuleText,
     is_as_severe,
 )
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo
 
 if TYPE_CHECKING:  # it imports the records of other commands
@@ -176,6 +177,8 @@ class Rule(ListedRule):
     wants: frozenset[str] = frozenset()  # optional fields of `Evidence`
     # Codes of rules whose error in a layer explains one of this rule there
     yields_to: tuple[str, ...] = ()
+    # Codes of rules whose error in any layer explains an error of this one
+    follows: tuple[str, ...] = ()
     # Returns why it cannot be judged here, None if it can
     excuse: Callable[["Evidence", Any], str | None] = always
 
@@ -229,15 +232,24 @@ def judge(
             )
             for place in rule.judge(evidence, threshold)
         ]
-    yields_to = {rule.code: rule.yields_to for rule in rules}
-    explained = {
-        (code, other.layer)
-        for code, explaining in yields_to.items()
-        for other in findings
-        if other.code in explaining and other.severity == ERROR
-    }
-    findings = [one for one in findings if (one.code, _layer(one.layer)) not in explained]
+    by_code = {rule.code: rule for rule in rules}
+    errors = [one for one in findings if one.severity == ERROR]
+
+    def causes(one: Finding) -> list[str]:
+        rule, layer = by_code[one.code], _layer(one.layer)
+        anywhere = rule.follows if one in errors else ()
+        return [
+            other.code
+            for other in errors
+            if other.code in anywhere or (other.code in rule.yields_to and other.layer == layer)
+        ]
+
+    explained = {one.code: causes(one) for one in findings if causes(one)}
+    findings = [one for one in findings if not causes(one)]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
+    for code in explained.keys() - {one.code for one in findings}:
+        reason = f"what {some(dict.fromkeys(explained[code]))} found explains it"
+        infos = [replace(one, judged=False, reason=reason) if one.code == code else one for one in infos]
     return tuple(findings), tuple(infos)
 
 
@@ -256,9 +268,10 @@ def _why_not(rule: Rule, threshold: Threshold, evidence: "Evidence") -> str | No
 
 
 def verdict_of(
-    findings: Iterable[Finding], rules: Iterable[RuleInfo], fail_on: str, given: InputInfo | None
+    findings: Iterable[Finding], rules: Sequence[RuleInfo], fail_on: str, given: InputInfo | None
 ) -> str:
-    """Return the verdict; a check that judged nothing or read less than half of its images does not pass.
+    """Return the verdict; a check that judged nothing, not a budget that was set, or read less than half of its
+    images does not pass.
 
     Args:
         given: the judged images, or the inputs of the model.
@@ -266,7 +279,13 @@ def verdict_of(
     if any(is_as_severe(finding.severity, fail_on) for finding in findings if not finding.known):
         return FAILED
     is_blind = given is not None and 2 * given.n_broken > given.n_files
-    return PASSED if any(rule.judged for rule in rules) and not is_blind else NOT_JUDGED
+    is_whole = any(rule.judged for rule in rules) and not is_blind and not any(map(_is_unmet, rules))
+    return PASSED if is_whole else NOT_JUDGED
+
+
+def _is_unmet(rule: RuleInfo) -> bool:
+    """Tell whether this is a budget that was set and could not be judged."""
+    return rule.code.startswith(_BUDGETS) and rule.threshold is not None and not rule.judged
 
 
 def unjudged_error(record: CheckRecord) -> CannotRunError | None:
@@ -279,6 +298,10 @@ def unjudged_error(record: CheckRecord) -> CannotRunError | None:
             f"{info.n_broken:,} of {info.n_files:,} images could not be read, so the model was not judged"
         )
         error = CannotRunError(message, f"ls -l {shlex.quote(info.broken[0].names[0])}")
+    elif (unmet := next(filter(_is_unmet, record.rules), None)) is not None:
+        labels = (unmet.reason or "").partition("--labels ")[2]
+        hint = f"--labels {labels}" if labels else f"leave out --{unmet.name}"
+        error = CannotRunError(f"{unmet.code} was not judged: {unmet.reason}", hint)
     else:
         n = len(record.rules)
         reasons = "; ".join(dict.fromkeys(rule.reason for rule in record.rules if rule.reason))

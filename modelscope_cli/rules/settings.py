@@ -16,7 +16,7 @@ from modelscope_cli.records.check import ERROR, SEVERITIES
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule, read_threshold
 
-BUDGETS = ("max-params", "max-macs", "max-memory", "max-train-memory", "expect-output")
+BUDGETS = ("max-params", "max-macs", "max-memory", "max-train-memory", "expect-output", "min-accuracy")
 _SUBJECT = ("model", "checkpoint", "images")
 _NEAR = 0.85  # similarity of names: above it modelscop, below it modelscan, another tool
 _KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "allow", *BUDGETS)
@@ -74,7 +74,7 @@ def read_settings(
     for name, budget in (budgets or {}).items():
         if budget is not None:
             rule = find_rule(name, f"--{name}")
-            thresholds[rule.code] = read_threshold(budget, rule.kind, f"--{name} ")
+            thresholds[rule.code] = read_threshold(budget, rule.kind, f"--{name} ", rule.most)
             settings = replace(settings, select=_with(rule.code, settings.select))
     settings = replace(settings, thresholds=thresholds)
     if fail_on is not None:

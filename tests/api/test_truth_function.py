@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from function_and_command import HEALTHY, SAMPLES, STAR, TINY, plain, without
+from PIL import Image
 
 import modelscope_cli as ms
 
@@ -27,7 +28,6 @@ def test_function_and_command_give_the_same_document(both, truth):
 
 
 @pytest.mark.parametrize(("typed", "message"), [
-    ("--table worst", "'--table worst' needs --truth"),
     ("--truth folders --top 3", "'--truth folders' and '--top 3' cannot be combined"),
     ("--truth folders --doctor", "'--doctor' and '--truth folders' cannot be combined"),
     ("--truth {truth} --scores sigmoid --table calibration", "is not available for labels"),
@@ -38,3 +38,17 @@ def test_what_means_nothing_is_refused(both, truth, typed, message):
     error, hint = both.failed(line, 2)
     assert message in error
     assert hint
+
+
+def test_a_table_of_the_truth_names_the_labels_to_type_before_the_images_have_run(both, tmp_path):
+    for name in ("ring", "star", "two words"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (32, 32)).save(tmp_path / name / "a.png")
+    (tmp_path / "net.py").write_text(
+        "from torch.nn import *\nNet = lambda: Sequential(AdaptiveAvgPool2d(1), Flatten(), Linear(3, 3))\n"
+    )
+    line = f"predict {tmp_path} -m {tmp_path}/net.py:Net -w none --size 32 --table measures"
+    _, hint = both.failed(line, 4)
+    options = hint.partition("   ")[0]
+    assert options == "--labels 'ring,star,two words'"
+    assert both.typed(f"{line} {options}")["truth"]["images"] == 3

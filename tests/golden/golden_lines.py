@@ -151,6 +151,7 @@ LINES = {
     "check_junit": f"check {SICK} {STAR} --format junit #a",
     "check_baseline": f"check {SICK} {STAR} --baseline base.json --update-baseline && check {SICK} {STAR} --baseline base.json #jt",
     "check_out": f"check {TINY} demo/shapes/star -b 1 --out kept --workers 0 #jt",
+    "check_accuracy": f"check {TINY} {FOLDERS} --size 96 --select MS6 --min-accuracy 0.99",
     "check_data": "check demo/shapes",
     "check_against": "check demo/shapes --against demo/shapes/star --select MS8 --fail-on warning",
     "check_r18": "check resnet18 -w none --input-shape 2,3,64,64 #jt",

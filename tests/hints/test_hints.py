@@ -102,7 +102,6 @@ stats {TINY} --batch 2 --size 8 -b1
 summary models.py:Tny
 summary models.py
 predict {TINY} dot.png tiny.safetensors
-predict {TINY} two --scores sigmoid --table classes --labels ten.txt
 predict {TINY} dot.png --doctor --top 3
 predict {TINY} dot.png --threshold 0.3
 predict {TINY} dot.png --class-names ten.txt

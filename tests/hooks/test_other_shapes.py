@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from modelscope_cli.hooks.other_shapes import shapes_taken
 from modelscope_cli.hooks.session import ForwardError, HookSession
 
 
@@ -50,3 +51,27 @@ def test_the_hooks_of_the_model_do_not_run_for_the_hint():
     model[0].register_forward_hook(lambda *_: seen.append(1))
     hint_for(model, 1, 3, 64, 64)
     assert seen == [1]
+
+
+class Towers(nn.Module):
+    """Two images of different channels, and two rows of features that are not named like their layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.rgb, self.depth = nn.Conv2d(3, 4, 3), nn.Conv2d(1, 4, 3)
+        self.age, self.first, self.head = nn.Linear(2, 4), nn.Linear(7, 4), nn.Linear(8, 2)
+
+    def forward(self, photo, distance, age, rest):
+        maps = self.rgb(photo).mean((2, 3)) + self.depth(distance).mean((2, 3))
+        return self.head(torch.cat([maps, self.age(age) + self.first(rest)], 1))
+
+
+def test_the_shapes_of_several_arguments_are_found_by_trial():
+    model = Towers()
+    names = ["photo", "distance", "age", "rest"]
+    taken = shapes_taken(model, names[:0], (1, 3, 224, 224))
+    assert taken == {}  # no argument, no forward
+    taken = shapes_taken(model, names, (1, 3, 64, 64))
+    assert taken == {"photo": (1, 3, 64, 64), "distance": (1, 1, 64, 64), "age": (1, 2), "rest": (1, 7)}
+    model(**{name: torch.zeros(shape) for name, shape in taken.items()})
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())

@@ -48,14 +48,19 @@ Examine = Callable[..., Evidence]
 def examine(pictures: Tensor) -> Examine:
     """Gather all the evidence there is about a model on the pictures."""
 
-    def look(loaded: LoadedModel, module=None, x: Tensor = pictures, needs=None) -> Evidence:
+    def look(loaded: LoadedModel, module=None, x: Tensor = pictures, needs=None, truth=None) -> Evidence:
+        """`truth`: the class of each image; by default its number, as of the pictures."""
         loaded = replace(loaded, module=loaded.module if module is None else module)
         batches = list(x.split(5))
+        truths = torch.arange(len(x)).split(5) if truth is None else truth.split(5)
         inputs = Inputs(
             InputInfo("image", (tuple(batches[0].shape),)),
             n_listed=len(x),
             n_batches=len(batches),
-            make_batches=lambda: (Batch((part,), len(part)) for part in batches),
+            make_batches=lambda: (
+                Batch((part,), len(part), truth=lambda n_classes, classes=classes: classes)
+                for part, classes in zip(batches, truths, strict=True)
+            ),
         )
         every = frozenset().union(*(rule.needs for rule in RULES))
         is_training = never_saw_a_batch(loaded.module)()

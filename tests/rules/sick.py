@@ -166,6 +166,10 @@ def one_answer(net: nn.Module) -> nn.Module:
     return net
 
 
+def permuted(net: nn.Module) -> nn.Module:
+    return After(net, lambda scores, _: scores.roll(3, dims=1))
+
+
 def noisy(net: nn.Module) -> nn.Module:
     return After(net, lambda scores, _: scores + 1e-3 * torch.rand_like(scores))
 
@@ -209,8 +213,10 @@ VARIANTS = [
     ("MS503", itself, None, {"MS503": 1e6}),
     ("MS504", itself, None, {"MS504": "1,1000"}),
     ("MS505", itself, None, {"MS505": 1e6}),
+    ("MS506", permuted, None, {"MS506": 0.9, "MS605": 2.0}),
     ("MS601", one_answer, None, {}),
     ("MS602", noisy, None, {}),
     ("MS603", two_faced, None, {}),
     ("MS604", constant, None, {}),
+    ("MS605", permuted, None, {}),
 ]

@@ -1,5 +1,7 @@
 """What of today's findings is known: matched by code and layer, and no worse than it was."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,16 @@ def test_a_finding_that_grew_no_worse_is_known(before, now, threshold, known):
     )
     assert finding.known is known
     assert gone == ()
+
+
+@pytest.mark.parametrize(("message", "was"), [
+    *[("28 of 32 channels are always zero", "20 of 32"), ("87.5 % of the values are zero", "62.5 %")],
+    ("its gain is 0.875", "0.625"),
+])  # fmt: skip
+def test_what_is_worse_is_compared_in_the_unit_of_its_message(message, was):
+    finding = replace(found("MS202", "relu", 0.875), message=message)
+    (worse,), _ = compare([finding], [KnownFinding("MS202", "relu", 0.625)], judged("MS202"))
+    assert worse.message == f"{message}; worse than in the baseline, which has {was}"
 
 
 def test_of_several_in_one_place_each_needs_its_own_entry():

@@ -95,7 +95,8 @@ def found(model, x=None, **keywords):
 
 def test_two_zero_layers_in_a_row_are_reported_as_dead_for_good():
     model = network(zero(nn.Linear(16, 16)), nn.ReLU(), zero(nn.Linear(16, 16)))
-    assert ("MS302", "error") in {place[:2] for place in found(model)}
+    assert ("MS302", "error") in {place[:2] for place in found(model, select="MS302")}
+    assert {place[:2] for place in found(model) if place[1] == "error"} == {("MS202", "error")}  # the cause
 
 
 def test_a_dead_layer_is_an_error_and_some_dead_channels_are_a_warning():

@@ -23,6 +23,7 @@ GROUPS = {
 }
 _CHECK = "modelscope check demo/tiny_resnet.py:TinyResNet demo/star.png"
 _HEALTHY = f"{_CHECK} -c demo/tiny_resnet.safetensors"
+_FOLDERS = "modelscope check demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/sick.safetensors"
 _PAYLOAD = """\
 import os
 
@@ -50,6 +51,7 @@ COMMANDS = {
     "MS503": ("", f"{_HEALTHY} --max-memory 1MB"),
     "MS504": ("", f"{_HEALTHY} --expect-output 1,100"),
     "MS505": ("", f"{_HEALTHY} --max-train-memory 1MB"),
+    "MS506": ("", f"{_FOLDERS} --min-accuracy 0.9"),
 }
 
 

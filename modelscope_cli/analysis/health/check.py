@@ -12,7 +12,7 @@ from modelscope_cli.models.request import Model, ModelRequest, as_request, weigh
 from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.keywords import MODES, Keywords, OutputKeywords, spelled_out
+from modelscope_cli.records.keywords import MODES, Keywords, LabelledKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
@@ -49,10 +49,11 @@ def check(
     max_memory: int | str | None = None,
     max_train_memory: int | str | None = None,
     expect_output: str | Sequence[int] | None = None,
+    min_accuracy: float | str | None = None,
     allow: Sequence[str] = (),
     mode: str = "auto",
     progress: Progress | None = None,
-    **keywords: Unpack[OutputKeywords],
+    **keywords: Unpack[LabelledKeywords],
 ) -> CheckRecord:
     """Check a model against rules; the result has `.passed` and `.assert_passed()`.
 
@@ -75,6 +76,7 @@ def check(
         max_train_memory: the most memory that a training step with adamw may need at once, for the smallest batch
             the model accepts, such as 2GB.
         expect_output: the expected shape of the output, such as 1,1000. In Python also `(1, 1000)`.
+        min_accuracy: the least accuracy, 0 to 1, on images in folders named after the classes, such as 0.9.
         allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
             allowed.
         mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
@@ -96,6 +98,7 @@ def check(
             "max-memory": max_memory,
             "max-train-memory": max_train_memory,
             "expect-output": expect_output if isinstance(expect_output, str | None) else list(expect_output),
+            "min-accuracy": min_accuracy,
         },
         fail_on=fail_on,
         baseline=Path(baseline) if baseline is not None else None,
@@ -148,6 +151,7 @@ def check(
         gone=gone,
         inputs=examined.evidence.inputs,
         verdict=verdict,
+        accuracy=examined.evidence.accuracy,
     )
     if verdict != FAILED and load_error is not None:
         load_error.record = record

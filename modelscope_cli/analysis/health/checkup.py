@@ -41,6 +41,7 @@ from modelscope_cli.analysis.health.flow import (
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import name_class
+from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.summary.memory import StepOptions, forward_peak
 from modelscope_cli.analysis.summary.shapes import measure_shapes
@@ -138,6 +139,7 @@ class _Checkup:
         self._is_training = is_training
         self._track, self._seed = track, seed
         self._missing: dict[str, str] = {}
+        self._right = RightPredictions()
 
     def gather(self, needs: frozenset[str], evidence: Evidence) -> Evidence:
         if "tensors" in needs:
@@ -165,7 +167,7 @@ class _Checkup:
             passes = frozenset({"forward"})
         with seeded(self._seed):
             forward = self._forward()
-            evidence = replace(evidence, forward=forward)
+            evidence = replace(evidence, forward=forward, accuracy=self._right.accuracy(self._name))
             if not forward.is_finite:
                 self._missing.update(dict.fromkeys(passes - {"forward"}, _NOT_FINITE))
                 return evidence
@@ -251,8 +253,8 @@ class _Checkup:
                 if main is None or not self._is_row_of_scores(output, batch):
                     answers = None
                 elif answers is not None:
-                    names = self._loaded.categories
-                    answers += [name_class(index, names) for index in main.argmax(1).tolist()]
+                    answers += map(self._name, main.argmax(1).tolist())
+                    self._right.add(main, batch.truth(main.shape[1]))
                 inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
                 is_input_finite &= all(bool(all_finite(tensor)) for tensor in inputs)
                 n_images += batch.n_images
@@ -270,6 +272,9 @@ class _Checkup:
             output_spread=spread.largest,
             norms=norms.rows(),
         )
+
+    def _name(self, index: int) -> str:
+        return name_class(index, self._loaded.categories)
 
     def _is_finite(self) -> bool:
         """Whether the output for the first batch is finite, if nothing else needs a forward pass."""

@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.health.checkup import gather
+from modelscope_cli.analysis.predictions.folder_truth import find_truth
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.hooks.layers import refuse_layouts
@@ -19,7 +20,7 @@ from modelscope_cli.models.request import Model
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import SourceLine
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.keywords import Keywords
+from modelscope_cli.records.keywords import LabelledKeywords
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Run
 
@@ -87,13 +88,14 @@ def _only_class(inputs: Any, files: Sequence[str], categories: Sequence[str] | N
 def examine(
     model: Model,
     inputs: Any,
-    keywords: Keywords,
+    keywords: LabelledKeywords,
     needs: frozenset[str],
     mode: str,
     progress: Progress | None,
 ) -> Examined:
     """Run the model and gather the evidence that the rules need."""
-    subject = Subject("check", model, inputs, keywords, needs_weights=True, progress=progress)
+    labels = keywords.get("labels")
+    subject = Subject("check", model, inputs, keywords, labels=labels, needs_weights=True, progress=progress)
     refuse_layouts(subject.loaded.module, is_sparse_known=False)
     subject.open(is_training=True)
     tell_of_size(subject)
@@ -101,6 +103,11 @@ def examine(
     if mode == "auto" and never_saw_a_batch(subject.loaded.module)():
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
+    unlabelled: list[str] = []  # why the accuracy is not computed
+    if is_training or subject.loaded.info.weights.resolved == "random":
+        unlabelled.append(f"the accuracy of {'train mode' if is_training else 'random weights'} says nothing")
+    elif "accuracy" in needs:
+        find_truth(subject, "the accuracy is not computed", unlabelled.append)
 
     evidence = gather(
         subject.loaded,
@@ -112,6 +119,8 @@ def examine(
         track=subject.track,
     )
     only_class = _only_class(inputs, subject.inputs.info.files, subject.loaded.categories)
+    if unlabelled and evidence.is_real and evidence.forward is not None and evidence.forward.answers:
+        evidence.missing["accuracy"] = unlabelled[0]
     evidence = replace(evidence, only_class=only_class)
     subject.conclude()
     sources = Sources(subject.loaded.module)

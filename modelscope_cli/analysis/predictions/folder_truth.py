@@ -1,7 +1,8 @@
 """The truth that is found without asking: folders of images that are named after the classes of the model."""
 
 import shlex
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
@@ -13,16 +14,19 @@ from modelscope_cli.analysis.predictions.request import choose_activation
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, read_truth
+from modelscope_cli.records.check import Accuracy
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.predict import Share
 
+Tell = Callable[[str], None]
 
-def find_truth(subject: Subject, what: str = "accuracy: not computed") -> None:
+
+def find_truth(subject: Subject, what: str = "accuracy: not computed", tell: Tell | None = None) -> None:
     """Give the batches of opened inputs their truth, if all folders of the images are labels of classes.
 
-    `what`: what a note says where the names of the classes are missing, or others.
+    `what`: what is said where the names of the classes are missing, or others; `tell`: where, else in a note.
     """
-    inputs, indices = subject.inputs, cache(partial(_indices, subject, what))
+    inputs, indices = subject.inputs, cache(partial(_indices, subject, what, tell))
 
     def truth(batch: Batch, n_classes: int) -> Tensor | None:
         by_folder = indices(n_classes)
@@ -34,39 +38,49 @@ def find_truth(subject: Subject, what: str = "accuracy: not computed") -> None:
     subject.inputs = replace(inputs, make_batches=batches)
 
 
-def _indices(subject: Subject, what: str, n_classes: int) -> dict[Word, int]:
+def _indices(subject: Subject, what: str, tell: Tell | None, n_classes: int) -> dict[Word, int]:
     """Return the class of each folder; empty if not all of them are labels."""
     truth, labels, files = read_truth(AUTO), subject.loaded.categories or (), subject.inputs.files
     subject.check_labels(n_classes)
     if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded.module)):
         return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
-    tell_no_truth(subject, n_classes, what)
+    tell_no_truth(subject, n_classes, what, tell)
     return {}
 
 
-def tell_no_truth(subject: Subject, n_classes: int, what: str) -> None:
-    """Note `what`, and why, if folders seem to be those of classes, but the classes have other names or none."""
+def tell_no_truth(subject: Subject, n_classes: int, what: str, tell: Tell | None = None) -> None:
+    """Tell `what`, and why, if folders seem to be those of classes, but the classes have other names or none."""
     folders, labels = class_folders(subject.inputs.files), subject.loaded.categories or ()
     known = {label.casefold() for label in labels}
     strange = [folder for folder in folders if folder.casefold() not in known]
     if not labels and len(folders) == n_classes > 1:
         order = f"if this is their order: --labels {shlex.quote(','.join(folders))}"
-        subject.progress.note(f"{what}, as the classes of the model have no names; {order}")
+        (tell or subject.progress.note)(f"{what}, as the classes of the model have no names; {order}")
     elif len(folders) > 1 and strange and (subject.labels is not None or len(strange) < len(folders)):
-        subject.progress.note(f"{what}: no label is named {some(strange, 4)} (labels: {some(labels, 4)})")
+        (tell or subject.progress.note)(
+            f"{what}: no label is named {some(strange, 4)} (labels: {some(labels, 4)})"
+        )
 
 
 class RightPredictions:
     """How many predictions are the true class; one that is NaN never is."""
 
     def __init__(self) -> None:
-        self._n = self._n_right = 0
+        self._n_right, self._truth = 0, Counter[int]()
 
     def add(self, logits: Tensor, truth: Tensor | None) -> None:
         """Add the logits of some images, `(N, classes)`, and the class of each."""
         if truth is not None:
-            self._n += len(truth)
+            self._truth.update(truth.tolist())
             self._n_right += int((~logits.isnan().any(1) & (logits.argmax(1) == truth)).sum())
 
     def share(self) -> Share | None:
-        return Share.of(self._n_right, self._n) if self._n else None
+        return Share.of(self._n_right, self._truth.total()) if self._truth else None
+
+    def accuracy(self, label: Callable[[int], str]) -> Accuracy | None:
+        """Return the share with the number of images and the most frequent class, named by `label`."""
+        share = self.share()
+        if share is None:
+            return None
+        ((most_frequent, n),) = self._truth.most_common(1)
+        return Accuracy(share, self._truth.total(), n / self._truth.total(), label(most_frequent))

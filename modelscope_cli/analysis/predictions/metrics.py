@@ -1,6 +1,7 @@
 """Sums of predictions against the truth, sized by the number of classes and not of images."""
 
 import heapq
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -82,10 +83,11 @@ class ClassNames:
         message = f"{source}: {named} {verb} not among the {self.n_classes} classes of the model"
         if not self.labels:
             message += ", which have no labels"
-        return CannotRunError(
-            message + (f": {near}" if near else ""),
-            f"--labels FILE   gives the classes other names; or use an index of 0..{self.n_classes - 1}",
-        )
+        hint = f"--labels FILE   gives the classes other names; or use an index of 0..{self.n_classes - 1}"
+        if not self.labels and len(words) == self.n_classes:
+            names = shlex.quote(",".join(sorted(map(str, words))))
+            hint = f"--labels {names}   if this is the order of the classes"
+        return CannotRunError(message + (f": {near}" if near else ""), hint)
 
 
 MOST_PAIRS, MOST_WORST = 100, 24

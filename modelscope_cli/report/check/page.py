@@ -14,7 +14,7 @@ def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict, its findings, and every rule with its outcome."""
     cards = [finding(one, where=_where(one)) for one in record.findings]
     findings = [Section("verdict", "Verdict", element("ul", *cards, class_="findings"))] if cards else []
-    inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
+    inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith(("accuracy", "input"))]
     return [*findings, Section("rules", "Rules", joined([facts(inputs), _rules(record)]))]
 
 

@@ -136,7 +136,9 @@ def _subject(record: CheckRecord) -> str:
 
 def _verdict(record: CheckRecord) -> str:
     n_known = sum(finding.known for finding in record.findings)
-    counts = (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
+    counts = (_counted(record) or ("no new findings" if n_known else "nothing found")) + (
+        f" ({n_known} known)" if n_known else ""
+    )
     return "; ".join(filter(None, [counts, _unjudged(record)]))
 
 
@@ -178,6 +180,10 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     facts = list(hints.items())
     facts.append(("result", _outcome(record)))
+    if (one := record.accuracy) is not None:
+        images = counted(one.images, "image")
+        chance = f"chance {numbers.percent(one.chance)}"
+        facts.append(("accuracy", f"{numbers.percent(one.right.value)} of {images} ({chance})"))
     facts += input_facts(record.inputs)
     facts += _dataset_facts(record.dataset) if record.dataset is not None else ()
     facts += [("not judged", reason) for reason in unjudged_reasons(record)]
