@@ -312,6 +312,8 @@ def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]
         stated = [(one, facts) for one, facts in case.stated() if one.model == model and facts.has_run]
         weights = [(one, facts) for one, facts in stated if len(one.shape) > 1]
         frozen = [(one, facts) for one, facts in weights if not facts.requires_grad and not facts.has_changed]
+        trained = [one.name for one, facts in stated if facts.has_changed]
+        frozen = [pair for pair in frozen if not _has_adapter(pair[0], [one for one, _ in frozen], trained)]
         held = [one for one, facts in frozen if _is_as_drawn(one, facts)]
         size = _size(held) / max(_size([one for one, _ in weights]), 1)
         share = max(size, len(held) / max(len(weights), 1))
@@ -321,6 +323,13 @@ def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]
                 f"requires_grad=False and random initial values: {case.names(held)}"
             )
             yield TrainingSighting(None, 0, share, words)
+
+
+def _has_adapter(one: WatchedParameter, frozen: Sequence[WatchedParameter], trained: Sequence[str]) -> bool:
+    """Tell whether the module around the layer of a frozen weight has no other, and trains weights beside it."""
+    around = one.name.rpartition(".")[0].rpartition(".")[0]
+    is_alone = sum(other.name.startswith(f"{around}.") for other in frozen) == 1
+    return bool(around) and is_alone and any(name.startswith(f"{around}.") for name in trained)
 
 
 def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
