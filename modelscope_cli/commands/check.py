@@ -51,22 +51,21 @@ class Budgets:
         str | None,
         typer.Option(
             metavar="N",
-            help="At most this many multiply-adds for one image, such as 5G.",
+            help="At most this many multiply-adds an image: 5G.",
         ),
     ] = None
     max_memory: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="The most memory that a forward of one image may need at once, weights included, such as 500MB.",
+            help="Peak memory of a forward of one image, weights included, such as 500MB.",
         ),
     ] = None
     max_train_memory: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="The most memory that a training step with adamw may need at once, for the smallest batch "
-            "that the model accepts, such as 2GB.",
+            help="Peak memory of one AdamW step at the smallest batch, such as 2GB.",
         ),
     ] = None
     expect_output: Annotated[
@@ -80,7 +79,7 @@ class Budgets:
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="The least accuracy, 0 to 1, on images in folders named after the classes, such as 0.9.",
+            help="The least accuracy on folders named after the classes, such as 0.9.",
         ),
     ] = None
 
@@ -94,7 +93,7 @@ def check(
         typer.Option(
             metavar="CODES",
             rich_help_panel="Rules",
-            help="Judge only these rules: MS202, its name, or a prefix such as MS2 (repeatable).",
+            help="Judge only these rules: MS202, its name, MS2.",
             autocompletion=completion.rules,
         ),
     ] = None,
@@ -117,9 +116,7 @@ def check(
     ] = None,
     list_: Annotated[
         bool,
-        typer.Option(
-            "--list", rich_help_panel="Rules", help="List all rules, or those of --select, and check nothing."
-        ),
+        typer.Option("--list", rich_help_panel="Rules", help="List all rules, or those of --select."),
     ] = False,
     fail_on: Annotated[
         Literal["warning", "error"] | None,
@@ -150,7 +147,7 @@ def check(
         typer.Option(
             metavar="FOLDER",
             rich_help_panel="Data set",
-            help="A second data set, which must not share images with the first (repeatable).",
+            help="A second data set without images of the first (repeatable).",
         ),
     ] = None,
     mode: Annotated[

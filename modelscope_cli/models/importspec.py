@@ -294,9 +294,9 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
     for part in attribute.split("."):
         if not hasattr(target, part):
             near = nearest(part, (name for name in dir(target) if not name.startswith("_")))
+            message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
             names = near.removeprefix("did you mean ").split(", ")
             whole = "did you mean " + quoted(spec.removesuffix(part) + name for name in names)
-            message = f"'{spec}' has no attribute '{part}'"
             raise UsageError(message, whole if near and spec.endswith(part) else hint(module))
         target = getattr(target, part)
     return target

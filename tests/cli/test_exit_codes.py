@@ -72,14 +72,14 @@ TABLE = [
     (LOOK, "<tiny> -w none --input-shape 1,5,64,64", 4, "given [1, 5, 64, 64]", "--input-shape"),
     (LOOK, "{bad}/evil.pt <tiny> -w none", 4, "'{bad}/evil.pt'", "torch.save(torch.rand("),
     # checkpoints
-    (ALL, "<tiny> -c {bad}/missing.pt", 4, "'{bad}/missing.pt'", "ls {bad}"),
+    (ALL, "<tiny> -c {bad}/missing.pt", 4, "'{bad}/missing.pt'", "try {bad}/"),
     (ALL, "<tiny> -c {bad}/empty.pt", 4, "'{bad}/empty.pt' is empty", "get the file again"),
     (ALL, "<tiny> -c {bad}/evil.pt", 4, "'{bad}/evil.pt' is not loaded: it would run", "hint: modelscope weights "),
     (ALL, "<tiny> -c {bad}/cut.safetensors", 4, "'{bad}/cut.safetensors'", "get the file again"),
     (ALL, "<tiny> -c {shapes}", 4, "'{shapes}' is for another architecture", "modelscope weights"),
     (LOOK, "<squeezenet1_1> -c {bad}/nan.safetensors", 4, "for another architecture", "modelscope weights"),
     # checkpoints, looked into
-    ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
+    ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "try {bad}/"),
     ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "get the file again"),
     ("weights", "{bad}/pointer.pth", 4, "a git-lfs pointer", "git lfs pull --include pointer"),
     ("weights", "{bad}/page.pth", 4, "it is a web page", "get the file again"),

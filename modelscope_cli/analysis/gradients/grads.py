@@ -11,7 +11,6 @@ from modelscope_cli.analysis.gradients.request import (
     check_loss,
 )
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
-from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import ClipInfo, GradsRecord
@@ -91,6 +90,7 @@ def grads(
 
     from modelscope_cli.analysis.gradients.measure import GradientMeasurement
     from modelscope_cli.analysis.predictions.folder_truth import find_truth
+    from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
     from modelscope_cli.analysis.subject import Subject, as_patterns
 
     labels = keywords.get("labels")

@@ -72,7 +72,9 @@ class RightPredictions:
         """Add the logits of some images, `(N, classes)`, and the class of each."""
         if truth is not None:
             self._truth.update(truth.tolist())
-            self._n_right += int((~logits.isnan().any(1) & (logits.argmax(1) == truth)).sum())
+            self._n_right += int(
+                (~logits.isnan().any(1) & (logits.argmax(1) == truth.to(logits.device))).sum()
+            )
 
     def share(self) -> Share | None:
         return Share.of(self._n_right, self._truth.total()) if self._truth else None
