@@ -14,6 +14,7 @@ from modelscope_cli.rules.rule import Sighting, rule
 _WEIGHTED = ("Conv", "Linear")
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
 ENOUGH_VALUES, ENOUGH_IMAGES = 1000, 100
+NO_RECTIFIER = "no layer is a ReLU (a function such as F.relu is not a layer)"
 MOST_DEAD = 0.5  # fraction of the channels of a layer
 FORWARD = frozenset({"forward"})
 
@@ -56,9 +57,7 @@ def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
     rows = _rectifiers(evidence)
     is_told = any(enough or (row.zero_fraction == 1 and row.numel >= ENOUGH_VALUES) for row, enough in rows)
     too_few = f"no channel of a ReLU has {ENOUGH_VALUES} values: give {ENOUGH_IMAGES} images"
-    reason = (
-        None if is_told else too_few if rows else "no layer is a ReLU (a function such as F.relu is no layer)"
-    )
+    reason = None if is_told else too_few if rows else NO_RECTIFIER
     return _nothing_seen(evidence, threshold) or reason
 
 

@@ -128,11 +128,9 @@ class Blocks:
     def _open_folder(self, key: dict[str, Any]) -> Iterator[BlockFolder]:
         """Yield the folder of the blocks, a temporary one if none was requested; the first process starts it."""
         is_temporary = self._folder is None and self.is_first
-        with (
-            (TemporaryDirectory(prefix="modelscope-", ignore_cleanup_errors=True))
-            if is_temporary
-            else nullcontext("") as temporary
-        ):
+        # Other processes may still write into it at the end.
+        made = TemporaryDirectory(prefix="modelscope-", ignore_cleanup_errors=True) if is_temporary else None
+        with made or nullcontext("") as temporary:
             folder = self._folder or BlockFolder(Path(temporary))
             if self.is_first and not self._is_again:
                 if self._output is not None:

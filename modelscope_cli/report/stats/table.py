@@ -26,7 +26,7 @@ _PASSING = ("Flatten", "Unflatten", "Dropout", "Identity")
 
 def dead_fact(record: StatsRecord) -> tuple[str, str]:
     """Return the fact that counts each dead channel once, where there are enough values to call it dead."""
-    from modelscope_cli.rules.activations import ENOUGH_IMAGES, ENOUGH_VALUES, is_enough
+    from modelscope_cli.rules.activations import ENOUGH_IMAGES, ENOUGH_VALUES, NO_RECTIFIER, is_enough
 
     rows = [row for row in record.layers if not row.type.startswith(_PASSING)]
     finite = [row for row in rows if not row.nan_count]
@@ -34,7 +34,7 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
     dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in judged)
     where = "in this image (another may activate them)" if record.images == 1 else "in all images"
     if not dead and not any(is_rectifier(row.type) for row in record.layers):
-        return "dead channels", "not judged: no layer is a ReLU (a function such as F.relu is no layer)"
+        return "dead channels", f"not judged: {NO_RECTIFIER}"
     parts = [f"{numbers.count(dead)}, zero at every position {where}" if dead else "none"] * bool(judged)
     if len(finite) < len(rows):
         parts.append(f"{counted(len(rows) - len(finite), 'layer')} not judged (NaN)")
