@@ -8,23 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from modelscope_cli.plain_text import in_one_line, plain
+from modelscope_cli.synonyms import meaning
 
 
 class ModelscopeError(Exception):
     """An error the user can act on; printed as `error: message`, a blank line, `hint: hint`.
 
-    A hint works when pasted (`tests/hints/` runs each). It is one of these, or several joined by ` or `:
-
-    - a command: `modelscope help model`, `ls photos`. The shell fills in `...` after `modelscope` or its command
-    with the typed arguments: `modelscope stats ...` is the same line for `stats`, without the options it lacks;
-    - options, added to the line that failed: `--batch 1 --size 32`. Each replaces the same option, or the
-    positional argument it stands for: `--model` the model, `--input` and `--input-shape` the images;
-    - `leave out --mean 0.5`, an option or arguments of that line;
-    - `did you mean a, b`, `try a, b`, `'a'`: the first replaces the word that the error quotes;
-    - for errors only reached from Python, a keyword, an expression or a sentence about what to pass;
-    - a sentence, where no command would help.
-
-    Three spaces introduce an explanation. A word in CAPITALS and path/to/file.py:name are placeholders.
+    A hint is a command (`modelscope stats ...` is the typed line for `stats`), or a change of the typed line, which
+    the shell prints as a whole line: `--batch 1 --size 32`, `leave out --mean 0.5`, `did you mean a, b`, `try a`.
+    CONTRIBUTING.md lists the forms; `tests/hints/` runs each. Several are joined by ` or `; three spaces introduce
+    an explanation.
 
     Attributes:
         message: one line that quotes the user's input; no full stop.
@@ -42,14 +35,16 @@ class ModelscopeError(Exception):
         super().__init__(self.message)
 
     def speak_python(self) -> None:
-        """Show the hint below a traceback: options as keywords, commands labelled as such."""
+        """Name options as keywords, in the message and in the hint, which is shown below a traceback."""
+        self.message = in_python(self.message)
+        self.args = (self.message,)
         if self.hint is None or getattr(self, "__notes__", None):
             return
         if self.hint.startswith("modelscope "):
             self.hint = f"on the command line: {self.hint}"
         elif not self.hint.startswith(("python ", "pip ")):
             pasted, gap, explained = self.hint.partition("   ")
-            self.hint = _OPTIONS.sub(_as_keywords, pasted) + gap + explained
+            self.hint = _OPTIONS.sub(_as_keywords, pasted) + gap + in_python(explained)
         self.add_note(f"hint: {self.hint}")
 
 
@@ -58,19 +53,48 @@ _OPTION = r"--[a-z][a-z-]*(?: (?!or |and |-)(?:'[^']*'|[^\s']*[^\s,']))?"
 _OPTIONS = re.compile(rf"(?<!\S){_OPTION}(?: {_OPTION})*")
 
 
+# Options in a sentence, where the word after one is its value only if it is a number, in capitals or the last one.
+_IN_SENTENCE = re.compile(
+    r"'(--[a-z][^']*)'|(?<![\w-])--[a-z][a-z-]*(?: (?:[A-Z\d][^\s,;)]*|[a-z][\w:.-]*(?=[,;)]|$| --)))?"
+)
+# Of keywords that are spelled otherwise on the command line.
+FLAGS = {"low": "--from", "high": "--to", "inputs": "--input"}
+
+
+def _keyword(flag: str) -> str:
+    spelled = {flag: name for name, flag in FLAGS.items()}
+    return spelled.get(flag, flag.removeprefix("--").removeprefix("no-").replace("-", "_"))
+
+
+def in_python(text: str) -> str:
+    """Return a sentence with its options as keywords: `'--size 32'` as `'size=32'`, `--batch 2` as `batch=2`."""
+    return _IN_SENTENCE.sub(_in_python, text.replace("predict --doctor", "ms.doctor"))
+
+
+def _in_python(match: re.Match[str]) -> str:
+    if match[1] is None and " " in match[0]:
+        return _as_keywords(match)
+    parts = [part.partition(" ") for part in re.split(" (?=--)", match[1] or match[0])]
+    keywords = ", ".join(_keyword(flag) + (value and f"={value}") for flag, _, value in parts)
+    return f"'{keywords}'" if match[1] else keywords
+
+
 def _as_keywords(match: re.Match[str]) -> str:
-    """Return options as Python keywords: `--batch 1 --out DIR` as `batch=1, out='DIR'`."""
+    """Return options as Python keywords: `--batch 1 --input x=1,4` as `batch=1, inputs={'x': '1,4'}`."""
     is_left_out = match.string[: match.start()].rpartition(" or ")[2].startswith("leave out ")
-    keywords = []
-    for name, value in re.findall(r"--(\S+)(?: ('[^']*'|[^\s-]\S*))?", match[0]):
-        keyword = name.removeprefix("no-").replace("-", "_")
+    keywords, dicts = [], dict[str, dict[str, str]]()
+    for name, value in re.findall(r"(--\S+)(?: ('[^']*'|[^\s-]\S*))?", match[0]):
+        keyword = _keyword(name)
         text = value.strip("'")
+        if name in ("--input", "--model-arg") and "=" in text:
+            dicts.setdefault(keyword, {}).update([text.split("=", 1)])
+            continue
         if all(re.fullmatch(r"-?[\d.]+(e-?\d+)?", number) for number in text.split(",")):
             text = f"({text.replace(',', ', ')})" if "," in text else text
         else:
-            text = repr(text) if value else str(not name.startswith("no-"))
+            text = repr(text) if value else str(not name.startswith("--no-"))
         keywords.append(keyword if is_left_out else f"{keyword}={text}")
-    return ", ".join(keywords)
+    return ", ".join([*keywords, *(f"{keyword}={values}" for keyword, values in dicts.items())])
 
 
 class UsageError(ModelscopeError):
@@ -124,10 +148,10 @@ def refuse_failed_device(error: BaseException) -> None:
         raise CannotRunError(*failed) from error
 
 
-def one_of(typed: str, choices: Iterable[str]) -> str:
-    """Return a hint for a word that is not a valid choice: the nearest choices, and all of them."""
+def one_of(typed: str, choices: Iterable[str], option: str = "") -> str:
+    """Return a hint for a word that is not a valid choice, of an option if it has one: the nearest, and all."""
     every = list(choices)
-    near = nearest(typed, every)
+    near = nearest(typed, every, 1 if option else 3, option or "did you mean")
     return f"{near}   one of {', '.join(every)}" if near else f"try {', '.join(every)}"
 
 
@@ -136,11 +160,30 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(map(shlex.quote, names))
 
 
-def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
-    """Return the names most like `word` as a phrase, `"did you mean a, b"`; empty if none is near."""
+def nearest_names(word: str, known: Iterable[str], n: int = 3) -> list[str]:
+    """Return the names most like `word`, the nearest first; empty if none is near."""
     by_lower = {name.lower(): name for name in known}
-    matches = difflib.get_close_matches(word.lower(), list(by_lower), n=n, cutoff=0.5)
-    return "did you mean " + ", ".join(by_lower[match] for match in matches) if matches else ""
+    meant = meaning(word, by_lower)
+    parts = [name for name in by_lower if word and word.lower() in re.split(r"[\W_]+", name)][:n]
+    close = difflib.get_close_matches(word.lower(), list(by_lower), n=n, cutoff=0.5)
+    return [by_lower[match] for match in ([meant] if meant else parts or close)]
+
+
+def nearest_by_number(word: str, known: Iterable[str], n: int = 3) -> list[str]:
+    """Return the names that differ from `word` in their numbers only, those with the nearest numbers first."""
+    stem, *typed = re.sub(r"\d{1,9}", "0", word), *map(int, re.findall(r"\d{1,9}", word))
+    siblings = {
+        name: sum(abs(int(a) - b) for a, b in zip(re.findall(r"\d{1,9}", name), typed, strict=True))
+        for name in known
+        if typed and re.sub(r"\d{1,9}", "0", name) == stem
+    }
+    return sorted(siblings, key=siblings.__getitem__)[:n]
+
+
+def nearest(word: str, known: Iterable[str], n: int = 3, phrase: str = "did you mean") -> str:
+    """Return the names most like `word` after a phrase, `"did you mean a, b"`; empty if none is near."""
+    near = nearest_names(word, known, n)
+    return f"{phrase} {', '.join(near)}" if near else ""
 
 
 def with_nearest(message: str, word: str, known: Iterable[str], n: int = 3) -> str:

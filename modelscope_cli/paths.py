@@ -6,7 +6,7 @@ import shlex
 import stat
 from pathlib import Path
 
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, nearest_by_number, quoted
 
 _KINDS = {
     stat.S_ISFIFO: "a named pipe",
@@ -35,10 +35,18 @@ def look_for(path: str | os.PathLike[str]) -> str:
         return f"curl -LO {shlex.quote(str(path).replace(':/', '://', 1))}"
     if path.parts[:1] == ("demo",) and not os.path.exists("demo"):
         return "modelscope demo   writes the folder 'demo'"
-    if path.suffix and os.path.isdir(path.parent) and not os.path.exists(path):
-        beside = (one.name for one in path.parent.iterdir() if one.suffix == path.suffix and one.is_file())
-        if near := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.75):
-            return f"did you mean {shlex.quote(str(path.with_name(near[0])))}"
+    if os.path.isdir(path.parent) and not os.path.exists(path):
+        beside = [one for one in path.parent.iterdir() if one.is_file() == bool(path.suffix)]
+        same = [one.name for one in beside if one.suffix == path.suffix]
+        alike = same or [one.name for one in beside if one.stem == path.stem]
+        close = difflib.get_close_matches(path.name, alike, n=3, cutoff=0.75)
+        near = nearest_by_number(path.name, alike) or close
+        near += [one.name for one in path.parent.glob("*.*") if one.stem == path.name]  # without its suffix
+        if near:
+            return f"did you mean {quoted(str(path.with_name(name)) for name in near)}"
+        below = (os.path.join(folder, path.name) for folder in sorted(path.parent.glob("*")))
+        if path.suffix and (found := next(filter(os.path.isfile, below), None)):
+            return f"did you mean {shlex.quote(found)}"
     return f"ls {shlex.quote(str(next((one for one in path.parents if one.is_dir()), Path())))}"
 
 

@@ -41,8 +41,8 @@ def make_report(
 ) -> ReportRecord:
     """Make one self-contained page: of a saved result, or of a model on an image.
 
-    The page of a model has what predict, explain, check, summary, stats, featuremaps and grads say at their
-    defaults; without an image, what they say about noise. A part that cannot be computed says why, in its place.
+    The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads at
+    their defaults, for noise if no image is given. A part that cannot be computed says why, in its place.
 
     Args:
         result: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page; or a
@@ -115,11 +115,7 @@ def _check(page: Path) -> None:
 def _compute(
     loaded: LoadedModel, given: PythonInputs, progress: Progress, failed: dict[str, str], labels: Any
 ) -> Iterator[Shown]:
-    """Yield the record of each part; of one that cannot be computed, add the reason to `failed`.
-
-    Raises:
-        ModelscopeError: no part can be computed.
-    """
+    """Yield the record of each part, or add the reason to `failed`; raise ModelscopeError if all of them fail."""
     first = None
     missing = dict.fromkeys(_OF_IMAGES, "it needs an image") if given.is_noise else {}
     missing |= next(({"check": one.message} for one in loaded.warnings if one.code == "random_weights"), {})

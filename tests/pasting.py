@@ -159,7 +159,8 @@ def _those_meant(same: list[_Word], values: set[str], message: str) -> list[_Wor
 def _is_input(part: _Word, command: str) -> bool:
     """Tell an image or a tensor by position, or a shape of noise, in the place of which something else is given."""
     if part.option is not None:
-        return bool({"--input-shape", "--size"} & {*part.option.opts})
+        is_unnamed = "--input" in part.option.opts and "=" not in part.value
+        return is_unnamed or bool({"--input-shape", "--size"} & {*part.option.opts})
     word = part.words[0]
     is_model = ":" in word or command in {"summary", "check"} or (command == "diff" and "tensors" in word)
     return not is_model and Path(part.words[0]).exists()

@@ -26,7 +26,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = get_command(make_app()).commands
 
 # Who may open which doors; a file by its own name before its room.
-PLAIN = {"records", "errors", "interrupts", "library_types", "paths", "plain_text", "ranks"}
+PLAIN = {"records", "synonyms", "errors", "interrupts", "library_types", "paths", "plain_text", "ranks"}
 WRITES = {*PLAIN, "output_files", "tensor_file"}
 CORE = {*WRITES, "checkpoints", "hooks", "models", "inputs", "lean", "devices"}
 MAY_IMPORT = {
@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "library_types": set(),
     "interrupts": set(),
     "ranks": set(),
-    "errors": {"plain_text"},
+    "synonyms": set(),
+    "errors": {"plain_text", "synonyms"},
     "devices": {"errors", "ranks"},
     "examples": WRITES,
     "paths": {"errors"},
@@ -71,6 +72,7 @@ LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.request|w
 STANDARD_LIBRARY_ONLY = (
     *("records", "checkpoints", "rules", "hooks/patterns.py", "hooks/spec.py"),
     *("errors.py", "interrupts.py", "paths.py", "plain_text.py", "ranks.py", "library_types.py"),
+    "synonyms.py",
 )
 # They read the values of tensors, and ONNX files; all else in their room does without.
 WITH_LIBRARIES = ("checkpoints/tensors.py", "checkpoints/onnx_protos.py")
@@ -267,7 +269,7 @@ def test_every_document_has_a_view():
     for name in DOCUMENTS:
         view = view_for(name.partition("-")[0])
         assert isinstance(view, View)
-        assert view.columns()
+        assert view.columns
     with pytest.raises(KeyError):
         view_for("schema")
 
@@ -297,11 +299,13 @@ PLAIN_MODULES = (
     "devices",
     "errors",
     "interrupts",
+    "lean",
     "library_types",
     "output_files",
     "paths",
     "plain_text",
     "ranks",
+    "synonyms",
 )
 ALONE = """
 import importlib, sys
@@ -334,7 +338,7 @@ def import_alone(*folders: str, needs: tuple[str, ...], without: tuple[str, ...]
 def test_checkpoints_are_read_and_described_with_nothing_else_of_the_package():
     loaded = import_alone(
         "checkpoints",
-        needs=("records", "errors", "library_types", "paths", "plain_text"),
+        needs=("records", "errors", "library_types", "paths", "plain_text", "synonyms"),
         without=WITH_LIBRARIES,
     )
     assert not packages(loaded) & HEAVY

@@ -8,7 +8,7 @@ import torch
 import warm
 from samples_of_results import SAMPLES
 
-from modelscope_cli.models.architecture import on_meta, skip_random_fills
+from modelscope_cli.models.architecture import SkipRandomFills, on_meta
 
 PREAMBLE = """
 import sys, warnings
@@ -18,7 +18,7 @@ heavy = {"torch._dynamo", "torch._dynamo.utils", "sympy", "torch.fx.experimental
 if heavy & set(sys.modules):
     print("torch imports them itself"), sys.exit(0)
 from modelscope_cli.lean import lean_imports, without_dynamo
-from modelscope_cli.models.architecture import skip_random_fills
+from modelscope_cli.models.architecture import SkipRandomFills
 shell = lean_imports()
 shell.__enter__()
 """
@@ -34,7 +34,7 @@ def test_a_forward_on_meta_imports_neither_dynamo_nor_sympy() -> None:
 with without_dynamo():
     import torchvision.models
     from torch.utils.flop_counter import FlopCounterMode
-    with torch.device("meta"), skip_random_fills():
+    with torch.device("meta"), SkipRandomFills():
         model = torchvision.models.resnet34().eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(torch.empty(1, 3, 224, 224, device="meta"))
@@ -86,7 +86,7 @@ def test_the_test_for_heavy_imports_can_fail() -> None:
 
 
 def test_random_fills_are_skipped_and_others_are_not() -> None:
-    with skip_random_fills():
+    with SkipRandomFills():
         filled = [
             torch.zeros(3).normal_(),
             torch.zeros(3).uniform_(1, 2),
@@ -180,3 +180,20 @@ def test_a_model_of_a_file_is_built_on_meta_in_a_new_process() -> None:
     command = [sys.executable, "-m", "modelscope_cli", "summary", f"{SAMPLES}/tiny_resnet.py:TinyResNet"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "not built on the meta device" not in done.stderr
+
+
+def test_garbage_of_a_command_is_collected_as_usual_from_the_model_on() -> None:
+    run("""
+import gc
+from modelscope_cli.lean import collect_new_garbage
+shell.__exit__(None, None, None)
+gc.unfreeze()  # what the process that this one is a copy of has frozen
+usual = gc.get_threshold()
+with lean_imports():
+    assert gc.get_threshold()[0] == 100_000
+    collect_new_garbage()
+    assert gc.get_threshold() == usual and gc.get_freeze_count() > 0
+assert gc.get_threshold() == usual and gc.get_freeze_count() == 0
+collect_new_garbage()  # outside a command line everything stays as its owner has it
+assert gc.get_freeze_count() == 0
+""")

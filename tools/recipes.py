@@ -41,21 +41,13 @@ RECIPES: dict[str, Additions] = {
             '    """Return how bright each pixel is."""\n'
             '    return Map(image[0].sum(0).float(), "the brightness of each pixel")\n\n\n',
         ),
-        (
-            "analysis/explaining/methods/__init__.py",
-            "    input_x_gradient,\n",
-            "    brightness,\n",
-        ),
+        ("analysis/explaining/methods/__init__.py", "    input_x_gradient,\n", "    brightness,\n"),
         (
             "analysis/explaining/methods/__init__.py",
             '    "occlusion": ',
             '    "brightness": Method(brightness, PIXELS),\n',
         ),
-        (
-            "analysis/explaining/request.py",
-            '    "occlusion",',
-            '    "brightness",\n',
-        ),
+        ("analysis/explaining/request.py", '    "occlusion",', '    "brightness",\n'),
     ),
     "kind of output": (
         (
@@ -112,11 +104,7 @@ RECIPES: dict[str, Additions] = {
             "def _fill_tiny(architecture: Architecture, request: ModelRequest, name: str) -> Filled:\n"
             "    return fill_randomly(architecture, request)\n\n\n",
         ),
-        (
-            "models/from_libraries.py",
-            '"hf": Library(',
-            '"tiny": Library(_tiny_architecture, _fill_tiny), ',
-        ),
+        ("models/from_libraries.py", '"hf": Library(', '"tiny": Library(_tiny_architecture, _fill_tiny), '),
         (
             "models/from_libraries.py",
             "from modelscope_cli.models.request import",
@@ -136,8 +124,8 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "report/stats/__init__.py",
-            '        return {"distributions"',
-            "        from modelscope_cli.report.stats.figures import draw_means\n\n",
+            "from modelscope_cli.report.stats.table import",
+            "from modelscope_cli.report.stats.figures import draw_means\n",
         ),
         ("report/stats/__init__.py", '"distributions": draw_distributions}', '"means": draw_means, '),
     ),
@@ -199,11 +187,7 @@ RECIPES: dict[str, Additions] = {
             '    "lrfind": (',
             '    "kinds": ("modelscope_cli.records.kinds", "KindsRecord"),\n',
         ),
-        (
-            "__init__.py",
-            '    "list_models": "',
-            '    "kinds": "modelscope_cli.analysis.kinds",\n',
-        ),
+        ("__init__.py", '    "list_models": "', '    "kinds": "modelscope_cli.analysis.kinds",\n'),
         ("__init__.py", '    "list_models",\n', '    "kinds",\n'),
         (
             "__init__.py",
@@ -214,9 +198,8 @@ RECIPES: dict[str, Additions] = {
             "report/kinds/__init__.py",
             "",
             '"""How the result of `kinds` is shown."""\n\n'
-            "from collections.abc import Sequence\n\n"
             "from modelscope_cli.records.kinds import Kind, KindsRecord\n"
-            "from modelscope_cli.report.sheet import Column, Sheet, field_columns\n"
+            "from modelscope_cli.report.sheet import Sheet, field_columns\n"
             "from modelscope_cli.report.view import View\n\n"
             'COLUMNS = field_columns(Kind, "name layers")\n\n\n'
             "def kinds_sheet(record: KindsRecord) -> Sheet:\n"
@@ -224,10 +207,8 @@ RECIPES: dict[str, Additions] = {
             "    return Sheet(record.run.model.described, COLUMNS, record.kinds)\n\n\n"
             "class KindsView(View[KindsRecord]):\n"
             '    """The table of `kinds`."""\n\n'
-            "    def sheet(self, record: KindsRecord) -> Sheet:\n"
-            "        return kinds_sheet(record)\n\n"
-            "    def columns(self) -> Sequence[Column]:\n"
-            "        return COLUMNS\n",
+            "    sheet = staticmethod(kinds_sheet)\n"
+            "    columns = COLUMNS\n",
         ),
         (
             "report/registry.py",

@@ -85,11 +85,7 @@ def _import(spec: HookSpec) -> Callable[..., Any]:
 
 
 # What PyTorch calls a hook of each kind with.
-_CALLED_WITH = {
-    "forward": "module, args, output",
-    "pre": "module, args",
-    "grad": "grad",
-}
+_CALLED_WITH = {"forward": "module, args, output", "pre": "module, args", "grad": "grad"}
 
 
 def _check_signature(spec: HookSpec, where: str, function: Callable[..., Any]) -> None:
@@ -158,16 +154,12 @@ def _warnings(report: HookReport) -> list[Notice]:
         message = f"{hook} skips some tensors, such as {report.left_alone}"
         notices.append(Notice("hook_left_alone", message))
     if report.moved:
-        message = f"{hook} wrote to {some(report.moved, 4)}, which is put back; return a new tensor instead"
+        message = f"{hook} changed {some(report.moved, 4)} in place (undone); return a new tensor instead"
         notices.append(Notice("hook_in_place", message))
     return notices
 
 
-_WHY_NOT = {
-    "forward": "not called",
-    "pre": "not called",
-    "grad": "no gradient went through",
-}
+_WHY_NOT = {"forward": "not called", "pre": "not called", "grad": "no gradient went through"}
 
 
 class ActiveHooks:

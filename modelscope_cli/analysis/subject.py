@@ -2,6 +2,7 @@
 
 import copy
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, message_of
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, message_of, told
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -22,26 +23,30 @@ from modelscope_cli.analysis.outputs.target_spec import name_class
 from modelscope_cli.analysis.supported import check_onnx
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.binding import BoundHooks
-from modelscope_cli.hooks.layers import cloned, not_looked_into
+from modelscope_cli.hooks.layers import cloned, not_looked_into, tensors_in
 from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
-from modelscope_cli.inputs.model_config import configured_labels, configured_preset, size_by_trial
+from modelscope_cli.inputs.model_config import (
+    configured_labels,
+    configured_preset,
+    natural_shapes,
+    size_by_trial,
+)
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
-from modelscope_cli.inputs.truth import LabelsError, class_folders, named_labels
+from modelscope_cli.inputs.truth import LabelsError, class_folders, folders_of_classes, named_labels
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import family_of_module, load_model
 from modelscope_cli.models.loaded import LoadedModel
-from modelscope_cli.models.request import Model, ModelRequest, as_request
-from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords
-from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name
+from modelscope_cli.models.request import Model, ModelRequest, as_request, seed_of
+from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords, as_tuple
+from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name, with_article
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import (
-    NONFINITE,
     SATURATED,
     Arguments,
     HookReport,
@@ -90,7 +95,7 @@ class Subject:
         self._is_strict = strict is True
         # The names of the classes that were given, and what to call them in a message
         self.labels, self.source_of_labels = named_labels(labels)
-        self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
+        self._hooks = read_hooks(as_tuple(hook), command, has_backward=has_backward)
         # The model; a module passed in is neither moved nor changed
         self.loaded = load(self.request or model, keywords, self.progress)
         kind = str(keywords.get("output_kind", "auto"))
@@ -108,11 +113,9 @@ class Subject:
         self.first: Batch  # their first batch
 
     def open(self, *, is_training: bool = False, batch: int | None = None) -> None:
-        """Open the inputs.
+        """Open the inputs, by default `batch` images in one forward; named inputs are always one forward.
 
-        Args:
-            is_training: the noise batch is then 2, as batch norm needs more than one value per channel.
-            batch: default number of images in one forward; named inputs are always one forward.
+        For training the noise batch is 2, as batch norm needs more than one value per channel.
         """
         request = self.given.request
         if request.batch is None and self.given.named is None:
@@ -123,6 +126,8 @@ class Subject:
         request = replace(request, is_strict=self._is_strict)
         self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
         self.first = first_of(self.inputs, self.loaded)
+        if self.inputs.info.source == "tensor" or request.value_options():
+            tell(self.progress, notes_on_bytes(self.first))
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
         is_random = self.request is not None and self.loaded.info.weights.resolved == "random"
         if self.command in _JUDGED and is_random and not is_training:
@@ -133,8 +138,8 @@ class Subject:
         with without_dynamo(self.loaded.info.source == "zoo"):
             selection = select(
                 self.loaded.module,
-                as_patterns(layer),
-                as_patterns(exclude),
+                as_tuple(layer),
+                as_tuple(exclude),
                 self.first.args,
                 is_feedforward=self.loaded.is_feedforward,
             )
@@ -156,35 +161,37 @@ class Subject:
             self.progress.warn(warning.message)
             self.warnings.append(warning)
 
-    def check_labels(self, n_classes: int | None) -> None:
-        """Refuse given labels that are not one for each class."""
-        if self.labels is None or n_classes in (None, len(self.labels)):
+    def check_labels(self, n_classes: int | None, target: str = "") -> None:
+        """Refuse given labels that are not one for each class, and a target whose label only a folder has."""
+        is_fit = self.labels is None or n_classes in (None, len(self.labels))
+        if is_fit and (self.loaded.categories or not target):
             return
-        has = f"{self.source_of_labels} has {counted(len(self.labels), 'label')}"
-        hint = f"leave out --labels   or give {n_classes} of them"
-        raise LabelsError(f"{has}, the model {n_classes} classes", hint)
+        folders = folders_of_classes(self.inputs.files, n_classes or 0)
+        option = f"--labels {shlex.quote(','.join(folders))}"
+        if self.labels is not None and not is_fit:
+            has = f"{self.source_of_labels} has {counted(len(self.labels), 'label')}"
+            hint = f"{option}   if this is their order" if folders else "leave out --labels"
+            raise LabelsError(f"{has}, but the model has {n_classes} classes", hint)
+        if target in folders and not target.isdecimal():
+            message = f"the classes of this model have no labels, so '--target {target}' is not known"
+            raise UsageError(message, f"{option} --target {shlex.quote(target)}   if this is their order")
 
     def tell_if_degenerate(
         self, judged: Degenerate, best: Sequence[int] = (), *, is_training: bool = False
     ) -> None:
         """Warn if the scores of all images say nothing, if any are not finite, or if all images of several folders
-        have the same best class, with what to try.
-
-        Args:
-            best: the `best_classes` of the predictions.
-        """
-        code = NONFINITE if NONFINITE in judged else judged[0] if len({*judged}) == 1 else ""
-        if code:
+        have the same best class (`best`: those of the predictions), with what to try."""
+        if code := told(judged):
             remedies = ", or ".join(self._remedies(code, is_training))
             message = message_of(code, self.command, judged.count(code))
             self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
-            return
+            if code != SATURATED:
+                return
         folders = class_folders(self.inputs.files)
         if len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1:
             name = name_class(best[0], self.loaded.categories)
             message = f"all {len(best)} images of {len(folders)} folders are predicted as class {name}"
-            hint = "--size N prepares them at another size, predict --doctor tries other preprocessing"
-            self.warn([Notice("one_class", f"{message}: {hint}")])
+            self.warn([Notice("one_class", f"{message}: try another --size, or predict --doctor")])
 
     def _remedies(self, code: str, is_training: bool) -> Iterator[str]:
         first = self._read_first() if code == SATURATED and self.command == "grads" else None
@@ -206,10 +213,8 @@ class Subject:
         return None
 
     def _fill_batch_norms(self) -> None:
-        """Give batch norms of random weights the statistics of the first batch if the scores say nothing else.
-
-        With their initial ones they do not normalise, and the values grow or vanish from layer to layer.
-        """
+        """Give batch norms of random weights the statistics of the first batch if the scores say nothing else: with
+        their initial ones the values grow or vanish from layer to layer."""
         first, filled = self._read_first() if never_saw_a_batch(self.loaded.module)() else None, []
         if first is None or not all(look_at(first, self.first.args)):
             return
@@ -221,8 +226,8 @@ class Subject:
             filled = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
         for buffer, value in filled:
             buffer.copy_(value)
-        why = "with their initial ones the scores of these random weights say nothing"
-        message = f"the batch norms have the statistics of the first batch: {why}"
+        why = "the initial ones make the scores of random weights meaningless"
+        message = f"the batch norms use the statistics of the first batch: {why}"
         self.warn([Notice("first_batch_statistics", message)] * bool(filled))
 
     def conclude(self) -> tuple[HookReport, ...]:
@@ -242,14 +247,12 @@ class Subject:
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
 
 
-def seed_of(model: "Model", keywords: Keywords) -> int:
-    return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
-
-
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
-    """Note whether the model waited for images, and warn of broken ones, after the last batch."""
+    """Warn of broken images after the last batch; a detail is whether the model waited for images."""
     warnings = inputs.feed.broken.warnings(inputs.n_listed)
-    tell(progress, inputs.feed.notes(), warnings)
+    for note in inputs.feed.notes():
+        tell_more(progress, note)
+    tell(progress, (), warnings)
     return warnings
 
 
@@ -313,9 +316,10 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
     if inputs.preprocessing is not None:
         tell_more(progress, f"preprocessing: {inputs.preprocessing.words}")
     else:
-        size = [] if inputs.info.source == "noise" else given.request.size_options()
+        is_sized = inputs.info.source == "noise" and given.named is None
+        size = [] if is_sized else given.request.size_options()
         for option in (*size, *given.request.value_options()):
-            tell_more(progress, f"{option} has no effect: the input is not of images")
+            progress.note(f"{option} has no effect: the input is not images")
     return inputs
 
 
@@ -325,6 +329,8 @@ def at_its_size(given: PythonInputs, loaded: LoadedModel, progress: Progress) ->
     is_said = loaded.family != "custom" or loaded.transforms is not None or request.size or request.shapes
     if is_said or given.is_of_tensors or given.named is not None:
         return given
+    if given.is_noise and len(natural_shapes("custom", None, loaded.module, 1)[0]) < 3:
+        return given  # noise for a model of rows, not of images
     if (side := size_by_trial(loaded.module)) is None:
         return given
     progress.note(f"size: {side} x {side}, because the forward fails at 224 x 224")
@@ -338,6 +344,17 @@ def first_of(inputs: Inputs, loaded: LoadedModel) -> Batch:
     return first
 
 
+def notes_on_bytes(batch: Batch) -> Iterator[str]:
+    """Note images whose values are those of bytes: none negative, the largest far above 1 and at most 255."""
+    images = (one for _, one in tensors_in(batch.args) if one.ndim == 4 and one.shape[1] <= 4)
+    on_cpu = (
+        one for one in images if one.is_cpu and one.is_floating_point() and one.numel()
+    )  # others: a wait
+    for low, high in (map(float, one.aminmax()) for one in on_cpu):
+        if low >= 0 and 50 < high <= 255:
+            yield f"the input has values from {low:.4g} to {high:.4g}: unless the model scales them, divide by 255"
+
+
 def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     """Refuse keywords that say how to build a model if a module was passed in."""
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
@@ -348,6 +365,11 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
 
 def describe_module(module: nn.Module) -> LoadedModel:
     """Describe a module passed in, without moving or changing it."""
+    if not isinstance(module, nn.Module):
+        raise UsageError(
+            f"{with_article(type(module).__name__)} is not a torch.nn.Module",
+            "give a module, or what load() returns",
+        )
     inner = model_inside(module)
     notes, module = inside_notes(module, inner), inner
     tensor = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
@@ -365,10 +387,7 @@ def describe_module(module: nn.Module) -> LoadedModel:
 
 
 def with_shapes(loaded: LoadedModel, args: Arguments, seed: int, progress: Progress) -> LoadedModel:
-    """Run a model with lazy layers once to initialise them; any other is returned unchanged.
-
-    A module passed in is copied first: a first run cannot be undone.
-    """
+    """Run a model with lazy layers once to initialise them, of a module passed in a copy; others are unchanged."""
     module = loaded.module
     if not any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         return loaded
@@ -391,11 +410,6 @@ def _copied(module: nn.Module) -> nn.Module:
         if is_lazy(buffer):
             memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)  # type: ignore[call-arg]
     return copy.deepcopy(module, memo)
-
-
-def as_patterns(patterns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return one or several patterns or hooks as a tuple."""
-    return (patterns,) if isinstance(patterns, str) else tuple(patterns or ())
 
 
 def best_classes(predictions: Iterable[Prediction]) -> list[int]:

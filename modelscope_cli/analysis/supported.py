@@ -46,7 +46,7 @@ def check_output(command: str, answer: ModelOutput) -> None:
     *others, last = (_WORDS[kind] for kind in kinds)
     listed = f"{', '.join(others)} and {last}" if others else last
     raise CannotRunError(
-        f"the model outputs {answer.main.words}, and {command} is for {listed}", _instead(command, answer)
+        f"the model outputs {answer.main.words}, but {command} is for {listed}", _instead(command, answer)
     )
 
 
@@ -57,7 +57,9 @@ def _instead(command: str, answer: ModelOutput) -> str:
     if command == "predict --truth":
         return "leave out --truth"
     if command == "predict" and is_one_value:
-        return "--scores sigmoid   reads it as one class that is on or off"
+        return (
+            "modelscope explain ...   takes one number; --scores sigmoid   only if it is the logit of a class"
+        )
     if kind == "vectors" and answer.main.tensor().ndim in (4, 5) and "pixels" in OUTPUTS[command]:
         return "--output-kind segmentation   if they are scores of classes for each pixel"
     if kind == "vectors" and not is_one_value:

@@ -137,8 +137,4 @@ class NameJoiner:
 
 def in_order(name: str) -> str:
     """Return a natural sort key: `features.3` before `features.10`."""
-    return _NUMBER.sub(_padded, name)
-
-
-def _padded(number: re.Match[str]) -> str:
-    return number[0].zfill(20)
+    return _NUMBER.sub(lambda number: number[0].zfill(20), name)

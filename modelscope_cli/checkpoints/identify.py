@@ -179,7 +179,8 @@ def _fit(name: str, wanted: list[str], state: Mapping[str, Shape], prefix: str) 
         num_classes=num_classes,
         nearest=name,
         misshaped=tuple(
-            f"{key} {_text(state[key])} for {patterns[key].replace(',', 'x')}" for key in misshaped
+            f"{key} {'x'.join(map(str, state[key])) or 'scalar'} for {patterns[key].replace(',', 'x')}"
+            for key in misshaped
         ),
         prefix=prefix,
     )
@@ -210,10 +211,6 @@ def _dimension(text: str, num_classes: int | None) -> int | None:
     if not text.endswith("n"):
         return int(text)
     return None if num_classes is None else int(text.removesuffix("n") or 1) * num_classes
-
-
-def _text(shape: Shape) -> str:
-    return "x".join(map(str, shape)) or "scalar"
 
 
 def image_side(shapes: Mapping[str, Shape], prefix: str) -> int | None:

@@ -57,6 +57,10 @@ class OnnxNode:
         return f"{self.domain}:{self.op_type}"
 
     @property
+    def normalises_by_batch(self) -> bool:
+        return self.op_type == "BatchNormalization" and self.attributes.get("training_mode") == 1
+
+    @property
     def module(self) -> str:
         """The name of the torch module it was exported from; empty if unknown, or if that is the model itself."""
         return self.scopes[-2] if len(self.scopes) > 1 else ""

@@ -297,9 +297,7 @@ def _names_in(text: str) -> tuple[str, ...]:
 
 def _path_in(name: str) -> tuple[str, ...]:
     """Return the modules in a name such as `/layer1/layer1.0/conv1/Conv`, as older exporters write it.
-
-    A part that begins with the part before it and a dot is the child of a container, named in full.
-    """
+    A part that begins with the part before it and a dot is the child of a container, named in full."""
     parts = name.strip("/").split("/")
     if not 1 < len(parts) <= _MAX_DEPTH:
         return ()

@@ -164,17 +164,9 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return b"" if match[3] == b"\n" else _ESCAPED.get(match[3], match[0])
 
 
-def _raw_text(decoder: OpcodeReader) -> str:
-    return decoder.line().decode("raw-unicode-escape", "surrogatepass")
-
-
 def _number(decoder: OpcodeReader) -> int | bool:
     line = decoder.line()
     return line == b"01" if line in (b"00", b"01") else _integer(line)
-
-
-def _old_long(decoder: OpcodeReader) -> int:
-    return _integer(decoder.line().removesuffix(b"L"))
 
 
 def _integer(line: bytes) -> int:
@@ -187,22 +179,6 @@ def _integer(line: bytes) -> int:
     except ValueError:
         is_octal = re.fullmatch(r"[+-]?0[0-7]+", text) is not None
         return int(text, 8 if is_octal else 10)
-
-
-def _float(decoder: OpcodeReader) -> float:
-    return float(decoder.line()[:_MAX_DIGITS])
-
-
-def _index(decoder: OpcodeReader) -> int:
-    return int(decoder.line()[:_MAX_DIGITS])
-
-
-def _pair(decoder: OpcodeReader) -> tuple[str, str]:
-    return decoder.line().decode("utf-8"), decoder.line().decode("utf-8")
-
-
-def _ascii(decoder: OpcodeReader) -> str:
-    return _as_text(decoder.line())
 
 
 _uint1, _uint2, _uint4, _uint8 = map(_unpacked, ("<B", "<H", "<I", "<Q"))
@@ -220,10 +196,14 @@ _READERS: dict[int, Callable[[OpcodeReader], Any]] = {
         **{pickle.SHORT_BINUNICODE: _text(1, _unicode), pickle.BINUNICODE: _text(4, _unicode)},
         pickle.BINUNICODE8: _text(8, _unicode),
         **{pickle.SHORT_BINSTRING: _text(1, _as_text), pickle.BINSTRING: _text(4, _as_text)},
-        **{pickle.STRING: _quoted, pickle.UNICODE: _raw_text, pickle.PERSID: _ascii},
-        **{pickle.INT: _number, pickle.LONG: _old_long, pickle.FLOAT: _float},
-        **dict.fromkeys((pickle.GET, pickle.PUT), _index),
-        **dict.fromkeys((pickle.GLOBAL, pickle.INST), _pair),
+        **{pickle.STRING: _quoted, pickle.PERSID: lambda d: _as_text(d.line())},
+        pickle.UNICODE: lambda d: d.line().decode("raw-unicode-escape", "surrogatepass"),
+        **{pickle.INT: _number, pickle.LONG: lambda d: _integer(d.line().removesuffix(b"L"))},
+        pickle.FLOAT: lambda d: float(d.line()[:_MAX_DIGITS]),
+        **dict.fromkeys((pickle.GET, pickle.PUT), lambda d: int(d.line()[:_MAX_DIGITS])),
+        **dict.fromkeys(
+            (pickle.GLOBAL, pickle.INST), lambda d: (d.line().decode("utf-8"), d.line().decode("utf-8"))
+        ),
     }.items()
 }
 _PLAIN = frozenset(

@@ -92,16 +92,9 @@ class PickleMachine:
     """Reads consecutive pickles from a file."""
 
     def __init__(
-        self,
-        file: IO[bytes] | bytes,
-        call: Callable[[str, Any], Any],
-        watch: PickleEvents | None = None,
+        self, file: IO[bytes] | bytes, call: Callable[[str, Any], Any], watch: PickleEvents | None = None
     ) -> None:
-        """Take `call(name, args)`, which describes the result of a function; None if unknown.
-
-        Args:
-            watch: receives the events.
-        """
+        """Take `call(name, args)`, which describes a result, None if unknown; `watch` gets the events."""
         self._file = io.BytesIO(file) if isinstance(file, bytes) else file
         self._call = call
         self._watch: PickleEvents = watch or IgnoreEvents()

@@ -204,10 +204,6 @@ def _mapping(pairs: Any = (), *_: Any) -> Any:
     return {key: value for key, value in pairs if isinstance(key, str | int)} if is_pairs else {}
 
 
-def _size(dimensions: Any = ()) -> Shape:
-    return checked_sizes(dimensions)
-
-
 _UTILS = "torch._utils._rebuild"
 _WRAPPER = f"{_UTILS}_wrapper_subclass"
 _CALLS: dict[str, Callable[..., Any]] = {
@@ -223,7 +219,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     f"{_UTILS}_parameter_with_state": _first,
     f"{_UTILS}_device_tensor_from_cpu_tensor": _first,
     "torch._tensor._rebuild_from_type_v2": _by_type,
-    "torch.Size": _size,
+    "torch.Size": lambda dimensions=(): checked_sizes(dimensions),
     "torch.device": _first,
     "torch.serialization._get_layout": _first,
     "collections.OrderedDict": _mapping,

@@ -134,9 +134,6 @@ def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytear
     return data
 
 
-_N_NAMED = 8
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Named tensors on the CPU, mapped from the file where its format allows."""

@@ -26,13 +26,7 @@ from modelscope_cli.checkpoints.entries import (
 from modelscope_cli.checkpoints.file_type import damaged
 from modelscope_cli.checkpoints.opcodes import MAX_BYTES
 from modelscope_cli.checkpoints.pickle_machine import PickleMachine
-from modelscope_cli.checkpoints.tensor_refs import (
-    StorageRef,
-    TensorRef,
-    is_known,
-    rebuild,
-    storage_of,
-)
+from modelscope_cli.checkpoints.tensor_refs import StorageRef, TensorRef, is_known, rebuild, storage_of
 from modelscope_cli.checkpoints.tree import ToEntry, lay_out, under
 from modelscope_cli.checkpoints.zip_directory import (
     ZipEntry,
@@ -109,10 +103,7 @@ def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -
 def _read_exported(
     path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry], configs: Mapping[str, str]
 ) -> Contents:
-    """Describe the weights of each model, which are raw bytes described by a JSON entry.
-
-    The format: https://docs.pytorch.org/docs/stable/export/pt2_archive.html
-    """
+    """Describe raw weights by https://docs.pytorch.org/docs/stable/export/pt2_archive.html: a JSON entry each."""
     tensors, others = [], {}
     try:
         for model, config in configs.items():

@@ -41,45 +41,32 @@ class Budgets:
     panel: ClassVar[str] = "Budgets"
 
     max_params: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="At most this many parameters, such as 25M.",
-        ),
+        str | None, typer.Option(metavar="N", help="At most this many parameters, such as 25M.")
     ] = None
     max_macs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="At most this many multiply-adds an image: 5G.",
-        ),
+        str | None, typer.Option(metavar="N", help="At most this many multiply-adds an image: 5G.")
     ] = None
     max_memory: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="Peak memory of a forward of one image, weights included, such as 500MB.",
+            help="Peak memory of a forward pass on one image, with the weights, such as 500MB.",
         ),
     ] = None
     max_train_memory: Annotated[
         str | None,
         typer.Option(
-            metavar="BYTES",
-            help="Peak memory of one AdamW step at the smallest batch, such as 2GB.",
+            metavar="BYTES", help="Peak memory of one AdamW step at the smallest batch, such as 2GB."
         ),
     ] = None
     expect_output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHAPE",
-            help="The expected shape of the output, such as 1,1000.",
-        ),
+        str | None, typer.Option(metavar="SHAPE", help="The expected shape of the output, such as 1,1000.")
     ] = None
     min_accuracy: Annotated[
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="The least accuracy on folders named after the classes, such as 0.9.",
+            help="The lowest accuracy allowed on folders named after the classes, such as 0.9.",
         ),
     ] = None
 
@@ -115,8 +102,7 @@ def check(
         ),
     ] = None,
     list_: Annotated[
-        bool,
-        typer.Option("--list", rich_help_panel="Rules", help="List all rules, or those of --select."),
+        bool, typer.Option("--list", rich_help_panel="Rules", help="List all rules, or those of --select.")
     ] = False,
     fail_on: Annotated[
         Literal["warning", "error"] | None,
@@ -139,7 +125,7 @@ def check(
         typer.Option(
             "--update-baseline",
             rich_help_panel="Rules",
-            help="Write the current findings to that file, and ignore them.",
+            help="Write the current findings to the file of --baseline, and ignore them.",
         ),
     ] = False,
     against: Annotated[
@@ -147,7 +133,7 @@ def check(
         typer.Option(
             metavar="FOLDER",
             rich_help_panel="Data set",
-            help="A second data set without images of the first (repeatable).",
+            help="A data set that must not share images with the first (repeatable).",
         ),
     ] = None,
     mode: Annotated[
@@ -161,8 +147,7 @@ def check(
     labels: Labels = None,
     output_kind: OutputKind = "auto",
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", rich_help_panel="Output", help="Folder for the report."),
+        Path | None, typer.Option(metavar="DIR", rich_help_panel="Output", help="Folder for the report.")
     ] = None,
     format: Annotated[str, format_option(*CI_FORMATS, "junit")] = "auto",
     *,
@@ -173,10 +158,9 @@ def check(
 ) -> int:
     """Check a model or a data set; exit with 1 if a rule is broken.
 
-    Without images, noise is used, and fewer rules can be judged. A folder without a model is checked as a data
-    set.
-    The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
-    thresholds, fail-on, baseline, allow and the budgets; options on the command line win.
+    Without images the model runs on noise, and fewer rules are judged. A folder without a model is checked as a
+    data set. The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select,
+    ignore, thresholds, fail-on, baseline, allow and the budgets; options on the command line win.
 
     Examples:
 
@@ -219,6 +203,8 @@ def check(
     if out is not None:
         show.folder(out, "")
     words = [word for word in (first, *(images or ())) if word is not None]
+    has_model = on.model is not None or settings.model is not None or on.default() is not None
+    words = words if words or has_model else [*settings.images]
     record, refused = None, None
     try:
         if _is_of_data(words, on.model, against, settings):
@@ -226,6 +212,7 @@ def check(
             record = ms.check_images(words, against=against or (), **keywords)
         else:
             model, files = _subject(first, images, on, data, settings)
+            data = replace(data, size=data.size or settings.size)
             record = ms.check(
                 model,
                 data.request(files, on.seed),
@@ -262,11 +249,7 @@ def _subject(
     data: InputOptions,
     settings: CheckSettings,
 ) -> tuple[ModelRequest, list[str]]:
-    """Return the model and the images of the command line, else those of the project.
-
-    The first word is the model, or an image where --model or the project names the model. The weights are checked
-    later.
-    """
+    """Return the model and the images of the command line, else of the project; the weights are checked later."""
 
     def is_model(word: str) -> bool:
         if on.model is not None:
@@ -288,14 +271,12 @@ def _subject(
 def _is_of_data(
     words: list[str], model: str | None, against: list[str] | None, settings: CheckSettings
 ) -> bool:
-    """Tell whether the arguments name a data set.
-
-    --against is given, all selected rules are about data sets, or the first argument is a folder or a list and
-    neither the command line nor the project names a model.
-    """
+    """Tell whether a data set is checked: by --against, by the selected rules, or by a folder without a model."""
     is_selected = bool(settings.select) and all(code.upper().startswith("MS8") for code in settings.select)
     has_model = model is not None or settings.model is not None
-    return bool(against or is_selected or (words and not has_model and is_data_set(words[0])))
+    is_data = bool(words) and not any(map(names_model, words))
+    is_data = is_data and (is_data_set(words[0]) or words == [*settings.images])
+    return bool(against or is_selected or (is_data and not has_model))
 
 
 def _tell_of_idle(*panels: NamedModelOptions | InputOptions) -> None:

@@ -12,7 +12,7 @@ from modelscope_cli.shell.parameters import command
 
 _NEXT = (
     "modelscope summary {0}/tiny_resnet.py:TinyResNet",
-    "modelscope check {0}/tiny_resnet.py:TinyResNet {0}/star.png -c {0}/sick.safetensors",
+    "modelscope check {0}/tiny_resnet.py:TinyResNet -c {0}/sick.safetensors",
     "modelscope watch --every 1 {0}/train.py --variant sick",
 )
 
@@ -25,7 +25,7 @@ def demo(
         typer.Option(
             "--force",
             rich_help_panel="Output",
-            help="Overwrite files, write into a folder that is not empty.",
+            help="Overwrite files, or write into a folder that is not empty.",
         ),
     ] = False,
     *,

@@ -1,7 +1,7 @@
 """`modelscope diff`."""
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -25,43 +25,20 @@ class OptionsOfB:
 
     panel: ClassVar[str] = "B, where it differs from A"
 
-    b_weights: Annotated[
-        str | None,
-        typer.Option(metavar="WEIGHTS", help="The weights of B."),
-    ] = None
+    b_weights: Annotated[str | None, typer.Option(metavar="WEIGHTS", help="The weights of B.")] = None
     b_checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The checkpoint to load into B.",
-        ),
+        Path | None, typer.Option(metavar="FILE", help="The checkpoint to load into B.")
     ] = None
     b_key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The entry of B's checkpoint to load.",
-        ),
+        str | None, typer.Option(metavar="NAME", help="The entry of B's checkpoint to load.")
     ] = None
-    b_device: Annotated[
-        str | None,
-        typer.Option(metavar="DEVICE", help="The device of B."),
-    ] = None
-    b_dtype: Annotated[
-        str | None,
-        typer.Option(metavar="DTYPE", help="The dtype of B."),
-    ] = None
-    b_mode: Annotated[
-        Literal["auto", "eval", "train"] | None,
-        typer.Option(help="The mode of B."),
-    ] = None
+    b_device: Annotated[str | None, typer.Option(metavar="DEVICE", help="The device of B.")] = None
+    b_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="The dtype of B.")] = None
+    b_mode: Annotated[Literal["auto", "eval", "train"] | None, typer.Option(help="The mode of B.")] = None
     b_seed: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            min=0,
-            max=LAST_SEED,
-            help="The seed of B's random weights and of its dropout.",
+            metavar="N", min=0, max=LAST_SEED, help="The seed of B's random weights and of its dropout."
         ),
     ] = None
 
@@ -76,7 +53,7 @@ def diff(
     ] = None,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="B", help="The other side; without it, A with the settings of --b-..."),
+        typer.Argument(metavar="B", help="What to compare A with; by default A with the settings of --b-..."),
     ] = None,
     images: ImagesArgument = None,
     tolerance: Annotated[
@@ -86,14 +63,13 @@ def diff(
             "-t",
             metavar="T",
             min=0,
-            help="The largest relative L2 that counts as equal, or relative difference of results.",
+            help="The largest relative L2 (of results: relative difference) that counts as equal.",
             show_default="0 for tensors and results, the rounding of the dtype for statistics, and for "
             "activations that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
+        Path | None, typer.Option(metavar="FILE", help="Draw the differences by depth (.png .svg .pdf).")
     ] = None,
     mode: Mode = "auto",
     model: Annotated[
@@ -103,7 +79,7 @@ def diff(
             "-m",
             metavar="MODEL",
             rich_help_panel="Model",
-            help="The model that a checkpoint is loaded into; without another model or checkpoint, A.",
+            help="The model to load a checkpoint into; without another model or checkpoint, A.",
         ),
     ] = None,
     all: Annotated[
@@ -142,7 +118,7 @@ def diff(
     from modelscope_cli.report.canvas import check_figure
     from modelscope_cli.report.diff.table import diff_columns, diff_sheet
 
-    where = show.begin()
+    where = replace(show, all=all).begin()
     where.layout.check(diff_columns())
     if plot is not None:
         check_figure(plot, show.force)

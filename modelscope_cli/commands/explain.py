@@ -69,8 +69,8 @@ def explain(
         typer.Option(
             metavar="KIND",
             rich_help_panel="Receipt",
-            help="Whether to test the maps: quick (do they repeat, do they depend on the image and on the "
-            "head, do they mark what the score depends on) or none.",
+            help="How to test the maps: quick (repeatability, dependence on the image and on the head, covering) "
+            "or none.",
         ),
     ] = "quick",
     require: Annotated[
@@ -82,8 +82,7 @@ def explain(
     out: Out = None,
     resume: Resume = False,
     save_tensors: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Save the cells of the maps as .safetensors."),
+        Path | None, typer.Option(metavar="FILE", help="Save the maps as .safetensors.")
     ] = None,
     save: Save = True,
     *,
@@ -91,7 +90,7 @@ def explain(
     data: InputOptions,
     show: OutputOptions,
 ) -> int:
-    """Show what in an image is evidence for a class, and test each map.
+    """Show the evidence for a class in an image, and test each map.
 
     The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
     tests come first. Over a folder all numbers are means.

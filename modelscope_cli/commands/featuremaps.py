@@ -86,8 +86,8 @@ def featuremaps(
         bool,
         typer.Option(
             "--filters",
-            help="Draw the filters of the convolutions: in colour where they read an image, else the slice of the "
-            "input channel where each is largest.",
+            help="Draw the filters of the convolutions: in colour if they read an image, else each at its "
+            "strongest input channel.",
         ),
     ] = False,
     top_images: Annotated[

@@ -47,23 +47,14 @@ def grads(
             "-t",
             metavar="TARGET",
             rich_help_panel="Loss",
-            help="A class: its index, its label, or predicted. auto: the class that the folder of each image is "
-            "named after, else predicted. Or an output value instead of a loss: box:N, mask:CLASS.",
+            help="A class: index, label, or predicted. auto: the class that names the folder of each image, else "
+            "predicted. Or an output value instead of a loss: box:N, mask:CLASS.",
         ),
     ] = "auto",
     label_smoothing: Annotated[
         float,
         typer.Option(
             metavar="E", min=0, max=1, rich_help_panel="Loss", help="Label smoothing of the cross-entropy."
-        ),
-    ] = 0.0,
-    weight_decay: Annotated[
-        float,
-        typer.Option(
-            metavar="L",
-            min=0,
-            rich_help_panel="Loss",
-            help="Add L/2 |w|^2 to the loss. Its share of every gradient is shown.",
         ),
     ] = 0.0,
     clip: Annotated[
@@ -87,8 +78,7 @@ def grads(
     output_kind: OutputKind = "auto",
     labels: Labels = None,
     table: Annotated[
-        Literal["parameters", "activations", "batch-norm"],
-        typer.Option(help="Which table to print."),
+        Literal["parameters", "activations"], typer.Option(help="Which table to print.")
     ] = "parameters",
     out: Out = None,
     save: Save = True,
@@ -113,15 +103,11 @@ def grads(
 
       modelscope grads resnet34 demo/harbour.jpg -w none --hook 'grad:clamp=-1,1@conv' --no-save
     """
-    from modelscope_cli.analysis.gradients.request import has_own_loss
     from modelscope_cli.report.grads.table import grads_columns, grads_sheet
-    from modelscope_cli.report.shared_tables import check_drift
 
     where = show.begin()
     model, files = on.choose(first, images)
     where.layout.check(grads_columns(table))
-    if table == "batch-norm":
-        check_drift(mode == "train" or (mode == "auto" and has_own_loss(model, loss)))
     folder = show.folder(out, model.model, save=save)
     record = ms.grads(
         model,
@@ -131,7 +117,6 @@ def grads(
         loss=loss,
         target=target,
         label_smoothing=label_smoothing,
-        weight_decay=weight_decay,
         clip=clip,
         clip_norm=clip_norm,
         freeze=freeze or (),

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.console import PROGRESS, hint, settings
 from modelscope_cli.shell.options import ClassesArgument, LearnerOptions, ModelArgument, TrainingOptions
 from modelscope_cli.shell.output import emit, save_report
 from modelscope_cli.shell.output_options import Out, OutputOptions
@@ -44,20 +44,16 @@ def lrfind(
 
       modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --from 0.001 --to 0.5
     """
-    from modelscope_cli.report.lrfind.table import COLUMNS, lrfind_sheet
+    from modelscope_cli.report.lrfind.table import COLUMNS, lrfind_sheet, rate
+    from modelscope_cli.shell.hints import filled_in
 
     where = show.begin()
     model, images = on.learner(first, folder)
     where.layout.check(COLUMNS)
     out = show.folder(out, model.model)
-    record = ms.lrfind(
-        model,
-        images,
-        **how.keywords(),
-        low=low,
-        high=high,
-        steps=steps,
-        progress=PROGRESS,
-    )
+    record = ms.lrfind(model, images, **how.keywords(), low=low, high=high, steps=steps, progress=PROGRESS)
     record = save_report(record, out)
     emit(where, lrfind_sheet(record), record)
+    lr = record.suggestion.recommended
+    if lr is not None and not settings.is_quiet:
+        hint(filled_in(f"modelscope train ... --lr {rate(lr)}", settings.argv, ""))

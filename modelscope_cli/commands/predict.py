@@ -92,7 +92,7 @@ def predict(
         Literal["measures", "classes", "confusions", "calibration", "worst"] | None,
         typer.Option(
             rich_help_panel="Against the truth",
-            help="Table of --truth to print, by default of folders (default: worst for auto, else measures).",
+            help="The table that --truth prints (default: worst for auto, else measures).",
             show_default=False,
         ),
     ] = None,
@@ -107,11 +107,11 @@ def predict(
 ) -> None:
     """Print what a model predicts for images, and its accuracy.
 
-    For a segmentation model these are the classes that cover most of the image, for a detection model its best
-    boxes. Images are predicted in batches; tsv and csv are written row by row. For folders named after
-    classes, the accuracy and the misclassified images are printed. With --truth, the metrics are printed: accuracy,
-    classes, confusions, calibration, the worst images. With --doctor, one row for each usual preprocessing mistake,
-    with the number of predictions that it changes. A model for images and texts (CLIP) chooses among --labels.
+    A segmentation model gives the classes that cover most of the image, a detection model its best boxes. Images
+    are predicted in batches; tsv and csv are written row by row. For folders named after classes, the accuracy and
+    the misclassified images are printed. --truth prints metrics: accuracy, classes, confusions, calibration, the
+    worst images. --doctor prints how many predictions each usual preprocessing mistake changes. A model for images
+    and texts (CLIP) chooses among --labels.
 
     Examples:
 

@@ -36,8 +36,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where the page is written; report.html in the folder of the result, or in a new one, by "
-            "default.",
+            help="The page to write; by default report.html in the folder of the result, or in a new folder.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page, report.html.")] = None,
@@ -48,9 +47,9 @@ def report(
 ) -> None:
     """Put a model and an image, or a saved result, on one page.
 
-    The page of a model has what predict, explain, check, summary, stats, featuremaps and grads say at their
-    defaults; without an image, what they say about noise. The page needs no network and no other file. It holds
-    tables to sort and filter, curves, images, and the whole results as data, which modelscope can read.
+    The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads at
+    their defaults, for noise if no image is given. The page needs no network and no other file. It holds tables to
+    sort and filter, curves, images, and the whole results as data, which modelscope can read.
 
     Examples:
 

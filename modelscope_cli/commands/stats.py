@@ -1,7 +1,7 @@
 """`modelscope stats`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -37,12 +37,6 @@ def stats(
     ] = None,
     hook: Hook = None,
     mode: Mode = "auto",
-    table: Annotated[
-        Literal["layers", "batch-norm"],
-        typer.Option(
-            help="Table to print; batch-norm needs --mode train.",
-        ),
-    ] = "layers",
     out: BlocksOut = None,
     resume: Resume = False,
     *,
@@ -54,8 +48,8 @@ def stats(
     """Print statistics of every layer's output, over many images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
-    of every image. A column such as p50, p01 or p99.9 is an exact quantile. In train mode the drift of every batch
-    norm is shown: its batch statistics against the running ones.
+    of every image. A column such as p50, p01 or p99.9 is an exact quantile. In train mode the largest drift of a
+    batch norm is shown: its batch statistics against the running ones (--json has all).
 
     Under torchrun all processes share the blocks of --out, bit-identically; in train mode, and with --hook, one
     process does everything.
@@ -74,14 +68,11 @@ def stats(
       torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
     from modelscope_cli.report.canvas import check_figure
-    from modelscope_cli.report.shared_tables import check_drift
     from modelscope_cli.report.stats.table import columns_of, stats_sheet
 
     where = show.begin(is_shared=True)
     model, files = on.choose(first, images)
-    if table == "batch-norm":
-        check_drift(mode == "train")
-    columns = columns_of(table, where.layout)
+    columns = columns_of(where.layout)
     if plot is not None:
         check_figure(plot, show.force)
     record = ms.stats(
@@ -105,4 +96,4 @@ def stats(
         save_as(record, plot)
     if out is not None:
         record = save_report(record, out, has_content=bool(interrupts.resumable))
-    emit(where, stats_sheet(record, table, columns or ()), record)
+    emit(where, stats_sheet(record, columns or ()), record)

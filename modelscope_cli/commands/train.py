@@ -64,10 +64,7 @@ def train(
     every: Annotated[
         int | None,
         typer.Option(
-            metavar="K",
-            min=1,
-            max=LONGEST_RUN,
-            help="Record every K-th step, instead of about 200 in all.",
+            metavar="K", min=1, max=LONGEST_RUN, help="Record every K-th step, instead of about 200 in all."
         ),
     ] = None,
     *,
@@ -78,7 +75,7 @@ def train(
     """Train a classifier for a few steps and show what happens inside.
 
     Prints every layer at the first and at the last step or, with --vary, one row per variant; all variants see the
-    same images in the same order. A tenth of the images is used for validation, after each epoch.
+    same images in the same order. A fifth of each class is held out for validation, after each epoch.
 
     Examples:
 

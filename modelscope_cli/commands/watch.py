@@ -83,7 +83,7 @@ def watch(
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict", help="With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."
+            "--strict", help="With --fail-on: also exit with 1 if the verdict is `cannot tell yet`."
         ),
     ] = False,
     try_fixes: Annotated[
@@ -91,8 +91,8 @@ def watch(
         typer.Option(
             "--try-fixes",
             rich_help_panel="Trials",
-            help="If the verdict is a fault or cannot be told, run the script again with one change at a time, to "
-            "prove what makes it learn. With --report, do so for a run that has ended.",
+            help="If the verdict is a fault or `cannot tell yet`, run the script again with one change at a time, "
+            "to prove what makes it learn. With --report, for a run that has ended.",
         ),
     ] = False,
     fix_time: Annotated[
@@ -116,8 +116,8 @@ def watch(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Build the report from the log of a killed run, in its folder or in that of out, without "
-            "running anything. Also draws the figures from the log of a run that ended.",
+            help="Build the report from the log of a killed run, in its folder or in --out, without running "
+            "anything. Also draws the figures from the log of a run that ended.",
         ),
     ] = None,
     layer: Annotated[

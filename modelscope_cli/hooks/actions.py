@@ -54,19 +54,6 @@ def _chosen(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> tuple[int, Te
     return place.channel_dim, torch.tensor(chosen, device=tensor.device)
 
 
-def _zero(x: Tensor, place: TensorPlace) -> Tensor:
-    # Not zeros, to keep the graph with a zero gradient; not 0 * x, which is NaN where x is infinite.
-    return x.masked_fill(torch.ones((), dtype=torch.bool, device=x.device), 0)
-
-
-def _scale(x: Tensor, place: TensorPlace, factor: float) -> Tensor:
-    return x * factor
-
-
-def _add(x: Tensor, place: TensorPlace, value: float) -> Tensor:
-    return x + value
-
-
 def _noise(x: Tensor, place: TensorPlace, std: float) -> Tensor:
     # On the CPU, for the same numbers on every device.
     drawn = torch.randn(x.shape, generator=(torch.Generator().manual_seed(place.seed)))
@@ -99,9 +86,10 @@ def _positions(x: Tensor, place: TensorPlace) -> tuple[int, ...]:
 
 
 _ACTIONS: dict[str, Callable[..., Any]] = {
-    "zero": _zero,
-    "scale": _scale,
-    "add": _add,
+    # Not zeros, to keep the graph with a zero gradient; not 0 * x, which is NaN where x is infinite.
+    "zero": lambda x, place: x.masked_fill(torch.ones((), dtype=torch.bool, device=x.device), 0),
+    "scale": lambda x, place, factor: x * factor,
+    "add": lambda x, place, value: x + value,
     "clamp": lambda x, place, low, high: x.clamp(low, high),
     "noise": _noise,
     "mean": _mean,

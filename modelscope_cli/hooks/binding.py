@@ -11,17 +11,10 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.actions import TensorPlace
-from modelscope_cli.hooks.hook_base import (
-    BoundHook,
-    HookBase,
-    HookPass,
-    HookSpot,
-    differs,
-    name_of_call,
-)
+from modelscope_cli.hooks.hook_base import BoundHook, HookBase, HookPass, HookSpot, differs, name_of_call
 from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 from modelscope_cli.hooks.patterns import explain, parse_pattern
-from modelscope_cli.hooks.selection import names_of, select
+from modelscope_cli.hooks.selection import names_of, select, tell_of_function
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec, about_pattern
 from modelscope_cli.records.naming import label
@@ -194,7 +187,11 @@ def _meant(
     """Return the layers a pattern selects and, if it selects calls, these; in the order of the model."""
     order = [layer.name for layer, _ in list_layers(model)]
     if not parse_pattern(pattern).is_positional:
-        names = names_of(model, [pattern], ())
+        try:
+            names = names_of(model, [pattern], ())
+        except UsageError as error:
+            tell_of_function(error, parse_pattern(pattern), model, args)
+            raise
         return tuple(name for name in order if name in names), None
     selected = select(model, [pattern], (), args).wanted or frozenset()
     calls = tuple(sorted(selected, key=lambda call: (order.index(call[0]), call[1])))

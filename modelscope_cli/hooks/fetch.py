@@ -56,12 +56,19 @@ class Deferred(Generic[T]):
         return Deferred(self.tensors, lambda *fetched: change(self.finish(*fetched)))
 
 
+def known(value: T) -> Deferred[T]:
+    """Return a result that waits for nothing."""
+    return Deferred((), lambda: value)
+
+
 def numbers(tensors: Iterable[Tensor]) -> Deferred[list[float]]:
     """Return the values of tensors of one element, all of the same shape."""
     return Deferred(tuple(tensors), _floats)
 
 
 def _floats(*tensors: Tensor) -> list[float]:
+    if len(tensors) == 1:
+        return [tensors[0].item()]
     kinds: dict[torch.dtype, list[int]] = {}
     for index, x in enumerate(tensors):
         kinds.setdefault(x.dtype, []).append(index)

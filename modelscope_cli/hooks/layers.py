@@ -89,7 +89,7 @@ def refuse_layouts(model: nn.Module, *, is_sparse_known: bool = True, has_buffer
             continue
         if parameter.is_nested or not is_sparse_known:
             kind = "nested" if parameter.is_nested else str(parameter.layout).removeprefix("torch.")
-            message = f"tensor '{name}' is {kind}, and this command needs dense ones"
+            message = f"tensor '{name}' is {kind}, but this command needs dense tensors"
             raise CannotRunError(message, "modelscope stats ...   needs none")
 
 
@@ -238,18 +238,15 @@ class ChannelFinder:
         elif isinstance(module, _CHANNELS_LAST):
             dim = output.ndim - 1
         elif type(module).__name__ == "Permute":  # torchvision's, which converts between the conventions
-            dims: Any = getattr(module, "dims")  # noqa: B009  # of a class that need not be imported
-            dim = _of_permute([dim % output.ndim for dim in dims])
+            given: Any = getattr(module, "dims")  # noqa: B009  # of a class that need not be imported
+            dims = [dim % output.ndim for dim in given]
+            dim = 1 if dims[1] == len(dims) - 1 else dims.index(1)
         elif isinstance(module, nn.LayerNorm):
             dim = _of_layer_norm(module, output)
         else:
             dim = self._last.get(shape, output.ndim - 1 if output.ndim == 3 else 1)
         self._last[shape] = dim
         return dim
-
-
-def _of_permute(dims: list[int]) -> int:
-    return 1 if dims[1] == len(dims) - 1 else dims.index(1)
 
 
 def _of_layer_norm(module: nn.LayerNorm, output: Tensor) -> int:

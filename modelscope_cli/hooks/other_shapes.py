@@ -105,6 +105,7 @@ def _shapes(twin: nn.Module, given: Tensor) -> Iterator[Shape]:
     sides = rest
     if len(rest) == 3:
         sides = rest[:2] if rest[2] in (1, 3, c) and rest[0] not in (1, 3, c) else rest[1:]
+        sides = rest[2:] if rest[:2] == (1, c) else sides  # one image, its channels and one side
     elif len(rest) == 2 and {1, c} & {*rest}:  # one side and the channels
         sides = rest[1:] if rest[0] in (1, c) else rest[:1]
     start = (n, c, sides[0], sides[-1])

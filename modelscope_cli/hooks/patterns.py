@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, nearest_by_number, nearest_names
 from modelscope_cli.records.naming import counted, some
 
 
@@ -157,26 +157,14 @@ def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
     if "," in pattern.body and not pattern.body.startswith("re:"):
         return " ".join(f"--layer '{part}'" for part in pattern.body.split(","))
     word = pattern.body.partition(":")[2] or pattern.body
-    near = _nearest_layers(word, [name for layer in layers for name in layer.names if name])
+    names = [name for layer in layers for name in layer.names if name]
+    near = nearest_by_number(word, names) or nearest_names(word, names)
+    levels = ([layer.name for layer in layers if layer.depth == depth] for depth in (1, 2, 3))
+    outer = next((level for level in levels if len(level) > 1), names)
     types = sorted({layer.type for layer in layers if layer.is_leaf})
     usual = next((type for type in types if type.startswith(("Conv", "Linear"))), types[0] if types else "*")
-    return f"{near or f'try type:{usual}'}   types present: {', '.join(types)}"
-
-
-def _nearest_layers(word: str, names: Sequence[str]) -> str:
-    """Return the names with the nearest numbers, else those most alike, in the order of the model."""
-    (stem, typed) = _parted(word)
-    parted = {name: _parted(name) for name in names}
-    siblings = [name for name in names if typed and parted[name][0] == stem]
-    siblings.sort(key=lambda name: [abs(n - m) for n, m in zip(parted[name][1], typed, strict=True)])
-    alike = nearest(word, [name for name in names if parted[name][1] or not typed])
-    near = siblings[:3] or alike.removeprefix("did you mean ").split(", ")
-    return f"did you mean {', '.join(sorted(near, key=names.index))}" if near[0] else ""
-
-
-def _parted(name: str) -> tuple[str, list[int]]:
-    """Return a name with its numbers as 0, and the numbers."""
-    return re.sub(r"\d{1,9}", "0", name), [int(number) for number in re.findall(r"\d{1,9}", name)]
+    pasted = f"did you mean {', '.join(near)}" if near else f"try type:{usual}"
+    return f"{pasted}   layers: {some(outer, 8)}; types: {some(types, 8)}"
 
 
 def pick_calls(
@@ -222,4 +210,4 @@ def falls_short(pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple
     n = len(pick_calls(every, layers, calls))
     if max(abs(pattern.first), abs(pattern.last or 0)) <= n:
         return None
-    return f"layer '{pattern}' goes beyond the last call; the existing ones are used: {counted(n, 'call')}"
+    return f"layer '{pattern}' stops at the last call: {counted(n, 'call')} in all"

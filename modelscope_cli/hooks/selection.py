@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, UntypedStorage, nn, strided
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.layers import list_layers, map_tensors
+from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 from modelscope_cli.hooks.other_shapes import on_twin
 from modelscope_cli.hooks.patterns import (
     EVERY_LAYER,
@@ -25,7 +26,7 @@ from modelscope_cli.hooks.patterns import (
 )
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
-from modelscope_cli.records.naming import layer_of
+from modelscope_cli.records.naming import layer_of, some
 from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 
@@ -116,9 +117,14 @@ def select(
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
     excluded = _names(leave, every)
-    names = _names(take, every) - (
-        excluded if not any(pattern.is_positional for pattern in leave) else frozenset()
-    )
+    names = frozenset[str]()
+    for pattern in take:
+        try:
+            names |= _names([pattern], every)
+        except UsageError as error:
+            tell_of_function(error, pattern, model, args)
+            raise
+    names -= excluded if not any(pattern.is_positional for pattern in leave) else frozenset()
     if not names:
         raise _nothing_left(exclude)
     notes = tuple(filter(None, (explain(pattern, every) for pattern in take)))
@@ -151,6 +157,52 @@ def select(
         name for name, _ in order
     }
     return replace(by_name, wanted=frozenset(wanted), names=names & (names_at_positions | idle))
+
+
+class _Functions(TorchFunctionMode, Observer):
+    """Records between which layers the functions of torch are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By the name of a function, the layers whose outputs are its arguments, and those whose output it returned
+        self.before: dict[str, list[str]] = {}
+        self.after: dict[str, list[str]] = {}
+        # Of what, and the tensor: kept alive, so that its id is not reused
+        self._outputs: dict[int, tuple[str, Tensor]] = {}
+        self._results: dict[int, tuple[str, Tensor]] = {}
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        for _, tensor in tensors_in(output):
+            self._outputs[id(tensor)] = call.name, tensor
+            if call.name and id(tensor) in self._results:
+                self.after.setdefault(self._results[id(tensor)][0], []).append(call.name)
+
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
+        name = getattr(func, "__name__", "").strip("_").lower()
+        given = (self._outputs.get(id(one), ("",))[0] for _, one in tensors_in(args))
+        self.before.setdefault(name, []).extend(filter(None, given))
+        result = func(*args, **(kwargs or {}))
+        self._results |= {id(one): (name, one) for _, one in tensors_in(result)}
+        return result
+
+
+def tell_of_function(error: UsageError, pattern: Pattern, model: nn.Module, args: Arguments) -> None:
+    """Say in the error for a pattern that matches no layer that the model calls a function of that name."""
+    word = pattern.body.rpartition(":")[2].lower()
+
+    def watch(twin: nn.Module, args: Arguments) -> _Functions:
+        functions = _Functions()
+        with HookSession(twin, [functions]) as session, functions:
+            session.run(args)
+        return functions
+
+    with suppress(Exception):  # of the model, on meta tensors
+        functions = _on_twin(model, args, watch)
+        if word in functions.before:
+            error.message += f", as the model calls {word} as a function"
+        which = "is called last in" if word in functions.after else "is called on the output of"
+        if layers := [*dict.fromkeys(functions.after.get(word) or functions.before.get(word, []))]:
+            error.hint = f"try {', '.join(layers[:3])}   {word} {which} {some(layers)}"
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:
@@ -193,14 +245,13 @@ def uncalled(
         and (selection.names is None or layer.name in selection.names)
         and layer.name not in called
     }
-    if selection.is_innermost_only and any(map(_has_own_tensors, missing.values())):
+    owned = (
+        x for one in missing.values() for x in (*one.parameters(recurse=False), *one.buffers(recurse=False))
+    )
+    if selection.is_innermost_only and next(owned, None) is not None:
         used = _used_directly(model, args)
         return tuple(name for name in missing if name not in used)
     return tuple(missing)
-
-
-def _has_own_tensors(module: nn.Module) -> bool:
-    return any(True for _ in (*module.parameters(recurse=False), *module.buffers(recurse=False)))
 
 
 def _used_directly(model: nn.Module, args: Arguments) -> set[str]:

@@ -15,11 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.errors import (
-    CannotRunError,
-    ModelscopeError,
-    failed_device,
-)
+from modelscope_cli.errors import CannotRunError, ModelscopeError, failed_device
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
 from modelscope_cli.hooks.other_shapes import image_shape_taken
 from modelscope_cli.hooks.patterns import Layer
@@ -116,7 +112,7 @@ class ForwardError(CannotRunError):
         elif "on the same device" in reason:
             hint = "--device cpu   the model keeps or makes a tensor on another device than its input"
         elif reason.startswith("Expected more than 1 value per channel when training"):
-            hint = "--mode eval   or two images, or --batch 2 of noise: "
+            hint = "--mode eval   or --batch 2, of two images or of noise: "
             hint += "batch norm in train mode needs more than one value per channel"
         super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
 
@@ -136,8 +132,9 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     sides = shape[2:] if shape[2] != shape[3] else shape[2:3]
     # No option changes a tensor of a file, or makes an image of another tensor.
     is_of_file = "--input" in words or any(word.endswith((".npy", ".npz")) for word in words)
-    is_resized = given[0].ndim == 4 and not is_of_file
-    return f"{rebuilt}--size {','.join(map(str, sides))}" if is_resized else None
+    if given[0].ndim == 4 and is_of_file:
+        return f"give a tensor of {' x '.join(map(str, shape))}: no option resizes one"
+    return f"{rebuilt}--size {','.join(map(str, sides))}" if given[0].ndim == 4 else None
 
 
 def _rebuilt(model: nn.Module, given: Tensor, taken: Shape, words: Sequence[str]) -> Iterator[str]:

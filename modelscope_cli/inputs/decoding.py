@@ -66,10 +66,13 @@ class Decoded:
 class ImageBlocks(Dataset["tuple[int, Decoded | None]"]):
     """Blocks of image files by number."""
 
-    groups: Sequence[Group]  # the files of each block
+    listed: Sequence[ListedImage]
     size: int  # images per block except the last: image `n` of block `b` is number `b * size + n` of the list
     plan: Preprocessing
     is_strict: bool  # whether a broken image is an error
+
+    def __len__(self) -> int:
+        return (len(self.listed) + self.size - 1) // self.size
 
     def decode(self, block: int) -> Decoded:
         """Decode and prepare the images of a block, repeated ones once."""
@@ -78,7 +81,8 @@ class ImageBlocks(Dataset["tuple[int, Decoded | None]"]):
         numbers: list[int] = []
         tensors: list[Tensor] = []
         broken: list[UnreadableImage] = []
-        for number, file in enumerate(self.groups[block], block * self.size):
+        first = block * self.size
+        for number, file in enumerate(self.listed[first : first + self.size], first):
             if file not in ready:
                 ready[file] = self._prepare(file)
             prepared = ready[file]
@@ -95,10 +99,6 @@ class ImageBlocks(Dataset["tuple[int, Decoded | None]"]):
         with suppress(Exception):
             return block, self.decode(block)
         return block, None
-
-    def files(self, block: int, decoded: Decoded) -> list[ListedImage]:
-        group = self.groups[block]
-        return [group[number - block * self.size] for number in decoded.numbers]
 
     def _prepare(self, file: ListedImage) -> Tensor | UnreadableImageError:
         try:
@@ -146,13 +146,9 @@ class DecodeTiming:
         times = self.times()
         if times is None or (times.wait_ms if times.workers else times.decode_ms) < times.model_ms:
             return []
-        decode, model, wait = (
-            f"{ms / 1000:.1f} s" for ms in (times.decode_ms, times.model_ms, times.wait_ms)
-        )
-        if not times.workers:
-            return [f"decoding {decode}, model {model} (sequential; --workers overlaps them)"]
-        where = f"in {times.workers} processes" if times.workers > 1 else "in a process of its own"
-        return [f"decoding {decode} {where}, model {model}; the model waited {wait} for images"]
+        decode, model, wait = (ms / 1000 for ms in (times.decode_ms, times.model_ms, times.wait_ms))
+        how = f"--workers {times.workers}"
+        return [f"{how}: decoding {decode:.1f} s, model {model:.1f} s, which waited {wait:.1f} s for images"]
 
 
 _AHEAD = 2  # blocks per worker
@@ -214,10 +210,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def _leave_to_main(worker: int) -> None:
-    """Leave Ctrl-C, which reaches every process of a terminal, and every report to the main process.
-
-    It ends the workers, and the thread of `multiprocessing` that shares tensors may then print a traceback.
-    """
+    """Leave Ctrl-C and every report to the main process: the threads of a worker may print a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
@@ -270,7 +263,7 @@ class BlockSource:
     def find_first(self) -> tuple[int, Decoded]:
         """Decode the first block with an image, and cache it until it is requested."""
         broken = UnreadableImages()
-        for block in range(len(self._images.groups)):
+        for block in range(len(self._images)):
             decoded = self._images.decode(block)
             if decoded.tensors:
                 self._ready[block] = decoded

@@ -9,12 +9,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import overload
 
-from modelscope_cli.errors import CannotRunError, UsageError, quoted
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.library_types import Image
 from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import counted
@@ -99,26 +98,6 @@ class FileList(Sequence[ListedImage]):
         return bytes(self._names[self._ends[n - 1] if n else 0 : self._ends[n]])
 
 
-class FileGroups(Sequence[Sequence[ListedImage]]):
-    """Fixed groups of files: group `b` has the files `b * size` to `(b + 1) * size - 1`."""
-
-    def __init__(self, files: Sequence[ListedImage], size: int) -> None:
-        self._files, self.size = files, size
-
-    def __len__(self) -> int:
-        return (len(self._files) + self.size - 1) // self.size
-
-    @overload
-    def __getitem__(self, at: int) -> Sequence[ListedImage]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Sequence[ListedImage]]: ...
-    def __getitem__(self, at: int | slice) -> Sequence[ListedImage] | list[Sequence[ListedImage]]:
-        if isinstance(at, slice):
-            return [self[n] for n in range(*at.indices(len(self)))]
-        n = range(len(self))[at]
-        return self._files[n * self.size : (n + 1) * self.size]
-
-
 by_bytes: Callable[[str], bytes] = os.fsencode
 """The order of files: that of the bytes of their names, the same in every locale."""
 
@@ -182,7 +161,7 @@ def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
         message = f"'{word}' is a URL, but images are read from files"
         raise CannotRunError(message, f"curl -LO {shlex.quote(word)}")
     if not glob.has_magic(word):
-        raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or look_for(word))
+        raise CannotRunError(f"'{word}' does not exist", look_for(word))
     matches = glob.glob(word, recursive=True)
     if not matches:
         raise UsageError(f"'{word}' matches no file", look_for(word))
@@ -193,22 +172,24 @@ def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     """Yield the images of a folder, or of its subfolders if it has no images."""
     folder = str(Path(word))
     files, folders = _inside(folder)
-    if not any(map(_is_picture, files)):
+    if not os.listdir(folder):
+        raise CannotRunError(f"the folder '{word}' is empty", f"ls -a {shlex.quote(folder)}")
+    if not any(map(is_picture, files)):
         below = [path for subfolder in folders for path in _inside(subfolder)[0]]
-        if any(map(_is_picture, below)):
-            count = sum(map(_is_picture, below))
+        if any(map(is_picture, below)):
+            count = sum(map(is_picture, below))
             messages.notes.append(
                 f"{word}: {counted(count, 'image')} in {counted(len(folders), 'subfolder')}"
             )
             files = below
-    hint = "" if any(map(_is_picture, files)) else _hint_inside(folder)
+    hint = "" if any(map(is_picture, files)) else _hint_inside(folder)
     yield from _sorted_out(word, files, hint, messages)
 
 
 def _hint_inside(folder: str) -> str:
     """Return a hint with a glob for deeper images in a folder, else one that lists its content."""
     for below, _, names in islice(os.walk(folder), _MOST_WALKED):
-        if any(_is_picture(name) and os.path.isfile(os.path.join(below, name)) for name in names):
+        if any(is_picture(name) and os.path.isfile(os.path.join(below, name)) for name in names):
             return f"{shlex.quote(os.path.join(folder, '**', '*'))}   includes images in subfolders"
     return f"ls {shlex.quote(folder)}"
 
@@ -229,21 +210,19 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
 def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: FoundImages) -> Iterator[ListedImage]:
     """Yield the images among files."""
     files = sorted(paths, key=by_bytes)
-    images = [path for path in files if _is_picture(path)]
+    images = [path for path in files if is_picture(path)]
     if not images:
         raise CannotRunError(f"'{word}' contains no image ({', '.join(sorted(IMAGE_SUFFIXES))})", hint)
     if len(images) < len(files):
-        messages.notes.append(
-            f"'{word}': {len(images)} images, {len(files) - len(images)} other files skipped"
-        )
+        skipped = counted(len(files) - len(images), "other file")
+        messages.notes.append(f"'{word}': {counted(len(images), 'image')}, {skipped} skipped")
     yield from map(ListedImage, images)
 
 
 def _listed(path: str) -> Iterator[ListedImage]:
     """Yield the files of a list in order."""
     if not os.path.isfile(path):
-        hint = _nearest_name(Path(path)) or look_for(path)
-        raise CannotRunError(f"list of images '{path}' does not exist", hint)
+        raise CannotRunError(f"list of images '{path}' does not exist", look_for(path))
     refuse_endless(path, "list of images ")
     n_files = 0
     with open(path, "rb") as lines:
@@ -264,13 +243,14 @@ def _of_line(name: str, where: str) -> ListedImage:
         message = f"{where}: '{name}' is a folder, but a list must contain files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
     if not os.path.exists(name):
-        near = _nearest_name(Path(name))
-        hint = f"in the list, {near}" if near else "its paths are relative to the working folder"
+        near = look_for(name)
+        is_here = near.startswith("ls ")
+        hint = "its paths are relative to the working folder" if is_here else f"in the list, {near}"
         raise CannotRunError(f"{where}: '{name}' does not exist", hint)
     return _of_file(name)
 
 
-def _is_picture(path: str) -> bool:
+def is_picture(path: str) -> bool:
     """Tell whether a file is named like an image."""
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
 
@@ -289,12 +269,3 @@ def _standard_input() -> ListedImage:
     if not content:
         raise CannotRunError("'-' is empty: nothing came in on standard input", "modelscope ... < IMAGE")
     return ListedImage("-", content)
-
-
-def _nearest_name(path: Path) -> str:
-    """Return "did you mean" and the nearest image paths in the same folder; empty if none."""
-    if not path.parent.is_dir():
-        return ""
-    beside = (other.name for other in path.parent.iterdir() if other.is_dir() or _is_picture(other.name))
-    near = get_close_matches(path.name, beside, cutoff=0.5)
-    return "did you mean " + quoted(str(path.with_name(name)) for name in near) if near else ""

@@ -4,21 +4,21 @@ import inspect
 import re
 import shlex
 import typing
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from inspect import Parameter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, nearest_names
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.other_shapes import shapes_taken
 from modelscope_cli.inputs.model_config import configured_shape
 from modelscope_cli.inputs.noise import IMAGES, natural_named, signature_of
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Arguments, invocation
 
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Names in all transformers models; they have defaults even where a forward requires them.
@@ -27,21 +27,27 @@ Parameters = dict[str, Parameter]
 
 
 def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
-    """Return named inputs as keywords, or as one dict for a forward with a single argument of another name."""
+    """Return named inputs as keywords; for a forward with a single argument of another name as one dict, and a
+    single input as this argument."""
     values = dict(named)
     parameters = signature_of(module)
     if parameters is None:
         return values
-    if _takes_a_dict(parameters, values):
-        return (values,)
+    ordered = _ordered(parameters)
+    only = [name for name in _required(parameters) if name in ordered] or ordered
+    if len(only) == 1 and values.keys().isdisjoint(parameters):
+        if _takes_a_dict(module, parameters[only[0]], values):
+            return (values,)
+        if len(values) == 1:
+            return (*values.values(),)
     accepted = _known(parameters)
     strange = next((name for name in values if accepted is not None and name not in accepted), None)
     if strange is not None:
         names = [name for name in parameters if name in (accepted or ())]
-        near = nearest(strange, names, n=1)
+        near = nearest_names(strange, names, n=1)
         message = f"the forward of {type(module).__name__} has no argument '{strange}'"
-        message += f" ({near})" if near else ""
-        renamed = {near.removeprefix("did you mean "): values[strange]} if near else {}
+        message += "".join(f" (did you mean {name})" for name in near)
+        renamed = dict.fromkeys(near, values[strange])
         raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | renamed))
     if problem := _missing(module, parameters, values):
         raise UsageError(problem, suggestion(module, specs=values))
@@ -63,7 +69,10 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
     what = f"the forward of {type(module).__name__}"
     is_open = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
     if len(args) > len(ordered) and not is_open:
-        problem = problem or f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}"
+        of_order = f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}"
+        if not (problem or file or invocation().argv):
+            raise UsageError(f"{of_order} as in a tuple", "give the images alone, without labels")
+        problem = problem or of_order
     text = next((arg for name, arg in zip(ordered, args, strict=False) if name == _TEXT), None)
     if any(tensor.is_floating_point() for _, tensor in tensors_in(text)):
         problem = problem or f"{what} takes integers as '{_TEXT}', not an image"
@@ -93,7 +102,7 @@ def suggestion(
         spec = value[0] if isinstance(value, list) and value else value
         if not isinstance(spec, str):
             is_text = name in parameters and _is_text(parameters[name])
-            shape = taken.get(name, image)
+            shape = tuple(getattr(spec, "shape", ())) or taken.get(name, image)
             spec = (
                 "int64:1,16" if is_text else (file if len(shape) > 2 else None) or ",".join(map(str, shape))
             )
@@ -130,14 +139,14 @@ def _known(parameters: Parameters) -> list[str] | None:
     return names
 
 
-def _takes_a_dict(parameters: Parameters, names: Iterable[str]) -> bool:
-    """Tell whether a forward takes one argument, not a tensor, whose name is none of the inputs."""
-    ordered = _ordered(parameters)
-    only = [name for name in _required(parameters) if name in ordered] or ordered
-    if len(only) != 1 or any(name in parameters for name in names):
-        return False
-    text = _annotation(parameters[only[0]])
-    return "Tensor" not in text or re.search("dict|mapping", text, re.IGNORECASE) is not None
+def _takes_a_dict(module: Any, parameter: Parameter, names: Collection[str]) -> bool:
+    """Tell whether the only argument of a forward is a dict with these names: it is annotated so, or not as a
+    tensor and there are several, or a method of the class has one of them as a literal."""
+    text = _annotation(parameter)
+    if (is_dict := re.search("dict|mapping", text, re.IGNORECASE) is not None) or "Tensor" in text:
+        return is_dict
+    codes = (getattr(one, "__code__", None) for one in (module.forward, *vars(type(module)).values()))
+    return len(names) > 1 or any(name in code.co_consts for code in codes if code for name in names)
 
 
 def _is_text(parameter: Parameter) -> bool:

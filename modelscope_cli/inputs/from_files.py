@@ -31,7 +31,7 @@ from modelscope_cli.inputs.decoding import (
     choose_workers,
     collate,
 )
-from modelscope_cli.inputs.files import FileGroups, FileList, FoundImages, ListedImage, find_images
+from modelscope_cli.inputs.files import FileList, FoundImages, ListedImage, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, is_stored_turned
@@ -69,15 +69,14 @@ def open_images(
     listed = FoundImages(FileList(images)) if images else find_images(request.files)
     files = listed.files
     plan = plan_preprocessing(request, target.family, transforms, module)
-    groups = FileGroups(
-        files, request.batch or (_FIXED_SIZE_BATCH if plan.is_fixed_size else _OWN_SIZE_BATCH)
-    )
-    image_blocks = ImageBlocks(groups, len(groups[0]), plan, is_strict=request.is_strict or len(files) == 1)
+    size = request.batch or (_FIXED_SIZE_BATCH if plan.is_fixed_size else _OWN_SIZE_BATCH)
+    is_strict = request.is_strict or len(files) == 1
+    image_blocks = ImageBlocks(files, min(size, len(files)), plan, is_strict)
     feed = DecodeTiming()
     source = BlockSource(image_blocks, feed, choose_workers(request.workers), len(files))
 
     def build(block: int, decoded: Decoded) -> Batch:
-        group = image_blocks.files(block, decoded)
+        group = [files[number] for number in decoded.numbers]
         if not group:
             return Batch((), n_images=0, block=block, broken=decoded.broken)
         args = collate(target.family, [file.name for file in group], decoded.tensors)
@@ -104,14 +103,14 @@ def open_images(
     return Inputs(
         info,
         len(files),
-        len(groups),
-        lambda: blocks(range(len(groups))),
+        len(image_blocks),
+        lambda: blocks(range(len(image_blocks))),
         tuple(notes),
         preprocessing=plan,
         make_blocks=blocks,
         files=files,
         feed=feed,
-        block_size=len(groups[0]),
+        block_size=image_blocks.size,
     )
 
 
@@ -130,14 +129,12 @@ def _prepared_again(
         yield target.place(collate(target.family, [file.name for file in group], tensors))
 
 
-def prepare(plan: Preprocessing, files: Group) -> dict[ListedImage, Tensor]:
-    """Return each distinct image as the model receives it, `(C, H, W)` float32 on the CPU."""
-    return {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(files)}
-
-
 def preparation_notes(plan: Preprocessing, transforms: Any | None, request: InputRequest) -> list[str]:
     """Return notes on the preprocessing, unless it is that of torchvision's weights."""
     given = " ".join(request.value_options())
+    if given and max(*plan.mean, *plan.std) > 2:
+        why = "but pixels are 0..1 before: divide values for 0..255 by 255"
+        return [f"images: {plan.brief}: {given}, {why} (-v shows more)"]
     if transforms is None:
         why = f": {given}" if given else "; ImageNet default, as the model does not specify its own"
         return [f"images: {plan.brief}{why} (-v shows more)"]
@@ -154,7 +151,7 @@ def _several(files: Sequence[ListedImage]) -> list[str]:
     if not frames:
         return []
     name, count = next(iter(frames.items()))
-    more = f", and so of {len(frames) - 1} more" if len(frames) > 1 else ""
+    more = f", as in {len(frames) - 1} more files" if len(frames) > 1 else ""
     return [f"'{name}' contains {count} images; the first is used{more}"]
 
 
@@ -181,7 +178,7 @@ def open_named(
     files = {name: value.files for name, value in read.items() if isinstance(value, _ImageFiles)}
     if files and target.family in ("video", "optical_flow"):
         name = next(iter(files))
-        message = f"'{name}' of a model for clips or pairs of images is given by name as a tensor"
+        message = f"'{name}' needs a tensor: the model takes clips or pairs of images"
         raise UsageError(message, f"--input {name}=FILE.npy")
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
     content = _Content(read, target, module)
@@ -218,7 +215,7 @@ def open_named(
     ]
     seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
     notes = [f"input: {'; '.join(words)}{seed}"]
-    if isinstance(outlined, tuple):
+    if isinstance(outlined, tuple) and isinstance(outlined[0], dict):
         notes.append("the forward takes one argument, so it gets all inputs as a dict")
     if plan is not None:
         notes += preparation_notes(plan, transforms, request)
@@ -261,7 +258,7 @@ class _Content:
     def take_pictures(self, name: str, files: Group, plan: Preprocessing | None) -> None:
         """Prepare the images of one name and stack them as the model's family requires."""
         assert plan is not None  # there are images
-        prepared = prepare(plan, files)
+        prepared = {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(files)}
         names, tensors = [file.name for file in files], [prepared[file] for file in files]
         (self.values[name],) = collate(self.target.family, names, tensors)
         if self._counted is None:
@@ -274,14 +271,14 @@ class _Content:
 
     def cuts(self, outline: Mapping[str, Any], batch: int | None) -> list[slice]:
         if not tensors_in(outline):
-            raise UsageError("no tensor is among the named inputs", "give {'name of the argument': tensor}")
+            raise UsageError("none of the named inputs is a tensor", "give {'name of the argument': tensor}")
         n_images = self.count(outline)
         if batch is None or batch >= n_images:
             return [slice(None)]
         lengths = {name: lengths_of(value) for name, value in outline.items()}
         if any(length != n_images for sizes in lengths.values() for length in sizes):
             firsts = ", ".join(f"{name} {sizes[0]}" for name, sizes in lengths.items() if sizes)
-            message = f"'--batch {batch}' cannot cut the inputs: their first dimensions are {firsts}"
+            message = f"'--batch {batch}' cannot split the inputs: their first dimensions are {firsts}"
             raise UsageError(message, "leave out --batch")
         return [slice(start, start + batch) for start in range(0, n_images, batch)]
 
@@ -336,7 +333,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
         return _ImageFiles(tuple(find_images(specs).files))
     tensors = read_tensors(specs[0])
     if len(tensors) != 1:
-        message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"
+        message = f"'{specs[0]}' holds {len(tensors)} tensors, but '{name}' takes one"
         raise CannotRunError(message, "store one tensor per file")
     return tensors[0]
 

@@ -62,9 +62,7 @@ def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
         if not name or not spec:
             sizes = re.findall(r"\d+", name)
             if not spec and re.fullmatch(r"[\d\s,x()\[\]]+", name) and sizes:
-                hint = (
-                    f"leave out --input {shlex.quote(text)}   --input-shape {','.join(sizes)} gives a shape"
-                )
+                hint = f"--input-shape {','.join(sizes)}   instead of --input {shlex.quote(text)}"
             else:
                 given = (name, spec) if "=" in text else ("x", name)
                 name, spec = given if os.path.isfile(name) else (name or "NAME", spec or "1,3,224,224")
@@ -91,8 +89,12 @@ def shape_in(name: str, spec: str) -> ShapeSpec | None:
 
 def parse_size(text: str) -> tuple[int, ...]:
     """Read `N` (both sides) or `H,W`, in pixels."""
-    sides = re.fullmatch(r"(\d+)[xX*](\d+)", text)
-    hint = f"--size {sides[1]},{sides[2]}" if sides else "--size 224 or --size 224,320   height, width"
+    typed = re.fullmatch(r"([1-9][0-9]*)(?:px)?(?:[xX*]([1-9][0-9]*)(?:px)?)?", text)
+    hint = (
+        f"--size {','.join(filter(None, typed.groups()))}"
+        if typed
+        else "--size 224 or --size 224,320   height, width"
+    )
     size = tuple(_whole_number(part, f"--size {text}", hint) for part in text.split(","))
     if len(size) > 2:
         raise UsageError(f"'--size {text}' has {len(size)} numbers, not one or two", hint)

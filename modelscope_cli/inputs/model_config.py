@@ -14,7 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from modelscope_cli.hooks.other_shapes import USUAL_SIZES, image_shape_taken, stated_size
 from modelscope_cli.hooks.selection import gets_through
-from modelscope_cli.inputs.preprocess import Preset, check_processor, preset_of, processor_preset, yolo_preset
+from modelscope_cli.inputs.preprocess import Preset, preset_of, processor_preset, yolo_preset
 from modelscope_cli.records.run import Shape
 
 # Parts of a composite config that describe images.
@@ -101,12 +101,6 @@ def ends_in_sigmoid(module: nn.Module) -> bool:
         is_whole = is_whole and len(children) == 1
         layer = children[-1]
     return isinstance(layer, nn.Sigmoid)
-
-
-def check_image_processor(module: nn.Module | None) -> None:
-    """Refuse to prepare images if the configured image processor cannot be used."""
-    if module is not None and transformers_config(module) is not None:
-        check_processor(module)
 
 
 def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
@@ -225,10 +219,11 @@ def natural_shapes(
     if family == "video":
         return ((batch, 3, CLIP_FRAMES, *size),)
     first = first_layer(module)
-    if isinstance(first, nn.Linear):
-        features = (first.in_features,)
-        is_of_patches = not _takes(module, first, (1, *features)) and _takes(module, first, (1, 3, *size))
-        return ((batch, 3, *size),) if is_of_patches else ((batch, *features),)
+    if module is not None and isinstance(first, nn.Linear):
+        row, image = (first.in_features,), (3, *size)
+        given = torch.empty(1, *image, dtype=_dtype(module), device="meta")
+        is_of_patches = not _takes(module, first, (1, *row)) and image_shape_taken(module, given) is not None
+        return ((batch, *(image if is_of_patches else row)),)
     if isinstance(first, nn.Conv3d):
         return ((batch, first.in_channels, CLIP_FRAMES, *_DEFAULT_SIZE["video"]),)
     return ((batch, channels_entering(module, size), *size),)
@@ -262,18 +257,22 @@ def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:
     return next(fitting, 3 if isinstance(first, nn.Conv1d) else n_channels)
 
 
-def takes_shape(module: nn.Module | None, shape: Shape) -> bool:
-    """Tell whether the first convolution or linear layer accepts an input of this shape."""
+def takes_shape(module: nn.Module | None, shape: Shape, dtype: torch.dtype | None = None) -> bool:
+    """Tell whether the first convolution or linear layer accepts an input of this shape, of the weights' dtype if
+    none is given."""
     first = first_layer(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear))
-    return first is not None and _takes(module, first, shape)
+    return first is not None and _takes(module, first, shape, dtype)
 
 
-def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
+def _takes(
+    module: nn.Module | None, first: nn.Module, shape: Shape, dtype: torch.dtype | None = None
+) -> bool:
     """Tell whether a layer accepts what an input of this shape becomes."""
     if module is None:
         return False
     names = {id(layer): name for name, layer in module.named_modules()}
-    return gets_through(module, (torch.empty(shape, dtype=_dtype(module), device="meta"),), names[id(first)])
+    given = torch.empty(shape, dtype=dtype or _dtype(module), device="meta")
+    return gets_through(module, (given,), names[id(first)])
 
 
 def _dtype(module: nn.Module) -> torch.dtype:

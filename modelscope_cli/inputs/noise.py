@@ -35,7 +35,27 @@ def make_noise(
     The global random state is not used.
     """
     generator = torch.Generator().manual_seed(seed)
-    return [_one(spec, generator, dtype, device, n_codes, is_picture) for spec in specs]
+    noise = []
+    for spec in specs:
+        wanted = _dtype(spec) if spec.dtype else dtype
+        if device.type == "meta":
+            noise.append(torch.empty(spec.shape, dtype=wanted, device=device))
+            continue
+        try:
+            if spec.is_integer:
+                drawn = torch.randint(count_values(spec, n_codes), spec.shape, generator=generator)
+            else:
+                drawn = (torch.rand if is_picture else torch.randn)(spec.shape, generator=generator)
+            noise.append(drawn.to(device, wanted))
+        except (
+            RuntimeError,
+            TypeError,
+            MemoryError,
+        ) as error:  # out of memory, or no such dtype on the device
+            reason = (str(error).splitlines() or [OUT_OF_MEMORY])[0]
+            message = f"noise of {by(spec.shape)} ({wanted}) cannot be made on '{device}': {reason}"
+            raise CannotRunError(message, "--input-shape 1,3,224,224") from error
+    return noise
 
 
 def count_codes(module: nn.Module | None) -> int:
@@ -47,32 +67,6 @@ def count_codes(module: nn.Module | None) -> int:
 def count_values(spec: ShapeSpec, n_codes: int) -> int:
     """Return the exclusive upper bound of the noise of an integer `spec`."""
     return min(n_codes, 2 if spec.dtype == "bool" else torch.iinfo(_dtype(spec)).max + 1)
-
-
-def _one(
-    spec: ShapeSpec,
-    generator: torch.Generator,
-    dtype: torch.dtype,
-    device: torch.device,
-    n_codes: int,
-    is_picture: bool,
-) -> Tensor:
-    wanted = _dtype(spec) if spec.dtype else dtype
-    if device.type == "meta":
-        return torch.empty(spec.shape, dtype=wanted, device=device)
-    try:
-        if spec.is_integer:
-            n_values = count_values(spec, n_codes)
-            drawn = torch.randint(n_values, spec.shape, generator=generator)
-        else:
-            drawn = (torch.rand if is_picture else torch.randn)(spec.shape, generator=generator)
-        return drawn.to(device, wanted)
-    except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or no such dtype on the device
-        reason = (str(error).splitlines() or [OUT_OF_MEMORY])[0]
-        raise CannotRunError(
-            f"noise of {by(spec.shape)} ({wanted}) cannot be made on '{device}': {reason}",
-            "--input-shape 1,3,224,224",
-        ) from error
 
 
 def _dtype(spec: ShapeSpec) -> torch.dtype:

@@ -12,15 +12,16 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
 from modelscope_cli.inputs.model_config import (
     channels_entering,
-    check_image_processor,
     configured_shape,
     configured_size,
+    transformers_config,
 )
 from modelscope_cli.inputs.preprocess import (
     Letterbox,
     Preprocessing,
     Preset,
     ProcessorPreset,
+    check_processor,
 )
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.lean import without_dynamo
@@ -46,8 +47,8 @@ def plan_preprocessing(
     request: InputRequest, family: str, transforms: Any | None, module: nn.Module | None
 ) -> Preprocessing:
     """Return the preset of the weights, or the family's usual one, with the requested changes."""
-    if transforms is None:
-        check_image_processor(module)
+    if transforms is None and module is not None and transformers_config(module) is not None:
+        check_processor(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
     if _makes_tiles(preset):
@@ -86,7 +87,7 @@ def _count_channels(module: nn.Module | None, preset: Any) -> int:
     n_channels = channels_entering(module, (size[0], size[-1])) if stated is None else stated[-3]
     if n_channels not in {1, 3}:
         raise CannotRunError(
-            f"the model's first convolution takes {n_channels} channels, an image has 1 or 3",
+            f"the model's first convolution takes {n_channels} channels, but an image has 1 or 3",
             f"--input-shape 1,{n_channels},224,224   or give a tensor file (.pt, .npy, .safetensors)",
         )
     return n_channels
@@ -271,10 +272,7 @@ def _resizes(plan: Preprocessing) -> Iterator[Varied]:
 
 
 def _values(plan: Preprocessing) -> Iterator[Varied]:
-    """Yield variants with other means and standard deviations, including other pixel scales.
-
-    `(255 x - mean) / std` is `(x - mean / 255) / (std / 255)`.
-    """
+    """Yield variants with other means and standard deviations, and with other pixel scales."""
     alternatives = {name: (_for(plan, mean), _for(plan, std)) for name, (mean, std) in _VALUES.items()}
     alternatives["0..255, then normalised"] = _scaled(plan.mean, 255), _scaled(plan.std, 255)
     alternatives["0..255"] = [0.0] * len(plan.mean), [1 / 255] * len(plan.mean)

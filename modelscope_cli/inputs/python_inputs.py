@@ -17,7 +17,14 @@ from modelscope_cli.inputs.from_files import is_shape, open_images, open_named, 
 from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.noise import IMAGES, natural_named, open_noise
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
+from modelscope_cli.inputs.tensor_files import (
+    TENSOR_SUFFIXES,
+    as_batch,
+    is_array,
+    open_batch,
+    open_tensors,
+    suffix_of,
+)
 from modelscope_cli.records.keywords import Keywords, texts
 from modelscope_cli.records.naming import some, with_article
 from modelscope_cli.records.refusals import check_range, refuse_both
@@ -105,7 +112,11 @@ def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
     )
     if isinstance(inputs, Iterator):
         message = f"{with_article(type(inputs).__name__)} can be iterated only once"
-    raise UsageError(message, "give a list of paths or images, a tensor, or a DataLoader")
+    is_shape = isinstance(inputs, tuple) and all(isinstance(one, int) for one in inputs)
+    raise UsageError(
+        message,
+        f"input_shape={inputs}" if is_shape else "give a list of paths or images, a tensor, or a DataLoader",
+    )
 
 
 def _checked_names(inputs: Mapping[Any, Any]) -> dict[str, Any]:
@@ -167,7 +178,8 @@ def open_inputs(
         images = [ListedImage(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
         return open_images(request, target, transforms, module, images)
     if given.tensors:
-        return open_batch(list(given.tensors), request.batch, target, "the tensor")
+        tensors = as_batch(list(given.tensors), target, module)
+        return open_batch(tensors, request.batch, target, "the tensor")
     if given.loader is not None:
         return _open_loader(given.loader, target, module, request.seed)
     if request.files and request.shapes:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import by
-from modelscope_cli.inputs.model_config import first_layer
+from modelscope_cli.inputs.model_config import first_layer, natural_shapes, takes_shape
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import with_article
@@ -89,12 +89,7 @@ def _read_safetensors(path: Path) -> list[Tensor]:
     return [named[name] for name in sorted(named)]
 
 
-_READERS = {
-    ".pt": _read_pt,
-    ".npy": _read_npy,
-    ".npz": _read_npz,
-    ".safetensors": _read_safetensors,
-}
+_READERS = {".pt": _read_pt, ".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
 
 
 def open_tensors(request: InputRequest, target: ModelSide, module: nn.Module | None = None) -> Inputs:
@@ -113,7 +108,34 @@ def open_tensors(request: InputRequest, target: ModelSide, module: nn.Module | N
     if isinstance(first, nn.Conv3d) and len(tensors) == 1 and tensors[0].ndim in (3, 4):
         volume = tensors[0] if tensors[0].ndim == 4 else tensors[0][None]
         tensors = [volume[None]] if len(volume) == first.in_channels else tensors
+    tensors = as_batch(tensors, target, module)
     return open_batch(tensors, request.batch, target, f"'{file}'", (file,))
+
+
+def as_batch(tensors: list[Tensor], target: ModelSide, module: nn.Module | None) -> list[Tensor]:
+    """Return the arguments of a forward: for a model of images a single image `(C, H, W)` as a batch of one.
+
+    Raises:
+        UsageError: images with their channels last, or of bytes that the model does not take (exit 2).
+    """
+    first, is_single = tensors[0], len(tensors) == 1 and target.family != "detection"
+    is_image = first.ndim == 3 or (first.ndim == 4 and (first.dtype == torch.uint8 or first.shape[-1] <= 4))
+    if not is_single or not is_image or len(natural_shapes(target.family, None, module, 1)[0]) != 4:
+        return tensors
+    images = first if first.ndim == 4 else first[None]
+    is_last = not takes_shape(module, images.shape)
+    images = images.movedim(-1, 1) if is_last else images
+    if not takes_shape(module, images.shape):
+        return tensors
+    is_of_bytes = images.dtype == torch.uint8 and not takes_shape(module, images.shape, torch.uint8)
+    if is_last or is_of_bytes:
+        problems = ["has its channels last"] * is_last + ["is of bytes (uint8)"] * is_of_bytes
+        message = (
+            f"the input of {by(first.shape)} {' and '.join(problems)}: the model takes floats, channels first"
+        )
+        changes = ".movedim(-1, -3)" * is_last + " / 255" * is_of_bytes
+        raise UsageError(message, f"give torch.as_tensor(x){changes}")
+    return [images]
 
 
 def open_batch(
@@ -154,6 +176,6 @@ def _split(tensors: list[Tensor], batch: int | None, target: ModelSide, name: st
     if len({len(tensor) for tensor in tensors}) > 1:
         firsts = ", ".join(str(len(tensor)) for tensor in tensors)
         raise UsageError(
-            f"'--batch {batch}' cannot cut {name}: its first dimensions are {firsts}", "leave out --batch"
+            f"'--batch {batch}' cannot split {name}: its first dimensions are {firsts}", "leave out --batch"
         )
     return list(zip(*(torch.split(tensor, batch) for tensor in tensors), strict=True))

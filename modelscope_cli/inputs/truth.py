@@ -7,6 +7,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -108,7 +109,7 @@ class GivenTruth:
     def of_images(self, names: Sequence[str]) -> list[Words]:
         if self.in_order is not None:
             if len(self.in_order) != len(names):
-                message = f"{self.name} has {len(self.in_order)} images, and there are {len(names)}"
+                message = f"{self.name} has {len(self.in_order)} entries, but there are {len(names)} images"
                 raise CannotRunError(message, "give one class per image, in the same order")
             return list(self.in_order)
         if self.by_name is None:  # folders
@@ -147,18 +148,35 @@ def class_folders(files: FileList) -> list[str]:
     return sorted({class_folder(file.name) for file in files})
 
 
+def folders_of_classes(files: FileList, n_classes: int) -> list[str]:
+    """Return the folders of the images, or all beside the first, if they are as many as the classes; else none."""
+    folders = class_folders(files)
+    above = next((Path(file.name).absolute().parent.parent for file in files), Path())
+    beside = sorted(one.name for one in above.glob("*/"))
+    return next(
+        (names for names in (folders, beside) if len(names) == n_classes > 1 and {*folders} <= {*names}), []
+    )
+
+
+def labels_beside(files: FileList, n_classes: int) -> str | None:
+    """Return a file of that many labels, the folders of the images among them, beside these or one folder above."""
+    first = next((Path(file.name).parent for file in files), Path())
+    for file in (above / name for above in [*first.parents][:2] for name in ("classes.txt", "labels.txt")):
+        with suppress(CannotRunError):  # it is not there, or holds something else
+            labels = read_labels(file)
+            if len(labels) == n_classes and {*class_folders(files)} <= {*labels}:
+                return str(file)
+    return None
+
+
 def class_folder(file: str) -> str:
     """Return the name of the folder that contains an image."""
     return os.path.basename(os.path.dirname(os.path.abspath(file)))
 
 
 def read_truth(truth: Any) -> GivenTruth:
-    """Read ground truth of any kind.
-
-    Args:
-        truth: `folders`, `auto`, a file, `{image: class}`, or a list of classes in the order of the images. A class
-            is a label or an index, or a list of these for several labels.
-    """
+    """Read `folders`, `auto`, a file, `{image: class}`, or a list of classes in the order of the images. A class is
+    a label or an index, or a list of these for several labels."""
     if isinstance(truth, str | PathLike):
         if truth in (AUTO, FOLDERS):
             return GivenTruth("the names of the folders", is_auto=truth == AUTO)
@@ -235,6 +253,9 @@ def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:
     except OSError as error:
         message = f"{kind} '{path}' cannot be read: {error.strerror}"
         look = f"ls -l {shlex.quote(str(path))}" if path.is_file() else look_for(path)
+        if look.startswith("ls ") and not path.is_file():
+            option = f"--{kind.partition(' ')[0]} {shlex.quote(str(path))}"
+            look = f"leave out {option}   or give a file: {hint}"
         raise CannotRunError(message, look) from error
     except UnicodeDecodeError as error:
         raise _misread(path, "it is not text", kind, hint) from error

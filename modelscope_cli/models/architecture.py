@@ -1,5 +1,6 @@
 """Describe an architecture and build it: seeded, on meta, or unwrapped from a trainer."""
 
+import copy
 import inspect
 import random
 import sys
@@ -14,7 +15,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, refuse_failed_device
+from modelscope_cli.plain_text import in_one_line
 
 
 @contextmanager
@@ -55,9 +57,18 @@ def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
             kind = type(submodule).__name__
             message = f"{where} is a '{kind}', whose train() overrides nn.Module's and is not called"
             raise CannotRunError(
-                message, "--model FILE.py:NAME   a function there that returns the model in it"
+                message, "--model FILE.py:NAME   a function there that returns the module inside"
             )
     return module
+
+
+def copied(module: nn.Module, message: str, hint: str) -> nn.Module:
+    """Return a deep copy of a user's module; `message` and `hint` are those of the error if it cannot be copied."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # from any attribute of the module
+        refuse_failed_device(error)
+        raise CannotRunError(f"{message}: {type(error).__name__}: {in_one_line(error, 200)}", hint) from error
 
 
 def inside_notes(module: nn.Module, inner: nn.Module) -> tuple[str, ...]:
@@ -90,7 +101,13 @@ _RANDOM_FILLS = frozenset(
 _VALUE_MAKERS = frozenset({torch.arange, torch.linspace, torch.tensor})
 
 
-class _SkipRandomFills(TorchFunctionMode):
+class SkipRandomFills(TorchFunctionMode):
+    """A mode under which random initialisation leaves tensors unchanged.
+
+    For models whose values do not exist (meta) or are all about to be overwritten. On meta it also avoids
+    the Python decomposition of random fills, which imports sympy and dynamo.
+    """
+
     is_paused = False
 
     def __torch_function__(
@@ -110,22 +127,10 @@ class _KeepValuesOnCpu(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def skip_random_fills() -> _SkipRandomFills:
-    """Return a mode under which random initialisation leaves tensors unchanged.
-
-    For models whose values do not exist (meta) or are all about to be overwritten. On meta it also avoids
-    the Python decomposition of random fills, which imports sympy and dynamo.
-    """
-    return _SkipRandomFills()
-
-
 class _ImportForReal:
-    """A `sys.meta_path` finder that executes modules imported by a builder outside the meta device.
+    """A `sys.meta_path` finder that executes modules imported by a builder with values, outside the meta device."""
 
-    Modules stay imported, so tensors they create at import would otherwise never have values.
-    """
-
-    def __init__(self, fills: _SkipRandomFills) -> None:
+    def __init__(self, fills: SkipRandomFills) -> None:
         self._fills = fills
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
@@ -154,7 +159,7 @@ class _ImportForReal:
 @contextmanager
 def on_meta() -> Iterator[None]:
     """Build on the meta device while open, except tensors whose values constructors read."""
-    fills = skip_random_fills()
+    fills = SkipRandomFills()
     finder: Any = _ImportForReal(fills)
     # The finder comes last: torch imports what it needs for a default device when the first one is entered.
     with torch.device("meta"), _KeepValuesOnCpu(), fills:

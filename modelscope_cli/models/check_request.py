@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
-from modelscope_cli.models.hubs import check_hub, named_here, split_hub
+from modelscope_cli.models.hubs import check_hub, imported, named_here, pasted_from_python, split_hub
 from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
 from modelscope_cli.paths import look_for
@@ -31,6 +31,10 @@ def check_request(request: ModelRequest) -> ModelRequest:
         checked = replace(checked, headers=request.headers)
     elif split_hub(request.model)[0]:
         check_hub(request.model)
+    elif request.model.startswith("torchvision:") and (name := request.model[12:].lower()) in model_names():
+        raise UsageError(
+            f"'{request.model}': the names of torchvision have no prefix", f"did you mean {name}"
+        )
     elif is_import(request.model):
         refuse_missing_file(request.model)
     elif request.model.lower() not in model_names():
@@ -40,7 +44,7 @@ def check_request(request: ModelRequest) -> ModelRequest:
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' cannot be combined"
         raise UsageError(message, f"leave out --weights {request.weights}")
     if request.key is not None and request.checkpoint is None:
-        message = f"'--key {request.key}' needs a checkpoint, and there is none"
+        message = f"'--key {request.key}' needs a checkpoint, but none is given"
         raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
     return checked
 
@@ -62,6 +66,8 @@ def _check_onnx(request: ModelRequest) -> None:
 
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
+    if (options := pasted_from_python(model)) is not None:
+        return UsageError(f"'{model}' is Python, and a model is named on the command line", options)
     if path.suffix == ".py" and not path.exists():
         raise CannotRunError(f"no model file '{model}'", look_for(path))
     if path.suffix == ".py":
@@ -73,15 +79,11 @@ def _unknown_model(model: str) -> UsageError:
     known = named_here(model)
     if known is not None:
         return UsageError(f"unknown model '{model}': did you mean {known}", f"--model {shlex.quote(known)}")
-    module, _, attribute = model.rpartition(".")
-    if module and attribute.isidentifier() and not attribute.islower():  # `package.module.Net`
-        return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
+    attribute = model.rpartition(".")[2]
+    if "." in model and attribute.isidentifier() and not attribute.islower():  # `package.module.Net`
+        return UsageError(f"unknown model '{model}'", f"--model {imported(model)}")
     if path.suffix[1:].isalpha() or path.parent != Path():
-        near = nearest(
-            path.name, (file.name for file in path.parent.iterdir()) if path.parent.is_dir() else ()
-        )
-        message = f"unknown model '{model}': there is no such file{'; ' + near if near else ''}"
-        return UsageError(message, look_for(path))
+        return UsageError(f"'{model}' is neither a model nor a file or folder", look_for(path))
     suggestion = nearest(model, model_names())
     family = re.match("did you mean ([a-z]+)", suggestion)
     hint = "modelscope summary --list" + (f" {family[1]}" if family else "")

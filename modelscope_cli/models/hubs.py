@@ -4,6 +4,7 @@ A library is imported only for its prefix (`timm:NAME`, `hf:owner/name`, `hf:./f
 model in its own metadata or in a `config.json` next to it.
 """
 
+import ast
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from typing import Any
 
 from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.errors import UsageError, with_nearest
-from modelscope_cli.models.names import model_names, timm_names
+from modelscope_cli.models.names import file_with, model_names, timm_names
 
 # The files that transformers reads in a folder; its `config.json` need not describe any other.
 _OF_TRANSFORMERS = tuple(
@@ -159,6 +160,34 @@ def close_hubs(*, is_offline: bool) -> None:
 _HUB = re.compile(r"(?P<owner>[\w-]+)/(?P<name>[\w.-]*[\d-][\w.-]*)")
 
 
+def pasted_from_python(model: str) -> str | None:
+    """Return the options for a call that builds a model, such as `timm.create_model('vit_tiny', num_classes=5)`."""
+    try:
+        call = ast.parse(model, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    name, texts = ast.unparse(call.func), [one.value for one in call.args if isinstance(one, ast.Constant)]
+    is_of_timm = name.startswith("timm.")
+    if name.endswith(("create_model", "get_model", "from_pretrained", "load")) and texts:
+        name = str(texts[-1])  # of torch.hub.load the second
+    known = f"timm:{name}" if is_of_timm and is_in_timm(name) else named_here(name) or imported(name)
+    args = (f"{one.arg}={ast.unparse(one.value)}" for one in call.keywords)
+    kept = [
+        f" --model-arg {shlex.quote(arg)}" for arg in args if not arg.startswith(("pretrained", "weights"))
+    ]
+    options = f"--model {shlex.quote(str(known))}{''.join(kept)}"
+    return known and options.replace("--model-arg num_classes=", "--num-classes ")
+
+
+def imported(name: str) -> str | None:
+    """Return `file.py:Net` or `package.module:Net` for `package.module.Net`; None without a module."""
+    module, dot, attribute = name.rpartition(".")
+    file = Path(f"{module.replace('.', '/')}.py")
+    return f"{file if file.is_file() else module}:{attribute}" if dot else None
+
+
 def named_here(model: str) -> str | None:
     """Return a model that is spelled as elsewhere, such as `torchvision.models.resnet18` or `ResNet-18`, or without
     the prefix of its hub; None for any other name."""
@@ -166,6 +195,8 @@ def named_here(model: str) -> str | None:
     for name in model_names():
         if plain == name.replace("_", ""):
             return name
+    if (file := file_with(model)) is not None:
+        return f"{file}:{model}"
     if is_in_timm(model):
         return f"timm:{model}"
     if (match := _HUB.fullmatch(model)) and not Path(match["owner"]).exists():

@@ -8,14 +8,16 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import re
 import shlex
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +26,15 @@ import torch
 from PIL import Image
 from torch import nn
 
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest, quoted
+from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
+from modelscope_cli.errors import (
+    CannotRunError,
+    ModelscopeError,
+    UsageError,
+    nearest_names,
+    quoted,
+    with_nearest,
+)
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.names import refuse_missing_file
@@ -76,14 +86,37 @@ def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str
         signature.bind(**kwargs)
     except TypeError as error:
         unknown = next((key for key in kwargs if key not in signature.parameters), "")
-        near = nearest(unknown, signature.parameters) if unknown else ""
-        hint = " ".join(
-            f"--model-arg {name}={name.upper() if parameter.default is parameter.empty else parameter.default}"
-            for name, parameter in signature.parameters.items()
-            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        )
-        message = f"'{spec}' cannot be called like this: {error}{'; ' + near if near else ''}"
+        near = nearest_names(unknown, signature.parameters) if unknown else []
+        variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        defaults = {name: p.default for name, p in signature.parameters.items() if p.kind not in variadic}
+        typed = {near[0] if near and key == unknown else key: value for key, value in kwargs.items()}
+        missing = [name for name in defaults if defaults[name] is signature.empty and name not in typed]
+        values: dict[str, Any] = {name: name.upper() for name in missing}
+        if unknown and not near:
+            values = {name: value for name, value in defaults.items() if name not in missing} | values
+        elif isinstance(found, type):
+            values = _working_numbers(found, typed, missing)
+        values = typed | values if near else values
+        hint = " ".join(f"--model-arg {shlex.quote(f'{name}={value}')}" for name, value in values.items())
+        told = f"; did you mean {', '.join(near)}" if near else ""
+        message = f"'{spec}' cannot be called like this: {error}{told}"
+        if missing and not values:
+            file, _, name = spec.rpartition(":")
+            call = f"{name}({', '.join(missing)})"
+            hint = f"--model {shlex.quote(f'{file}:NAME')}   once it has def NAME(): return {call}"
         raise UsageError(message, hint or "leave out --model-arg") from error
+
+
+def _working_numbers(kind: type, kwargs: dict[str, Any], missing: Sequence[str]) -> dict[str, int]:
+    """Return numbers for the missing arguments with which a class can be built and takes images; empty if those
+    tried do not work."""
+    for number, side in product((3, 64), (224, 32)):
+        numbers = {name: 10 if _NUM_CLASSES.fullmatch(name) else number for name in missing}
+        quiet = contextlib.redirect_stdout(None)
+        with contextlib.suppress(Exception), quiet, seeded(0), torch.no_grad(), torch.device("meta"):
+            kind(**kwargs, **numbers).eval()(torch.empty(1, 3, side, side))
+            return numbers
+    return {}
 
 
 def _parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -100,6 +133,7 @@ def takes(builder: Callable[..., Any], name: str) -> bool:
     return name in parameters or (takes_any and getattr(builder, "__init__", None) is not nn.Module.__init__)
 
 
+_NUM_CLASSES = re.compile("(n|nb|num|number_of)_?(class|classes|labels)")
 _GUARD = "if __name__ == '__main__':"
 
 
@@ -123,9 +157,10 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         raise UsageError(message, _suggest(module, spec))
 
     is_class = isinstance(obj, type) and issubclass(obj, nn.Module)
+    classes = next(filter(_NUM_CLASSES.fullmatch, _parameters(obj)), "num_classes")
 
     def build(num_classes: int | None) -> nn.Module:
-        kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
+        kwargs = {**model_args} if num_classes is None else {**model_args, classes: num_classes}
         check_arguments(obj, kwargs, spec)
         with _running(spec, seed, "building"):
             result = obj(**kwargs)
@@ -136,15 +171,21 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             raise UsageError(message, _suggest(module, spec))
         return result
 
-    takes_num_classes = "num_classes" not in model_args and takes(obj, "num_classes")
-    return Architecture(
-        "import",
-        spec,
-        "custom",
-        build,
-        takes_num_classes,
-        is_factory=not is_class,
-    )
+    takes_num_classes = classes not in model_args and takes(obj, classes)
+    return Architecture("import", spec, "custom", build, takes_num_classes, is_factory=not is_class)
+
+
+def saved_architecture(file: str) -> Architecture:
+    """Describe how to read a model that was saved whole, after `recognise` has found only layers of torch in it."""
+
+    def build(_: int | None) -> nn.Module:
+        names = (name.rpartition(".") for name in scan_checkpoint(Path(file)).weights_only.names)
+        layers = [getattr(importlib.import_module(module), name) for module, _, name in names]
+        with torch.serialization.safe_globals(layers):
+            module: nn.Module = torch.load(file, map_location="cpu", weights_only=True)
+        return module.train()
+
+    return Architecture("import", file, "custom", build, takes_num_classes=False)
 
 
 def _is_program(value: Any) -> bool:
@@ -227,10 +268,7 @@ def _import_file(path: str, spec: str) -> ModuleType:
 
 
 def _package_of(file: Path) -> tuple[Path, str | None]:
-    """Return the folder to import from, and the module's name in its package; None outside a package.
-
-    A file belongs to a package if it has relative imports: `from .parts import Block`.
-    """
+    """Return the folder to import from and the module's name in its package, if it has relative imports."""
     file = file.resolve()
     level = _relative_level(file)
     if not level:
@@ -293,10 +331,10 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
-            near = nearest(part, (name for name in dir(target) if not name.startswith("_")))
-            message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
-            names = near.removeprefix("did you mean ").split(", ")
-            whole = "did you mean " + quoted(spec.removesuffix(part) + name for name in names)
+            known = [name for name in dir(target) if not name.startswith("_")]
+            near = nearest_names(part, known)
+            message = with_nearest(f"'{spec}' has no attribute '{part}'", part, known)
+            whole = "did you mean " + quoted(spec.removesuffix(part) + name for name in near)
             raise UsageError(message, whole if near and spec.endswith(part) else hint(module))
         target = getattr(target, part)
     return target

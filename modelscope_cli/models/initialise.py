@@ -33,9 +33,9 @@ def graft(pretrained: nn.Module, fresh: nn.Module) -> list[str]:
     integers such as `num_classes`, by which heads reshape their output.
     """
     moved: list[str] = []
+    layers = dict(fresh.named_modules(remove_duplicate=False))
     for path, old in list(pretrained.named_modules()):
-        new = _submodule(fresh, path)
-        if new is None:
+        if (new := layers.get(path)) is None:
             continue
         if _differ(_own_shapes(old), _own_shapes(new)):
             pretrained.set_submodule(path, new)
@@ -43,13 +43,6 @@ def graft(pretrained: nn.Module, fresh: nn.Module) -> list[str]:
         else:
             vars(old).update({name: value for name, value in vars(new).items() if type(value) is int})
     return moved
-
-
-def _submodule(module: nn.Module, path: str) -> nn.Module | None:
-    try:
-        return module.get_submodule(path)
-    except AttributeError:
-        return None
 
 
 def _own_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -11,16 +11,17 @@ from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.devices import resolve_device
 from modelscope_cli.errors import CannotRunError, UsageError, failed_device
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
+from modelscope_cli.lean import collect_new_garbage
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.fit import listed
 from modelscope_cli.models.from_libraries import LIBRARIES
 from modelscope_cli.models.hubs import close_hubs, split_hub
-from modelscope_cli.models.importspec import imported_architecture, user_code_failed
+from modelscope_cli.models.importspec import imported_architecture, saved_architecture, user_code_failed
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.model_of_checkpoint import recognise
-from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, parse_model_args
+from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
 from modelscope_cli.models.zoo import (
     WeightsEnum,
     choose_weights,
@@ -28,7 +29,9 @@ from modelscope_cli.models.zoo import (
     is_quantized,
     zoo_architecture,
 )
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
+from modelscope_cli.synonyms import meaning
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -39,12 +42,12 @@ def resolve_dtype(name: str) -> torch.dtype:
         return _DTYPES[name.lower()]
     except KeyError as error:
         message = f"'{name}' is not a dtype to run a model in, only {', '.join(_DTYPES)}"
-        meant = {"half": "float16", "fp16": "float16", "bf16": "bfloat16"}.get(name.lower(), "float32")
-        raise UsageError(message, f"--dtype {meant}") from error
+        raise UsageError(message, f"--dtype {meaning(name, _DTYPES) or 'float32'}") from error
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
     """Build the requested model and give it its weights."""
+    collect_new_garbage()
     close_hubs(is_offline=request.is_offline)
     if is_onnx(request.model):
         return _load_onnx(check_request(request))
@@ -72,6 +75,7 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     Pretrained weights are not needed; a checkpoint is checked and gives the number of classes. A model that cannot
     be built on meta is built on the CPU, with a warning `meta_fallback`.
     """
+    collect_new_garbage()
     close_hubs(is_offline=request.is_offline)
     if is_onnx(request.model):
         return _load_onnx(check_request(request), has_values=False)
@@ -109,6 +113,8 @@ def _load_onnx(request: ModelRequest, *, has_values: bool = True) -> LoadedModel
     path = Path(request.model)
     net = load_onnx(path, has_values=has_values)
     weights = WeightsInfo(request.weights, path.name, "file", file_sha256(path))
+    norms = [node.module or node.name for node in net.model.nodes if node.normalises_by_batch]
+    message = f"exported in training mode, so that batch norms normalise by the batch: {some(norms)}"
     return LoadedModel(
         module=net,
         info=ModelInfo("onnx", request.model, "OnnxNet", weights),
@@ -118,6 +124,7 @@ def _load_onnx(request: ModelRequest, *, has_values: bool = True) -> LoadedModel
         transforms=None,
         categories=None,
         notes=net.notes,
+        warnings=(Notice("onnx_training_mode", message),) if norms else (),
     )
 
 
@@ -127,6 +134,8 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
     prefix, name = split_hub(request.model)
     if prefix:
         return LIBRARIES[prefix].describe(request, name), None
+    if is_checkpoint(request.model):
+        return saved_architecture(request.model), None
     if not is_import(request.model):
         name = request.model.lower()
         weights = choose_weights(name, request.weights)

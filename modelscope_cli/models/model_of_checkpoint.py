@@ -9,6 +9,7 @@ from pathlib import Path
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
 from modelscope_cli.checkpoints.identify import identify, image_side
 from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.hubs import (
     NAME_KEYS,
@@ -18,9 +19,10 @@ from modelscope_cli.models.hubs import (
     described_beside,
     described_within,
 )
-from modelscope_cli.models.names import timm_names
+from modelscope_cli.models.names import class_with, file_with, timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.identified import Identified
+from modelscope_cli.records.weights import KNOWN
 
 # Below this share of fitting tensors the nearest model is not suggested.
 _MIN_SCORE = 0.5
@@ -58,6 +60,9 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         and identified.score >= _MIN_SCORE
     ):
         name = identified.nearest
+    if name is None and not identified.candidates and _holds_layers_of_torch(contents):
+        note = f"model: '{path}', saved whole: all its classes are layers of torch"
+        return replace(request, checkpoint=path, headers=headers), (note,)
     if name is None:
         raise _not_recognised(path, identified, contents)
     model_args = request.model_args
@@ -153,7 +158,8 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         return CannotRunError(message, _loader_of(kind, path, contents))
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        hint = f"--model FILE.py:NAME --checkpoint {file}"
+        model = class_with([tensor.name for tensor in contents.tensors])
+        hint = f"--model {shlex.quote(model)} --checkpoint {file}"
         if all(_OF_SEQUENTIAL.match(tensor.name) for tensor in contents.tensors):
             message = (
                 f"'{path}' holds weights named as in an nn.Sequential, which do not say what its layers are"
@@ -181,15 +187,20 @@ _OF_SEQUENTIAL = re.compile(r"\d+\.")
 _LAYER_OF_TORCH = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")
 
 
+def _holds_layers_of_torch(contents: Contents) -> bool:
+    """Tell whether a file is a model saved whole whose classes are all layers of torch, and calls none of them."""
+    if contents.note is not None or not all(map(_LAYER_OF_TORCH.fullmatch, contents.foreign)):
+        return False
+    safety = scan_checkpoint(contents.path)
+    return safety.rank == KNOWN and bool(safety.weights_only.names)
+
+
 def _loader_of(kind: str, path: Path, contents: Contents) -> str:
     """Return the options that build a model saved whole, as far as known."""
     module, _, name = kind.rpartition(".")
     file = shlex.quote(str(path))
-    if contents.note is None and all(map(_LAYER_OF_TORCH.fullmatch, contents.foreign)):
-        load = f"{shlex.quote(f'f={path}')} --model-arg weights_only=False --model-arg map_location=cpu"
-        return f"--model torch:load --model-arg {load}   loads it: all its classes are layers of torch"
     if module.startswith("torch.nn.modules."):  # which does not say what is in it
-        entry = f"[{contents.note.split(chr(39))[1]!r}]" if contents.note else ""
+        entry = "".join(f"[{name!r}]" for name in re.findall("'([^']*)'", contents.note or "")[:1])
         load = f"torch.load({str(path)!r}, weights_only=False){entry}"
         trusted = f"FILE.py has the lines that built NAME, or, only if you trust the file, {load}"
         return f"--model FILE.py:NAME --checkpoint {file}   {trusted}"
@@ -198,6 +209,8 @@ def _loader_of(kind: str, path: Path, contents: Contents) -> str:
         cfg = shlex.quote(f"cfg={stem}.yaml")
         return f"--model {module}:{name} --model-arg {cfg} --checkpoint {file}"
     source = Path(f"{module.replace('.', '/')}.py")
+    if module == "__main__":  # the script that saved it
+        source = file_with(name) or source
     is_installed = module != "__main__" and find_spec(module.partition(".")[0]) is not None
     where = str(source) if source.is_file() else module if is_installed else "FILE.py"
     return f"--model {shlex.quote(f'{where}:{name}')} --checkpoint {file}"

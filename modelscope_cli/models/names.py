@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
@@ -61,21 +61,8 @@ def refuse_missing_file(spec: str) -> None:
 
 
 def models_in(path: Path) -> list[str]:
-    """Return the names of the modules that a file defines, those first that no other one uses.
-
-    A class counts as a module if a base is named like one (`nn.Module`, `nn.Sequential`) or is such a class in the
-    same file. Empty for an unreadable file.
-    """
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    classes: dict[str, ast.ClassDef] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
-            if any(base.endswith(("Module", "Sequential")) or base in classes for base in bases):
-                classes[node.name] = node
+    """Return the names of the modules that a file defines, those first that no other one uses."""
+    classes = _modules_in(path)
     used = {
         inner.id
         for name, node in classes.items()
@@ -83,6 +70,47 @@ def models_in(path: Path) -> list[str]:
         if isinstance(inner, ast.Name) and inner.id != name
     }
     return sorted(classes, key=lambda name: name in used)
+
+
+def file_with(name: str) -> Path | None:
+    """Return the file of the current folder that defines a module of this name."""
+    return next((file for file in sorted(Path().glob("*.py")) if name in _modules_in(file)), None)
+
+
+def class_with(names: Collection[str]) -> str:
+    """Return `file.py:Net` for the module of the current folder that uses all attributes with which the names of
+    tensors begin, and the fewest others; `FILE.py:NAME` without one. A wrapper may have put a prefix before all."""
+    firsts = {name.partition(".")[0] for name in names}
+    fitting: dict[str, int] = {}
+    for file in sorted(Path().glob("*.py")):
+        classes = _modules_in(file)
+        for name, node in classes.items():
+            bases = (
+                classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes
+            )
+            used = {*re.findall(r"self\.(\w+)", "".join(map(ast.unparse, (node, *bases))))}
+            if firsts <= used:
+                fitting[f"{file}:{name}"] = len(used)
+    inner = [name.partition(".")[2] for name in names]
+    if not fitting and len(firsts) == 1 and all(inner):
+        return class_with(inner)
+    return min(fitting, key=fitting.__getitem__, default="FILE.py:NAME")
+
+
+def _modules_in(path: Path) -> dict[str, ast.ClassDef]:
+    """Return the classes of a file with a base named like a module (`nn.Module`, `nn.Sequential`), or that is one
+    of them; empty for an unreadable file."""
+    classes: dict[str, ast.ClassDef] = {}
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return classes
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+            if any(base.endswith(("Module", "Sequential")) or base in classes for base in bases):
+                classes[node.name] = node
+    return classes
 
 
 def kept_layers(model: str) -> list[str]:

@@ -16,7 +16,7 @@ from modelscope_cli.library_types import Module
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.identified import Identified
-from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
+from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, ModelKeywords
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.records.refusals import check_range
 
@@ -79,17 +79,30 @@ class ModelRequest:
 Model: TypeAlias = "str | PathLike[str] | Module | LoadedModel | ModelRequest"
 
 
+def seed_of(model: "Model", keywords: ModelKeywords | ClassifierKeywords) -> int:
+    """Return the seed: that of the request, or the keyword passed with a module."""
+    return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
+
+
 def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
     """Return the request for a model; a request is returned unchanged."""
     if isinstance(model, ModelRequest):
         return model
     if not isinstance(model, str | PathLike):
+        if isinstance(model, type):
+            message = f"'{model.__name__}' is a class, and a model is an instance of one"
+            raise UsageError(message, f"give {model.__name__}()")
+        if isinstance(model, Mapping):
+            raise UsageError(
+                "a dict of weights is not a model", "build the model, model.load_state_dict(weights)"
+            )
         message = f"a model of type {type(model).__name__} is neither a name, a path nor a torch.nn.Module"
         raise UsageError(message, "give a name such as 'resnet34', or a module")
     options = {**DEFAULTS, **keywords}
     check_range("num_classes", options["num_classes"], least=1)
     check_range("seed", options["seed"], least=0, most=LAST_SEED)
     args = options["model_arg"]
+    args = [args] if isinstance(args, str) else args
     return ModelRequest(
         model=fspath(model),
         checkpoint=Path(options["checkpoint"]) if options["checkpoint"] is not None else None,
@@ -137,10 +150,9 @@ def parse_model_args(typed: tuple[str, ...]) -> dict[str, Any]:
         key, equals, value = argument.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or not key.isidentifier():
-            raise UsageError(
-                f"'{argument}' is not of the form key=value",
-                f"--model-arg {key if key.isidentifier() else 'NAME'}=VALUE",
-            )
+            name, colon, text = key.partition(":")
+            meant = f"{name}={text}" if colon else f"{key if key.isidentifier() else 'NAME'}=VALUE"
+            raise UsageError(f"'{argument}' is not of the form key=value", f"--model-arg {meant}")
         if key in kwargs:
             raise UsageError(f"model argument '{key}' is given twice", f"--model-arg {shlex.quote(argument)}")
         kwargs[key] = _value(value.strip())

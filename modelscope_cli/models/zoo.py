@@ -15,9 +15,9 @@ from urllib.parse import urlparse
 import torch
 from torch import nn
 
-from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.errors import CannotRunError, UsageError, nearest, nearest_names
 from modelscope_cli.lean import without_dynamo
-from modelscope_cli.models.architecture import Architecture, seeded, skip_random_fills
+from modelscope_cli.models.architecture import Architecture, SkipRandomFills, seeded
 
 with without_dynamo():
     from torchvision.models import WeightsEnum, get_model_builder
@@ -71,7 +71,7 @@ def build_pretrained(name: str, weights: WeightsEnum, state: Any, model_args: di
     kwargs: dict[str, Any] = {"weights": weights, **model_args}
     if "backend" in weights.meta:
         kwargs["quantize"] = True
-    with _state_of_every_weights(state), skip_random_fills():
+    with _state_of_every_weights(state), SkipRandomFills():
         return _call(name, get_model_builder(name), kwargs, model_args)
 
 
@@ -144,9 +144,9 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     for weights_name, weights in names.items():
         if weights_name.lower() == wanted:
             return weights
-    first = nearest(requested, names).removeprefix("did you mean ").split(", ")[0]
+    first = next(iter(nearest_names(requested, names)), "DEFAULT")
     message = f"there are no weights '{requested}', only {', '.join(names)} for '{name}'"
-    raise UsageError(message, f"--weights {first or 'DEFAULT'}")
+    raise UsageError(message, f"--weights {first}")
 
 
 def default_weights(name: str) -> WeightsEnum:

@@ -43,11 +43,13 @@ class Ablation(Row):
         mode: `zero`, `mean` or `shuffle`: the replacement.
         target_logit_change: change of the target's score, after minus before.
         target_probability: of the target, after.
-        prediction_changed: whether the prediction for any image (pixel) changed.
+        prediction_changed: whether the prediction for any image (pixel) changed; where all scores are equal there
+            is none, which counts as changed and as wrong.
         changed_fraction: fraction of them whose prediction changed, 0..1.
         kl_divergence: KL(before || after) of the softmax, nats; a mean over pixels.
         output_l2: Euclidean distance between the outputs before and after.
-        answer_index, answer_label: the most frequent prediction after.
+        answer_index, answer_label: the most frequent prediction after; None for images without one.
+        answer_fraction: fraction of the images with it, 0..1.
         accuracy, accuracy_drop: after, and how much less than before, -1..1; None without classes.
     """
 
@@ -63,10 +65,11 @@ class Ablation(Row):
     changed_fraction: Annotated[float, share(rank=2, key="changed")]
     kl_divergence: Annotated[float | None, figure("KL (nats)", key="kl")]
     output_l2: Annotated[float | None, figure("L2", rank=4, key="l2")]
-    answer_index: int
+    answer_index: int | None
     answer_label: str | None
     accuracy: Share | None = None
     accuracy_drop: Annotated[float | None, share("accuracy drop", rank=0)] = None
+    answer_fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ class Forward:
         output_spread: the largest difference between the outputs for two different images; None without such
             images, or if the output is not one row per image.
         norms: what enters every batch norm that normalises by running statistics.
+        score_std: standard deviation of the scores over the classes, root mean square over the images of a batch,
+            the largest of all batches; None as `answers`.
     """
 
     activations: tuple[ActivationStats, ...]
@@ -119,6 +121,7 @@ class Forward:
     is_input_finite: bool
     output_spread: float | None = None
     norms: tuple[NormInput, ...] = ()
+    score_std: float | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -179,7 +182,7 @@ class Evidence:
         draws: random functions that the model calls in eval mode, `torch.rand at net.py:12`.
         rescaled: the forward pass after zero-initialised parameters were rescaled; None if there are none.
             `backward` is of that model, too.
-        is_real: the input was images or a tensor file, not noise.
+        is_real: the input was images or a tensor file, not noise. `is_loaded`: the weights are those of a file.
         only_class: the class folder that holds all images; None where there are several, or no class folders.
         accuracy: None where the folders of the images are not the labels of classes.
         safety: code that the checkpoint would run; None without a file.
@@ -202,6 +205,7 @@ class Evidence:
     draws: tuple[str, ...] = ()
     rescaled: Forward | None = None
     is_real: bool = False
+    is_loaded: bool = False
     only_class: str | None = None
     accuracy: Accuracy | None = None
     safety: Safety | None = None

@@ -14,8 +14,8 @@ FOLDING = 1e-5  # relative to the largest value, or of the relative L2: what fol
 class Difference(Row):
     """One item of A, of B, or of both.
 
-    Figures are over elements that are finite in both, with A as reference; None if nothing can be compared
-    (`added`, `removed`, `reshaped`).
+    Figures have A as reference; None if nothing can be compared (`added`, `removed`, `reshaped`), the distances
+    also where `nonfinite` is above 0.
 
     Attributes:
         status: `same` (within the tolerance), `changed`, `added` (only B has it), `removed` (only A has it),
@@ -165,7 +165,7 @@ class DiffSide:
     model: ModelInfo
     device: str
     dtype: str
-    seed: int
+    seed: int | None
     mode: str | None
 
 
@@ -237,7 +237,7 @@ class DiffRecord(Record):
 def count_up(rows: tuple[Difference, ...]) -> DiffTotals:
     statuses = [row.status for row in rows]
     names = ("same", "changed", "added", "removed", "reshaped", "retyped", "renamed", "not tested", "folded")
-    return DiffTotals(sum(row.rel_l2 is not None for row in rows), *map(statuses.count, names))
+    return DiffTotals(sum(row.differing is not None for row in rows), *map(statuses.count, names))
 
 
 _OF_ONE_SIDE = ("same", "renamed", "added", "removed", "not tested", "folded")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, cast
 
 from modelscope_cli.errors import nearest
 from modelscope_cli.library_types import Figure
-from modelscope_cli.records.naming import counted, label
+from modelscope_cli.records.naming import label
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +188,8 @@ class Shown:
 
     def __repr__(self) -> str:
         """Return one line, such as `StatsRecord(20 layers, resnet18, 4x3x64x64)`."""
-        sheet, run = report().view_of(self).whole_sheet(self), getattr(self, "run", None)
-        about = [counted(len(sheet.rows), report().noun_of(sheet))]
+        run = getattr(self, "run", None)
+        about = [report().view_of(self).contents(self)]
         about += [run.model.short_name] if run is not None else []
         if run is not None and run.input is not None:
             about += ["x".join(map(str, shape)) for shape in run.input.shape]

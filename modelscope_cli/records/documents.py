@@ -66,8 +66,7 @@ def restore(document: Any) -> Shown:
     # One training is at the top level of `train`, several are under `variants`.
     is_study = "variants" in document
     trainings = document["variants"] if is_study else [{**document, "name": ""}]
-    # `watch` has no seed: only the script sets one.
-    header = {"command": kind.document, "versions": document.get("tool"), "seed": document.get("seed") or 0}
+    header = {"command": kind.document, "versions": document.get("tool"), "seed": document.get("seed")}
     fields = {**document, **header, "run": {**document, **header}, "trainings": trainings}
     try:
         return cast(Shown, msgspec.convert(_prepared(kind, fields), kind))
@@ -84,7 +83,7 @@ def _kind(schema: Any) -> type[Any]:
     if family != "modelscope" or name not in RECORDS:
         raise NotADocumentError(f"its schema is {schema!r}")
     if version != "1":
-        raise NotADocumentError(f"its schema is {schema!r}, and this version reads modelscope/{name}/1")
+        raise NotADocumentError(f"its schema is {schema!r}, but this version reads modelscope/{name}/1")
     return _record_of(name)
 
 
@@ -247,11 +246,6 @@ def _one_kind_of_rows(schema: Schema, parts: Parts) -> None:
     schema["oneOf"] = [{"required": [key]} for key in lists]
 
 
-def _no_seed(schema: Schema, parts: Parts) -> None:
-    """Remove the seed from `watch`, where only the script sets one."""
-    schema["properties"]["seed"] = {"type": "null"}
-
-
 def _one_training_or_several(schema: Schema, parts: Parts) -> None:
     """Allow in `train` the keys of its one training, or all of them under `variants`."""
     properties = schema["properties"]
@@ -282,6 +276,5 @@ _EXCEPTIONS: dict[str, Callable[[Schema, Parts], None]] = {
     "diff": _one_kind_of_rows,
     "rules": _rules_alone,
     "train": _one_training_or_several,
-    "watch": _no_seed,
     "weights-scan": _worst_file,
 }

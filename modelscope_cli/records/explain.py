@@ -1,7 +1,7 @@
 """What `explain` returns, and the test results (receipt) of a map."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from modelscope_cli.records.display import Row, column, hidden, share, signed, words
@@ -9,17 +9,17 @@ from modelscope_cli.records.run import HookReport, Record
 
 PASSED, WEAK, FAILED, NOT_MADE, NOT_TESTED = "passed", "weak", "failed", "not made", "not tested"
 QUICK, NONE = "quick", "none"
+SCATTERED = "scattered"  # the place of a map that names none
 RECEIPTS = (QUICK, NONE)
 # A map with a rank correlation above this is also that of a model whose head is random. It was 0.0 for methods that
 # are odd in the head, 0.8 at most for the magnitude of a gradient, and 0.85 and more for guided backprop.
 MOST_HEAD = 0.8
-LEAST_REPEATED = (
-    0.7  # integrated gradients are made again in fewer points: from 0.76 to 0.99 on trained networks
-)
+LEAST_REPEATED = 0.7
+LEAST_AGREEMENT = 0.3  # mean rank correlation with the other maps below which a map disagrees with them
 MOST_OTHER_IMAGE = 0.999
 MOST_INCOMPLETE = 0.1
 MOST_SHOWN = 16  # images whose maps a record keeps, for the figure and the file of tensors
-RULE = "sorted by failed tests, then by tests not run, weak last, then by covering"
+RULE = "sorted by failed tests, then by tests not run, weak last, then scattered last, then by covering"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,12 @@ class Receipt:
 
     Attributes:
         covering: correlation over random halves of the image between the map's remaining evidence and the score
-            of the class in log odds. `covering_chance`: the 95th of the values of 99 shifted copies of the map,
-            which a map has to exceed to pass; one above 0 that does not is weak.
+            of the class in log odds. `covering_chance`: the 95th of the values of 99 shifted copies of the map.
+        covering_margin: the standard error of that value; a map has to exceed their sum to pass; one above 0 that
+            does not is weak.
         repeatability: rank correlation with the map made again, by the same method on the same image and model.
-        other_image: rank correlation with the map of the image whose right half is covered.
+        other_image: rank correlation with the map of the image whose right half is covered. This test and those of
+            repeatability and the head compare integrated gradients in 3 points.
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
             shuffled and negated: 0 for a map that rests on what the last layer weighs.
         failed: the tests that it failed, in words; a test that could not be run is only in `tests`.
@@ -63,6 +65,7 @@ class Receipt:
 
     covering: Annotated[float | None, column(rank=0)] = None
     covering_chance: Annotated[float | None, hidden()] = None
+    covering_margin: Annotated[float | None, hidden()] = None
     repeatability: Annotated[float | None, signed(rank=5)] = None
     other_image: Annotated[float | None, signed(rank=5)] = None
     head_randomisation: Annotated[float | None, signed(rank=2)] = None
@@ -76,30 +79,52 @@ FIGURES = tuple(name for name, kind in get_type_hints(Receipt).items() if kind =
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceBox:
+    """The smallest box with half of the positive evidence of a map.
+
+    Attributes:
+        place: the part of the image with its centre: `top left`; `scattered` if the box is a third of it or more.
+        share: of the area of the image, 0..1.
+        box: left, top, right and bottom, in pixels of the preprocessed image.
+    """
+
+    place: str
+    share: float
+    box: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation(Row):
     """One method: what its map is, and how far it can be trusted. Over several images figures are means.
 
     Attributes:
         layer: the explained layer; None for methods that work on pixels. `why`: why that layer, or how it was made.
-        adds_up: the sum of the map as a fraction of the logit; None if that is not meaningful.
-        adds_up_to: the same of what a map in logits has to add up to: the logit less that of the baseline, which is
+        adds_up_to: the sum of a map in logits over what it has to be: the logit less that of the baseline, which is
             an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
         completeness: integrated gradients: the difference of the sum from the change of the logit, relative to
             that change; the median over several images.
         steps: number of passes over an image, for methods that choose it themselves.
         seconds: for one map, without the receipt.
         receipt: the test results; empty with `receipt="none"`.
+        where: the smallest box with half of the positive evidence; None over several images, or without any.
+        places: the number of images by the place of that box, the most frequent first. `place_by_image`: the place
+            by the name of the image, of the first `MOST_SHOWN` of several.
+        agreement: the mean rank correlation with the maps of the other methods, averaged over the cells of the
+            coarser of two maps, at most 7 x 7; None of a single map.
     """
 
     method: Annotated[str, words(rank=0)]
     layer: Annotated[str | None, words(rank=2)]
     why: str
-    adds_up: Annotated[float | None, hidden("adds up")]
     completeness: Annotated[float | None, hidden()]
     steps: Annotated[float | None, hidden()]
     seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
     adds_up_to: Annotated[float | None, share("adds up to")] = None
+    where: EvidenceBox | None = None
+    places: Mapping[str, int] = field(default_factory=dict)
+    agreement: Annotated[float | None, signed(rank=3)] = None
+    place_by_image: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +137,7 @@ class ExplainRecord(Record):
         logit, probability: of that class, means over the images; of a target that is not a class the number that is
             followed, which has no probability. `score_name`: what that number is: `logit`, `mean value`.
         images: how many.
+        failures: of several images the first failed tests, with map and image: `covering of lrp on cat.png`.
         unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
         passed: with `require`, whether the winner passed its tests; otherwise True.
         tensors: the file of the maps; None where they were not saved.
@@ -128,6 +154,7 @@ class ExplainRecord(Record):
     probability: float | None
     images: int
     rows: tuple[Explanation, ...]
+    failures: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
     passed: bool = True
     tensors: str | None = None
@@ -147,6 +174,7 @@ class ShownMap:
     shown: Any  # the same at the size of the image, `(H, W)`
     units: str  # of the map; empty without one
     receipt: Receipt
+    where: EvidenceBox | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,4 +189,4 @@ class ExplainedImage:
     probability: float | None
     score_name: str  # what `logit` is
     picture: Any  # the image before normalisation, `(3, H, W)` uint8; None for noise and tensors
-    maps: Mapping[str, ShownMap]  # by method, the winner first
+    maps: Mapping[str, ShownMap]  # by method

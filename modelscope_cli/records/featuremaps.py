@@ -1,7 +1,7 @@
 """What `featuremaps` returns."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, figure, hidden, shape, words
@@ -20,7 +20,7 @@ class FeatureMap(Row):
         min, max: range of the finite values.
         kind: `output` of the layer, `attention`: a map for each head of an attention inside it, or `filters`: the
             weights of a convolution, whose shape it has.
-        note: what was left out or assembled to get maps, such as extra tokens or windows; empty without.
+        note: what was left out or assembled to get maps, such as extra tokens, and how many are constant.
     """
 
     name: str
@@ -115,16 +115,29 @@ class FeatureMapsRecord(Record):
     images: int = 1
     channels: tuple[ChannelImages, ...] = ()
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the images inside `out_dir`."""
+        drawn = (*(row.file for row in self.maps), *(row.file for row in self.channels), self.contact_sheet)
+        return tuple(dict.fromkeys(filter(None, drawn)))
+
 
 @dataclass(frozen=True, slots=True)
 class MapLook:
     """The style of feature maps."""
 
     scale: str  # `channel` or `layer`: the range of the colours
-    cmap: str  # a matplotlib colour map
+    cmap: str  # a matplotlib colour map, or `auto`
     input_image: Any = None  # a tensor, `(3, H, W)` uint8; None if the input was not an image
     is_overlay: bool = False  # draw the maps over the image instead of next to it
     is_signed: bool = False  # whether 0 is in the middle of the colours
+
+    def of(self, row: FeatureMap) -> "MapLook":
+        """Return the style of one output: `auto` is RdBu_r around 0 where it has values of both signs."""
+        if self.cmap != "auto":
+            return self
+        is_signed = (row.min or 0) < 0 < (row.max or 0)
+        return replace(self, cmap="RdBu_r" if is_signed else "viridis", is_signed=is_signed)
 
     @property
     def under(self) -> Any:

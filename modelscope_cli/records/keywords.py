@@ -198,7 +198,7 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 message, "wrap fewer modules in one another   --debug shows where"
             ) from error
         except ModelscopeError as error:
-            if not invocation().argv and error.hint:
+            if not invocation().argv:
                 error.speak_python()
             raise
 
@@ -224,3 +224,8 @@ def texts(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)
+
+
+def as_tuple(texts: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return one or several patterns, hooks or other texts as a tuple."""
+    return (texts,) if isinstance(texts, str) else tuple(texts or ())

@@ -26,7 +26,12 @@ ENOUGH_ALIKE = 8
 # Default threshold: |x| below it counts as near zero.
 NEAR_ZERO = 0.05
 # Layers and functions of torch that map all negative values to exact zeros, so that a channel can die.
-RECTIFIERS = ("ReLU", "ReLU6", "F.relu", "F.relu6")
+RECTIFIERS = ("ReLU", "ReLU6", "Relu", "F.relu", "F.relu6")  # `Relu` of ONNX
+
+
+def rounded(value: float, digits: int = 2) -> str:
+    """Return a number with few significant digits, below a million without an exponent: `1200`, `0.0012`."""
+    return f"{float(f'{value:.{digits}g}'):g}"
 
 
 class Called(Protocol):
@@ -110,8 +115,9 @@ def counted(n: int, noun: str) -> str:
 
 
 def with_article(noun: str) -> str:
-    """Return a noun with its article: `a list`, `an int`."""
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+    """Return a noun with its article: `a list`, `an int`, `an SGD`."""
+    vowels = "AEFHILMNORSX" if noun.isupper() else "aeiouAEIOU"  # of letters that are spelled, and of words
+    return f"{'an' if noun[:1] in tuple(vowels) else 'a'} {noun}"
 
 
 def some(names: Iterable[str], most: int = 3) -> str:

@@ -121,6 +121,7 @@ class TruthReport:
         classes: all of them, in their order.
         confusions: the most frequent first, up to 100 pairs; none of labels.
         worst: the images with the highest score of a wrong class, up to 24.
+        other_order: of the labels by the predictions, in words; None if it is the given one, or not clear.
     """
 
     kind: str
@@ -136,6 +137,7 @@ class TruthReport:
     classes: tuple[ClassQuality, ...] = ()
     confusions: tuple[Confusion, ...] = ()
     worst: tuple[Mistake, ...] = ()
+    other_order: str | None = None
     not_judged: tuple[BrokenKind, ...] = ()
 
     def measures(self) -> list[Measure]:
@@ -301,6 +303,7 @@ class DoctorRecord(Record):
         meant: the preprocessing that all others are compared with, in words.
         variations: the most different first, by `changed`, then by `kl_divergence`; `reference` is the last.
         left_out: why some variations are missing; None if none is.
+        other_order: as in `TruthReport`, for the reference.
     """
 
     document: ClassVar[str] = "predict-doctor"
@@ -309,3 +312,4 @@ class DoctorRecord(Record):
     meant: str
     variations: tuple[Variation, ...]
     left_out: str | None = None
+    other_order: str | None = None

@@ -4,23 +4,13 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from modelscope_cli.errors import UsageError, one_of, with_nearest
-from modelscope_cli.records.naming import MOST, absurdity, with_article
-from modelscope_cli.records.run import invocation
-
-_FLAGS = {"low": "--from", "high": "--to"}  # of keywords that are spelled otherwise on the command line
-
-
-def spelled(name: str, value: Any = None) -> str:
-    """Return an option as written: `--near-zero 1`, or in Python `near_zero=1`; without a value its name."""
-    if invocation().argv:
-        return flags(name, value)
-    return name if value is None else f"{name}={value}"
+from modelscope_cli.errors import FLAGS, UsageError, one_of, with_nearest
+from modelscope_cli.records.naming import MOST, absurdity
 
 
 def flags(name: str, value: Any = None) -> str:
     """Return an option quoted for a shell: `--near-zero 1`, `--no-save`."""
-    flag = _FLAGS.get(name, "--" + name.strip("_").replace("_", "-"))
+    flag = FLAGS.get(name, "--" + name.strip("_").replace("_", "-"))
     if value is False:
         return flag.replace("--", "--no-", 1)
     if value is None or value is True:
@@ -44,22 +34,24 @@ def check_range(
         least, most: the lowest and the highest value; a count without `most` must still be one that a loop can end.
         above: the value must be greater.
     """
+    if isinstance(value, str):
+        raise UsageError(f"'{flags(name, value)}' is not a number", f"give a number as {name}")
     if value is None or isinstance(value, bool) or not isinstance(value, int | float):
         return
     is_count = most is None and least is not None and isinstance(value, int)
     most = MOST if is_count else most
-    example = least if above is None else above + 1
+    example = least if above is None else above + 0.1
     if allowed := absurdity(value) if isinstance(value, float) else None:
         pass
     elif above is not None and not value > above:
         allowed = f"not more than {above:g}"
     elif least is not None and value < least:
-        allowed = f"too small: the least is {least:g}"
+        allowed = f"too small: at least {least:g}"
     elif most is not None and value > most:
-        allowed = f"too large: the most is {most:.15g}"
+        allowed = f"too large: at most {most:.15g}"
     else:
         return
-    message = f"'{spelled(name, _short(value))}' is {allowed}"
+    message = f"'{flags(name, _short(value))}' is {allowed}"
     raise UsageError(message, flags(name, f"{0.1 if example is None else example:g}"))
 
 
@@ -77,13 +69,7 @@ def check_word(name: str, value: str | None, choices: Sequence[str]) -> None:
         name: the option, as a keyword.
     """
     if value is not None and value not in choices:
-        raise unknown(f"a value of {spelled(name)}", value, choices)
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word that is not in `choices`, with the nearest as hint (exit 2)."""
-    if value not in choices:
-        raise unknown(with_article(name.replace("_", " ")), value, choices)
+        raise unknown(f"a value of {flags(name)}", value, choices, flags(name))
 
 
 def refuse_without(option: str, value: Any, other: str, example: Any) -> None:
@@ -94,15 +80,16 @@ def refuse_without(option: str, value: Any, other: str, example: Any) -> None:
         example: a value of the other for the hint.
     """
     hint = f"{flags(option, value)} {flags(other, example)}"
-    raise UsageError(f"'{spelled(option, value)}' needs {spelled(other)}", hint)
+    raise UsageError(f"'{flags(option, value)}' needs {flags(other)}", hint)
 
 
 def refuse_both(option: str, value: Any, other: str, other_value: Any, why: str = "") -> None:
     """Refuse two options that contradict each other (exit 2), both as keywords with their values."""
-    message = f"'{spelled(option, value)}' and '{spelled(other, other_value)}' cannot be combined"
+    message = f"'{flags(option, value)}' and '{flags(other, other_value)}' cannot be combined"
     raise UsageError(f"{message}: {why}" if why else message, f"leave out {flags(other, other_value)}")
 
 
-def unknown(what: str, value: str, choices: Sequence[str]) -> UsageError:
+def unknown(what: str, value: str, choices: Sequence[str], option: str = "") -> UsageError:
     """Return the error for an unknown word; `what`: noun, such as `a method`; the hint has the nearest, or all."""
-    return UsageError(with_nearest(f"'{value}' is not {what}", value, choices), one_of(value, choices))
+    message = with_nearest(f"'{value}' is not {what}", value, choices)
+    return UsageError(message, one_of(value, choices, option))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli import __version__
+from modelscope_cli.errors import in_python
 from modelscope_cli.records.display import Shown
 
 
@@ -150,7 +151,9 @@ def invocation() -> Invocation:
 
 
 # Codes of warnings that the scores of the model say nothing, and so what was computed from them.
-SATURATED, UNDECIDED, NONFINITE = DEGENERATE = "saturated_scores", "undecided", "nonfinite_scores"
+SATURATED, UNDECIDED, ALIKE, NONFINITE = DEGENERATE = (
+    *("saturated_scores", "undecided", "same_for_all_images", "nonfinite_scores"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +282,7 @@ class Run:
         argv: what was typed, or empty when called from Python.
         input: None where nothing was run.
         versions: of the tool, Python, torch and torchvision.
+        seed: None where a script of the user draws as it likes.
         elapsed_ms: from the first line of the command to the record.
     """
 
@@ -288,7 +292,7 @@ class Run:
     input: InputInfo | None
     device: str
     dtype: str
-    seed: int
+    seed: int | None
     versions: Mapping[str, str]
     warnings: tuple[Notice, ...] = ()
     elapsed_ms: float = 0.0
@@ -302,7 +306,7 @@ class Run:
         *,
         device: str,
         dtype: str,
-        seed: int,
+        seed: int | None,
         warnings: Iterable[Notice] = (),
         invoked: Invocation | None = None,
     ) -> "Run":
@@ -317,7 +321,10 @@ class Run:
             dtype=dtype,
             seed=seed,
             versions=versions(),
-            warnings=tuple(warnings),
+            warnings=tuple(
+                one if invoked.argv else dataclasses.replace(one, message=in_python(one.message))
+                for one in warnings
+            ),
             elapsed_ms=invoked.elapsed_ms,
         )
 

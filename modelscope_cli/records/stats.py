@@ -4,21 +4,26 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_type_hints
 
 from modelscope_cli.records.display import Row, column, counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 # Optional figures that cost extra, and the column of each.
-COLUMN_OF_FIGURE = {
-    "mad": "mad",
-    "zero": "zero",
-    "near_zero": "near_zero",
-    "channels": "dead",
-    "histogram": "histogram",
-}
+COLUMN_OF_FIGURE = {"zero": "zero", "near_zero": "near_zero", "channels": "dead", "histogram": "histogram"}
+
+# Standard deviation of the scores of the classes; MS206 says where it comes from
+LARGE_SCORES = 30.0
 
 _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?|100)")
+
+
+def column_keys() -> list[str]:
+    """Return the keys of the columns of `stats`, without quantiles."""
+    fields = get_type_hints(ActivationStats, include_extras=True).items()
+    return [
+        next((one.key for one in getattr(kind, "__metadata__", ()) if one.key), name) for name, kind in fields
+    ]
 
 
 def quantiles_in(columns: Iterable[str]) -> tuple[str, ...]:
@@ -38,27 +43,24 @@ class BatchNormDrift(Row):
     Figures are over channels; with several batches, of their mean statistics.
 
     Attributes:
-        momentum: share of the batch in the next running value; None if all batches have the same weight.
+        momentum: share of the batch in the next running value, so that one batch moves the mean by `mean_gap` times
+            this; None if all batches have the same weight.
         mean_gap: root mean square of (batch mean - running mean) / running std.
         var_ratio: geometric mean of batch variance / running variance; the extremes are `var_ratio_min`, `_max`.
-        mean_move: how far one such batch would move the running mean, root mean square in the same units.
-        var_move: the same of the running variance, relative to it.
         is_frozen: no parameter of it is trained, but its running statistics change.
     """
 
     name: str
-    type: Annotated[str, words(rank=0)]
+    type: str
     order: int
     call: int
-    channels: Annotated[int, column(rank=6)]
-    momentum: Annotated[float | None, column(rank=5)]
-    mean_gap: Annotated[float, figure("mean gap", rank=0)]
-    var_ratio: Annotated[float, figure("var ratio", rank=0)]
-    var_ratio_min: Annotated[float, figure("var ratio min", rank=3)]
-    var_ratio_max: Annotated[float, figure("var ratio max", rank=3)]
-    mean_move: Annotated[float, figure("mean move")]
-    var_move: Annotated[float, figure("var move")]
-    is_frozen: Annotated[bool, words("frozen", rank=2)] = False
+    channels: int
+    momentum: float | None
+    mean_gap: float
+    var_ratio: float
+    var_ratio_min: float
+    var_ratio_max: float
+    is_frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class ActivationStats(Row):
     Attributes:
         output: which tensor of the output, empty where there is only one.
         shape: of the first batch. `numel` counts all elements seen.
-        std: divided by n. `mad`: mean absolute deviation from the mean.
+        std: divided by n.
         zero_fraction, near_zero_fraction: share of exact zeros, and of |x| below the stated threshold.
         quantiles: by their names, such as `p50`: the smallest value with at least p % of the values at or below
             it. None if not requested.
@@ -100,7 +102,6 @@ class ActivationStats(Row):
     numel: Annotated[int, hidden()]
     mean: Annotated[float | None, figure(rank=2)] = None
     std: Annotated[float | None, figure()] = None
-    mad: Annotated[float | None, figure(rank=11)] = None
     min: Annotated[float | None, figure(rank=5)] = None
     max: Annotated[float | None, figure(rank=4)] = None
     rms: Annotated[float | None, figure(rank=10)] = None

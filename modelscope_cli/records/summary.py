@@ -4,16 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.display import (
-    Row,
-    amount,
-    column,
-    figure,
-    hidden,
-    shape,
-    size,
-    words,
-)
+from modelscope_cli.records.display import Row, amount, column, figure, hidden, shape, size, words
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.
@@ -44,6 +35,7 @@ class LayerShape(Row):
         call: 0 for the first call, 1 for the second; `calls` counts them.
         executed: whether the layer was called at all.
         input_shapes, output_shapes: of every tensor that went in and came out.
+        output_names: of those of a dict: `out`, `0.boxes`; empty for others.
         kernel_size: of convolutions and pools.
         params, trainable_params: in the layer and everything below it; counted once where shared.
         macs, flops: of this call with everything inside it, for one batch; flops are 2 x macs. Of a list of layers,
@@ -76,6 +68,7 @@ class LayerShape(Row):
     flops: Annotated[int, amount("FLOPs", is_shown=False)]
     output_bytes: Annotated[int, size("memory", rank=6, key="memory")]
     is_leaf: bool
+    output_names: tuple[str, ...] = ()
     note: str | None = None
     time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
     receptive_field: Annotated[Shape | None, shape("receptive field", key="field")] = None

@@ -36,6 +36,9 @@ class Training:
         name: what differs between variants, `init=xavier norm=none`; empty without `--vary`.
         settings: how it was trained.
         steps: number of updates of the weights.
+        training_accuracy: over the last third of the steps, each before its update; None for labels of one class.
+        held_out_labels: each label of the validation images, and how many have it.
+        held_out_wrong: the positions of the validation images that are wrong after the last step.
         events: in the order they happened.
         verdict, reason: as those of `watch`.
     """
@@ -48,10 +51,23 @@ class Training:
     loss: tuple[ScalarSeries, ...]
     lr: tuple[ScalarSeries, ...]
     held_out: tuple[Measurement, ...]
+    training_accuracy: float | None = None
+    held_out_labels: tuple[tuple[int, int], ...] = ()
+    held_out_wrong: tuple[int, ...] = ()
     findings: tuple[TrainingFinding, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
     events: tuple[Event, ...] = ()
+
+    @property
+    def n_held_out(self) -> int:
+        """The number of validation images that could be read."""
+        return sum(n for _, n in self.held_out_labels)
+
+    @property
+    def guessing(self) -> float:
+        """The accuracy of guessing the commonest label of the validation images; 0 without any."""
+        return max((n for _, n in self.held_out_labels), default=0) / max(self.n_held_out, 1)
 
     @property
     def births(self) -> tuple[Birth, ...]:
@@ -82,6 +98,7 @@ class TrainRecord(Record):
 
     Attributes:
         trainings: one, or with `--vary` one a variant.
+        comparison: which variant is best, in words; None for a single training.
         near_zero: below this, |x| counts as near zero.
         out_dir, files: the report's folder and what is in it.
     """
@@ -90,6 +107,7 @@ class TrainRecord(Record):
     trainings: tuple[Training, ...]
     data: DataInfo
     near_zero: float
+    comparison: str | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()
 
@@ -153,8 +171,8 @@ class RangeTest:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
         stopped: why the sweep ended, in words.
         fall: the largest fall of the smoothed loss where suggestions are looked for.
-        noise: the largest fall that the noise of the losses alone explains; without a larger one, the curve is flat
-            and there is no suggestion.
+        noise: the largest fall that counts as noise, at least 1 % of the first loss; without a larger one there is
+            no suggestion.
     """
 
     lr: tuple[float, ...]

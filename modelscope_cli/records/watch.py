@@ -7,13 +7,7 @@ from typing import Any, ClassVar, Self
 from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
-from modelscope_cli.records.training_facts import (
-    Birth,
-    OptimizerFacts,
-    RankFacts,
-    ScheduleFacts,
-    TimeFacts,
-)
+from modelscope_cli.records.training_facts import Birth, OptimizerFacts, RankFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.trials import Fix, TrialRow
 
 Series = tuple[float | None, ...]
@@ -247,6 +241,7 @@ class WatchedCriterion:
             constant is not the commonest label.
         label_entropy: of the labels of all recorded steps, in nats, corrected for their small number.
         commonest_label: the share of the commonest of them.
+        absent: of three classes or more, those that none of at least 20 labels for each class is of.
     """
 
     name: str
@@ -260,6 +255,7 @@ class WatchedCriterion:
     commonest_label: float | None
     series: CriterionSeries
     is_weighted: bool = False
+    absent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +267,8 @@ class ModelFacts:
         steps_in_training, steps_in_evaluation: optimizer steps after passes in that mode only.
         evaluation_since: the first step after which it stayed in evaluation mode; None if it did not.
         frozen_modes: classes of its layers whose behaviour in evaluation mode differs.
-        norm_values: for batch norms in training mode, the largest number of values per channel, and the batch
-            size it occurred with.
+        norm_values: of the batch norm in training mode with the fewest values per channel, `norm_name`, their
+            largest number and the batch size it occurred with.
         dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
         evaluated: number of losses without gradients, in training mode and in evaluation mode; `loose_modes`:
             classes of layers that were in training mode then.
@@ -310,6 +306,7 @@ class ModelFacts:
     is_sampled: bool = False
     validated: tuple[float, ...] = ()
     copies: tuple[tuple[str, int, int, bool], ...] = ()
+    norm_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,10 +373,9 @@ LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "activ
 UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed", "return-falls"
 UNLOADED, LAYOUT, CLIPPED = "unloaded", "layout", "clipped"
 CUT = "cut"
-POLICY = "policy-gradient"
-TOLD = frozenset(
-    ("broken", "captured", "compiled", "many-calls", "rank", "tensors", "unmeasured", "unseen", "unwatched")
-)
+POLICY, MADE_AGAIN = "policy-gradient", "made-again"
+_UNSEEN = "captured", "compiled", "many-calls", "unmeasured", "unseen", "unwatched"
+TOLD = frozenset((*_UNSEEN, "broken", MADE_AGAIN, "rank", "tensors"))
 """Kinds of events that become warnings; those with names are for the rules."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
@@ -472,7 +468,3 @@ class WatchRecord(Record):
     def is_running(self) -> bool:
         """Whether it was made while the run was going on."""
         return any(one.code == RUNNING for one in self.run.warnings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the document, without a seed, which only the script sets."""
-        return {**super(WatchRecord, self).to_dict(), "seed": None}

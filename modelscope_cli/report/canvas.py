@@ -7,7 +7,7 @@ import io
 import json
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,11 @@ def tidy(axes: Any, title: str = "", **how: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def check_figure(path: Path, is_forced: bool, option: str = "--plot") -> None:
+def check_figure(path: Path, is_forced: bool) -> None:
     """Refuse a format unknown to matplotlib, and a file that cannot or should not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"'{option} {path}' does not end in one of {', '.join(SUFFIXES)}", with_file(option, path, ".png")
+            f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}", with_file("--plot", path, ".png")
         )
     check_file(path, is_forced)
 
@@ -98,25 +98,32 @@ def to_png(figure: Figure, dpi: int = 110) -> bytes:
 def _write(figure: Figure, file: Path | io.BytesIO, format: str, dpi: int) -> None:
     _use_plain_words(figure)
     with any_letters():
-        places = _places_of_images(figure) if format == "png" else []
-        metadata = {IMAGES: json.dumps(places)} if places else None
+        metadata = _places_of_images(figure) if format == "png" else None
         figure.savefig(file, format=format, dpi=_most_dots(figure, dpi), metadata=metadata)
 
 
-IMAGES = "Images"
-"""The key in a PNG of where its images are: a dark page inverts only what is around them."""
+IMAGES, CELLS = "Images", "Cells"
+"""The keys in a PNG of where its images are, without and with their words: a dark page inverts only what is around
+them, and a narrow one stacks them."""
 
 
-def _places_of_images(figure: Figure) -> list[list[float]]:
-    """Return left, top, right and bottom of the images of a figure, as shares of its size; none of one without
+def _places_of_images(figure: Figure) -> dict[str, str] | None:
+    """Return left, top, right and bottom of the images of a figure, as shares of its size; None of one without
     a picture in colour, such as a chart."""
     shown: list[Any] = [axes for axes in figure.axes if axes.images or axes.get_label() == "<colorbar>"]
     if not any(image.get_array().ndim == 3 for axes in shown for image in axes.images):
-        return []
+        return None
     figure.draw_without_rendering()  # which lays it out
     across, up = figure.bbox.size
-    boxes = (axes.get_window_extent() for axes in shown)
-    return [[box.x0 / across, 1 - box.y1 / up, box.x1 / across, 1 - box.y0 / up] for box in boxes]
+
+    def places(boxes: Iterable[Any]) -> str:
+        shares = [[box.x0 / across, 1 - box.y1 / up, box.x1 / across, 1 - box.y0 / up] for box in boxes]
+        return json.dumps(shares)
+
+    windows = places(axes.get_window_extent() for axes in shown)
+    has_others = not all(axes.images for axes in figure.axes)
+    cells = places(axes.get_tightbbox() for axes in shown if not has_others)
+    return {IMAGES: windows, CELLS: cells}
 
 
 def _most_dots(figure: Figure, dpi: int) -> float:

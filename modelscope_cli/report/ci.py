@@ -14,7 +14,7 @@ from modelscope_cli import __version__
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.paths import in_repository
 from modelscope_cli.plain_text import plain, plain_lines
-from modelscope_cli.records.check import ERROR, RuleText, is_failed
+from modelscope_cli.records.check import ERROR, SEVERITIES, RuleText, is_failed
 from modelscope_cli.records.run import Notice
 from modelscope_cli.report.formats import Format, render_json
 
@@ -65,7 +65,8 @@ def failure_of(error: ModelscopeError) -> str:
 
 def last_line(review: Review) -> str:
     """Return the verdict as a line of its own."""
-    return f"modelscope {review.command}: {plain(review.outcome)}"
+    why = "; --format table says why" if review.not_judged else ""
+    return f"modelscope {review.command}: {plain(review.outcome)}{why}"
 
 
 def _github(review: Review) -> str:
@@ -234,7 +235,8 @@ def render_junit(review: Review) -> str:
         elif failing:
             n = len(failing)
             message = _line(failing[0]) if n == 1 else f"{n} findings: {rule.sentence}"
-            failure = ET.SubElement(case, "failure", type=rule.severity, message=_clean(message))
+            worst = max((one.severity for one in failing), key=SEVERITIES.index)
+            failure = ET.SubElement(case, "failure", type=worst, message=_clean(message))
             failure.text = _lines(failing, rule)
             n_failures += 1
         elif problems:

@@ -7,8 +7,7 @@ from itertools import pairwise
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.sheet import Sheet, is_missing
 
-MOST_ROWS = 60
-_FIRST, _LAST, _MOST_BAD = 15, 5, 20
+_LAST, _MOST_BAD = 5, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +21,13 @@ class Folded:
     n_bad: int  # number of hidden marked rows
 
 
-def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
+def fold(sheet: Sheet, most: int | None = None) -> Folded | None:
     """Choose the rows of a table that has more than `most`, or rows that are alike; None if all are shown.
 
-    Marked rows, column extremes, and the first and last rows stay.
+    Marked rows, column extremes, the largest, and the first and last rows stay.
     """
     n = len(sheet.rows)
+    most = min(most or n, sheet.most_rows)
     keys = [sheet.alike(row) for row in sheet.rows]
     inner = {
         at for at in range(1, n - 1) if keys[at] is not None and keys[at - 1] == keys[at] == keys[at + 1]
@@ -38,7 +38,8 @@ def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
     ends = frozenset(_extremes(sheet)) if sheet.is_by_layer and not sheet.is_sorted else frozenset()
     needed = {0, *bad[:_MOST_BAD], *(place for place, _ in ends), *range(n - _LAST, n)}
     others = [place for place in range(n) if place not in needed | inner]
-    kept = sorted((needed - inner).union(others[: max(_FIRST, most - len(needed))]))
+    others.sort(key=lambda place: -sheet.size(sheet.rows[place]))
+    kept = sorted((needed - inner).union(others[: max(most // 4, most - len(needed))]))
     lines = {}
     for before, after in pairwise(kept):
         if hidden := {*range(before + 1, after)}:

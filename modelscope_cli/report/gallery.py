@@ -17,10 +17,8 @@ from modelscope_cli.report.image_tiles import (
     GAP,
     MARGIN,
     NUMBER_SIZE,
-    empty,
     number_cells,
     page,
-    paste_image,
     thumbnail,
     write,
 )
@@ -39,15 +37,14 @@ class Tile:
     draw: Callable[[int], Image.Image]
 
 
-def contact_sheet(tiles: Sequence[Tile], cmap: str, input_image: Tensor | None = None) -> Image.Image:
+def contact_sheet(tiles: Sequence[Tile], input_image: Tensor | None = None) -> Image.Image:
     """Lay out one small image per layer with its name and shape, the input first, within `SHEET` pixels."""
     n = len(tiles) + (input_image is not None)
     columns, side = _arrange(n)
     step_x, step_y = side + GAP * 4, side + _LINES + GAP * 4
     bodies = [tile.draw(side) for tile in tiles]
-    mode = "RGB" if any(body.mode == "RGB" for body in bodies) else "P"
     size = (columns * step_x + MARGIN * 2, -(-n // columns) * step_y + MARGIN * 2)
-    sheet = empty(mode, size, cmap)
+    sheet = Image.new("RGB", size, image_tiles.BACKGROUND_RGB)
     words = [(tile.name, tile.shape) for tile in tiles]
     if input_image is not None:
         bodies.insert(0, thumbnail(input_image, side))
@@ -57,10 +54,7 @@ def contact_sheet(tiles: Sequence[Tile], cmap: str, input_image: Tensor | None =
         y = MARGIN + place // columns * step_y
         write(sheet, (x, y), name, _NAME_SIZE, side)
         write(sheet, (x, y + _LINES // 2 - 1), shape, NUMBER_SIZE, side, faint=True)
-        if input_image is not None and place == 0:
-            paste_image(sheet, body, (x, y + _LINES))
-        else:
-            sheet.paste(body.convert(mode) if body.mode != mode else body, (x, y + _LINES))
+        sheet.paste(body.convert("RGB"), (x, y + _LINES))
     return sheet
 
 
@@ -85,7 +79,7 @@ def save_gallery(record: FeatureMapsRecord, kept: KeptMaps, folder: Path) -> Fea
     for row, stem, output in zip(record.maps, file_stems(record.maps), kept.outputs, strict=True):
         if output.maps is not None and row.shown:
             file = f"{stem}.png"
-            image_tiles.save_png(draw(row, output.maps, look), folder / file)
+            image_tiles.save_png(draw(row, output.maps, look.of(row)), folder / file)
             # A vector has one value per channel, so its colours always span the layer.
             scale = look.scale if output.maps.ndim > 1 else "layer"
             rows.append(replace(row, file=file, scale=scale))
@@ -98,11 +92,11 @@ def save_gallery(record: FeatureMapsRecord, kept: KeptMaps, folder: Path) -> Fea
 def contact_sheet_of(record: FeatureMapsRecord, kept: KeptMaps) -> Image.Image:
     """Draw one image of each output that can be drawn."""
     tiles = [
-        Tile(label_of(row), numbers.shape(row.shape), partial(draw_tile, output.maps, kept.look))
+        Tile(label_of(row), numbers.shape(row.shape), partial(draw_tile, output.maps, kept.look.of(row)))
         for row, output in zip(record.maps, kept.outputs, strict=True)
         if output.maps is not None and row.shown
     ]
-    return contact_sheet(tiles, kept.look.cmap, kept.look.input_image)
+    return contact_sheet(tiles, kept.look.input_image)
 
 
 def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
@@ -134,7 +128,7 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         f"values {low} .. {high}",
     ]
     of_layer = look.scale == "layer" or is_vector
-    bar = (low, high) if of_layer else ("channel min", "channel max")
+    bar = (low, high) if of_layer else ("map min", "map max")
     if look.is_signed:
         most = numbers.number(max(abs(record.min or 0), abs(record.max or 0)))
         bar = (f"-{most}", most) if of_layer else ("-max", "+max")

@@ -5,21 +5,19 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, nearest_names, with_nearest
 from modelscope_cli.plain_text import plain
 from modelscope_cli.report.numbers import cut_in_the_middle
 
 # Indices into the palette of 256 colours.
-N_COLOURS = 192
-FLAT = 192  # a constant channel
-STRANGE = 193  # NaN and infinities
-IMAGE = range(194, 240)  # the image next to the maps, in an adaptive palette
+N_COLOURS = 238
+FLAT = 238  # a constant channel
+STRANGE = 239  # NaN and infinities
 TEXT = range(240, 256)  # background to text colour, for antialiasing
 BACKGROUND = TEXT[0]
 
@@ -35,11 +33,8 @@ def make_palette(cmap: str) -> bytes:
     from matplotlib import colormaps
 
     if cmap not in colormaps:
-        near = nearest(cmap, list(colormaps))
-        raise UsageError(
-            f"unknown colour map '{cmap}'" + (f": {near}" if near else ""),
-            f"--cmap {near.removeprefix('did you mean ').split(', ')[0] or 'viridis'}",
-        )
+        message = with_nearest(f"unknown colour map '{cmap}'", cmap, colormaps)
+        raise UsageError(message, f"--cmap {next(iter(nearest_names(cmap, colormaps)), 'viridis')}")
     colours = colormaps[cmap].resampled(N_COLOURS)(range(N_COLOURS), bytes=True)[:, :3].tobytes()
     steps = len(TEXT) - 1
     ramp = bytes(
@@ -47,7 +42,7 @@ def make_palette(cmap: str) -> bytes:
         for step in range(len(TEXT))
         for start, end in zip(BACKGROUND_RGB, TEXT_RGB, strict=True)
     )
-    return colours + bytes(_FLAT_RGB) + bytes(_STRANGE_RGB) + bytes(3 * len(IMAGE)) + ramp
+    return colours + bytes(_FLAT_RGB) + bytes(_STRANGE_RGB) + ramp
 
 
 GAP = 2  # pixels between cells
@@ -215,8 +210,8 @@ TITLE_SIZE, NUMBER_SIZE = 15, 11  # points
 TITLE = TITLE_SIZE + 10  # pixels of a title
 BAND = NUMBER_SIZE + 3  # pixels of a number above a cell
 BESIDE, SMALLEST = 160, 48  # largest and smallest long side of the image next to the maps
-_BAR, _BAR_HEIGHT, _BAR_WORDS = 14, 240, 68  # the colour bar, and the numbers at its right
-_NARROWEST = 320  # least width of an image, for its title
+_BAR, _BAR_HEIGHT = 14, 240  # the colour bar
+_WIDEST = 900  # pixels that an image is widened to, so that its title fits
 
 
 def number_cells(image: Image.Image, numbers: Sequence[int], cell: tuple[int, int], columns: int) -> None:
@@ -255,15 +250,15 @@ def page(
     beside = thumbnail(input_image, side) if input_image is not None else None
     left = beside.width + MARGIN if beside else 0
     bar_height = min(max(body.height, 2 * BAND), _BAR_HEIGHT)
-    right = MARGIN + _BAR + _BAR_WORDS if bar else 0
-    inner = max(left + body.width + right, _NARROWEST)
+    right = MARGIN + _BAR + 4 + max(_width(label, NUMBER_SIZE) for label in bar) if bar else 0
+    inner = max(left + body.width + right, min(_width(title, TITLE_SIZE), _WIDEST))
     height = max(body.height, beside.height if beside else 0, bar_height if bar else 0)
-    sheet = empty(body.mode, (inner + 2 * MARGIN, height + TITLE + 2 * MARGIN), cmap)
+    sheet = empty("RGB" if beside else body.mode, (inner + 2 * MARGIN, height + TITLE + 2 * MARGIN), cmap)
     top = MARGIN + TITLE
     write(sheet, (MARGIN, MARGIN), title, TITLE_SIZE, inner)
     if beside is not None:
-        paste_image(sheet, beside, (MARGIN, top))
-    sheet.paste(body, (MARGIN + left, top))
+        sheet.paste(beside, (MARGIN, top))
+    sheet.paste(body.convert(sheet.mode), (MARGIN + left, top))
     if bar is not None:
         _draw_bar(sheet, bar, (MARGIN + left + body.width + MARGIN, top), bar_height, cmap)
     return sheet
@@ -278,7 +273,7 @@ def _draw_bar(
     column.putpalette(make_palette(cmap))
     sheet.paste(column if sheet.mode == "P" else column.convert("RGB"), place)
     for words, top in zip(bar, (y + height - BAND, y), strict=True):
-        write(sheet, (x + _BAR + 4, top), words, NUMBER_SIZE, _BAR_WORDS - 4)
+        write(sheet, (x + _BAR + 4, top), words, NUMBER_SIZE, _width(words, NUMBER_SIZE))
 
 
 def write(
@@ -288,6 +283,10 @@ def write(
     mask = Image.new("L", (max(width, 1), size + 8), 0)
     ImageDraw.Draw(mask).text((0, 0), cut(text, size, width), fill=160 if faint else 255, font=font_of(size))
     _stamp(image, place, mask)
+
+
+def _width(text: str, size: int) -> int:
+    return math.ceil(font_of(size).getlength(plain(text))) + 1
 
 
 def cut(text: str, size: int, width: int) -> str:
@@ -316,20 +315,6 @@ def scaled(image: Image.Image, side: int, how: Image.Resampling) -> Image.Image:
     """Scale an image to `side` pixels on its long side."""
     factor = side / max(image.size)
     return image.resize((max(round(image.width * factor), 1), max(round(image.height * factor), 1)), how)
-
-
-def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
-    """Paste a photograph; on a palette image in an adaptive palette."""
-    if sheet.mode == "RGB":
-        sheet.paste(image, place)
-        return
-    few = image.quantize(len(IMAGE))
-    colours = (few.getpalette() or [])[: 3 * len(IMAGE)]
-    whole: Any = sheet.getpalette()
-    whole[3 * IMAGE[0] : 3 * IMAGE[0] + len(colours)] = colours
-    sheet.putpalette(whole)
-    shifted = few.point([min(index + IMAGE[0], 255) for index in range(256)])
-    sheet.paste(Image.frombytes("P", shifted.size, shifted.tobytes()), place)
 
 
 def empty(mode: str, size: tuple[int, int], cmap: str) -> Image.Image:

@@ -1,6 +1,5 @@
 """The tables of `models`, `rules` and `report`, which run no model."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from modelscope_cli.records.check import ERROR, RuleInfo, RuleList
@@ -10,17 +9,18 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 from modelscope_cli.report.view import View
 
-
-def _gmacs(row: ModelEntry) -> float | None:
-    return None if row.macs is None else row.macs / 1e9
-
-
 MODEL_COLUMNS = (
     *field_columns(ModelEntry, "name family"),
     *field_columns(
         ModelEntry, "params", text=lambda r: "-" if r.params is None else f"{r.params / 1e6:.2f} M"
     ),
-    Column("gmacs", "GMACs", _gmacs, lambda r: "-" if r.macs is None else f"{r.macs / 1e9:.2f}", rank=0),
+    Column(
+        "gmacs",
+        "GMACs",
+        lambda r: None if r.macs is None else r.macs / 1e9,
+        lambda r: "-" if r.macs is None else f"{r.macs / 1e9:.2f}",
+        rank=0,
+    ),
     Column(
         "input",
         "input",
@@ -33,15 +33,15 @@ MODEL_COLUMNS = (
 )
 
 
-def models_sheet(catalogue: Catalogue) -> Sheet:
+def models_sheet(record: Catalogue) -> Sheet:
     """Return the models with the figures that their library publishes for the default weights."""
-    n = len(catalogue.models)
-    is_timm = n > 0 and catalogue.models[0].name.startswith("timm:")
-    library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"
+    n = len(record.models)
+    is_timm = n > 0 and record.models[0].name.startswith("timm:")
+    library = "timm" if is_timm else f"torchvision {record.versions['torchvision']}"
     return Sheet(
         title=f"{counted(n, 'model')} of {library}",
         columns=MODEL_COLUMNS,
-        rows=catalogue.models,
+        rows=record.models,
         is_catalogue=True,
     )
 
@@ -49,11 +49,8 @@ def models_sheet(catalogue: Catalogue) -> Sheet:
 class CatalogueView(View[Catalogue]):
     """The table of `models`."""
 
-    def sheet(self, record: Catalogue) -> Sheet:
-        return models_sheet(record)
-
-    def columns(self) -> Sequence[Column]:
-        return MODEL_COLUMNS
+    sheet = staticmethod(models_sheet)
+    columns = MODEL_COLUMNS
 
 
 # The columns for a single rule; the rest is below it in full.
@@ -73,16 +70,16 @@ RULE_COLUMNS = (
 )
 
 
-def rules_sheet(rules: RuleList) -> Sheet:
+def rules_sheet(record: RuleList) -> Sheet:
     """Return the rules; for a single one, with its full text below."""
-    if len(rules.rules) == 1:
-        (rule,) = rules.rules
+    if len(record.rules) == 1:
+        (rule,) = record.rules
         short = tuple(replace(column, is_shown=column.key in _SHORT) for column in RULE_COLUMNS)
-        return Sheet(f"{rule.code} {rule.name}", short, rules.rules, _explained(rule))
+        return Sheet(f"{rule.code} {rule.name}", short, record.rules, _explained(rule))
     return Sheet(
-        title=f"{len(rules.rules)} rules; MS7xx: watch and train, all others: check",
+        title=f"{len(record.rules)} rules; watch and train judge MS7xx, check all others",
         columns=RULE_COLUMNS,
-        rows=rules.rules,
+        rows=record.rules,
         is_catalogue=True,
         facts=(
             ("threshold", "check --set CODE=threshold changes one; budgets have no default"),
@@ -96,7 +93,7 @@ def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
     is_promoted = rule.code.startswith("MS7") and rule.severity != ERROR
     facts = (
         ("what", rule.sentence),
-        ("severity", f"{rule.severity}; an error where one follows from it" if is_promoted else ""),
+        ("severity", f"{rule.severity}; an error if it causes one" if is_promoted else ""),
         ("why", rule.why),
         ("threshold", f"{_threshold(rule)}: {rule.measure}"),
         ("source of the threshold", rule.source),
@@ -109,11 +106,8 @@ def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
 class RulesView(View[RuleList]):
     """The table and page of `rules`."""
 
-    def sheet(self, record: RuleList) -> Sheet:
-        return rules_sheet(record)
-
-    def columns(self) -> Sequence[Column]:
-        return RULE_COLUMNS
+    sheet = staticmethod(rules_sheet)
+    columns = RULE_COLUMNS
 
 
 PAGE_COLUMNS = (
@@ -137,8 +131,5 @@ def pages_sheet(record: ReportRecord) -> Sheet:
 class PagesView(View[ReportRecord]):
     """The table of `report`."""
 
-    def sheet(self, record: ReportRecord) -> Sheet:
-        return pages_sheet(record)
-
-    def columns(self) -> Sequence[Column]:
-        return PAGE_COLUMNS
+    sheet = staticmethod(pages_sheet)
+    columns = PAGE_COLUMNS

@@ -93,14 +93,14 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 
 
 def _draw(record: Any, picture: str | None) -> Any:
-    figures = view_of(record).figures()
+    figures = view_of(record).figures
     if not figures:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in figures:
         near = nearest(picture, figures)
         message = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
         raise UsageError(message, one_of(picture, figures))
-    if not len(record):
+    if not len(record) and record.command != "lrfind":  # whose figure is of its steps
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
     return figures[picture or next(iter(figures))](record)
 
@@ -123,12 +123,6 @@ def figure_below(record: Any) -> str:
         except UsageError:  # it has no rows, or was made without what is drawn
             return ""
     return f'<div class="modelscope below">{image}</div>'
-
-
-def noun_of(sheet: Sheet) -> str:
-    """Return what a row of a table is about, in the singular: the heading of its first column."""
-    title = sheet.columns[0].title
-    return title if title.isalpha() and title != "name" and not title.endswith("s") else "row"
 
 
 def card_of(row: Any) -> list[tuple[str, str]]:

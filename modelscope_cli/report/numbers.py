@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from modelscope_cli.records.naming import Called, counted, label_of
 from modelscope_cli.records.run import HookReport, Run
-from modelscope_cli.records.stats import InputStats
+from modelscope_cli.records.stats import BatchNormDrift, InputStats
 
 if TYPE_CHECKING:
     from modelscope_cli.records.predict import Share
@@ -237,6 +237,15 @@ def input_facts(inputs: Sequence[InputStats]) -> list[tuple[str, str]]:
 def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
     for report in reports:
         yield "hook", f"{report.spec}: {_what_it_did(report)}"
+
+
+def drift_facts(rows: Sequence[BatchNormDrift]) -> Iterator[tuple[str, str]]:
+    """Yield which batch norm drifts farthest in train mode, if there is any."""
+    if rows:
+        worst = max(rows, key=lambda row: row.mean_gap)
+        far = f"{worst.mean_gap:.3g} standard deviations from its running mean"
+        more = f", the farthest of {len(rows)} calls" if len(rows) > 1 else ""
+        yield "batch norm", f"the batch mean of {label_of(worst)} is {far}{more}"
 
 
 def not_called_facts(layers: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,11 @@
-"""Tables of several commands: batch norms in train mode, and the safety of checkpoints."""
+"""The safety of checkpoints, as `weights`, `check` and others show it."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
-from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import RuleText
-from modelscope_cli.records.naming import counted, label_of, some
-from modelscope_cli.records.stats import BatchNormDrift
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.weights import (
     CALL,
     DAMAGED,
@@ -23,53 +20,8 @@ from modelscope_cli.records.weights import (
     Suspect,
     WeightsOnly,
 )
-from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
-
-COLUMNS = (
-    Column("name", "layer", label_of, is_number=False, rank=0),
-    *field_columns(BatchNormDrift, "type channels"),
-    *field_columns(
-        BatchNormDrift, "momentum", text=lambda r: "1/n" if r.momentum is None else numbers.number(r.momentum)
-    ),
-    *field_columns(BatchNormDrift, "mean_gap var_ratio var_ratio_min var_ratio_max mean_move var_move"),
-    *field_columns(BatchNormDrift, "is_frozen", text=lambda r: "frozen" if r.is_frozen else ""),
-)
-
-
-def check_drift(is_training: bool) -> None:
-    """Refuse the table outside train mode."""
-    if not is_training:
-        message = (
-            "'--table batch-norm': in eval mode batch norm uses its running statistics, so nothing drifts"
-        )
-        raise UsageError(message, "--mode train --table batch-norm")
-
-
-def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift]) -> Sheet:
-    """Return the drift of every batch norm, in execution order."""
-    terms = tuple(label for label, _ in _FACTS)
-    sheet = Sheet(title, COLUMNS, tuple(rows), _FACTS, is_bad=lambda row: row.is_frozen, is_by_layer=True)
-    return replace(sheet, definitions=terms)
-
-
-def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
-    """Return the fact about the largest drift for the other tables."""
-    worst = max(rows, key=lambda row: row.mean_gap)
-    far = f"{worst.mean_gap:.3g} standard deviations from its running mean"
-    most = f"the batch mean of {label_of(worst)} is {far}"
-    if len(rows) > 1:
-        most += f", the most of {len(rows)} calls"
-    return "batch norm", f"{most}  (--table batch-norm)"
-
-
-_FACTS = (
-    ("mean gap", "(batch mean - running mean) / running std; root mean square over channels"),
-    ("var ratio", "batch variance / running variance; geometric mean, min and max over channels"),
-    ("move", "change of the running values by one such batch, with the layer's momentum, in the same units"),
-)
-
 
 _N_UNKNOWN = 8
 _LOADS = {

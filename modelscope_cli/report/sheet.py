@@ -2,13 +2,14 @@
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, cast, get_type_hints
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, nearest_names, with_nearest
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.display import FieldColumn
 from modelscope_cli.report import numbers
@@ -135,6 +136,9 @@ def _shape_of(name: str) -> Callable[[Any], str | None]:
     return lambda row: None if read(row) is None else numbers.shape(read(row))
 
 
+MOST_ROWS = 60
+
+
 def is_missing(value: Value) -> bool:
     """Tell whether a value is missing, for display and sorting."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
@@ -159,6 +163,8 @@ class Sheet:
     is_tree: bool = False  # the text of the first column depends on the row before
     is_catalogue: bool = False  # all rows matter equally, so a terminal shows all of them
     is_sorted: bool = False  # the rows are in a requested order
+    most_rows: int = MOST_ROWS  # that a terminal shows; of more, it folds some
+    size: Callable[[Any], float] = lambda row: 0.0  # the rows with the largest are not folded
     # Labels of the facts that explain a column or a term; a page folds them, a terminal has them with -v
     definitions: tuple[str, ...] = ()
 
@@ -182,22 +188,28 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
     """Return the columns listed by key, in that order; all of them if none are listed."""
     if wanted is None:
         return tuple(columns)
-    keys = ",".join(column.key for column in columns)
-    parts = [part for part in wanted.split(",") if part.strip()]
-    chosen = [find_column(columns, part, f"--columns '{wanted}'", f"--columns {keys}") for part in parts]
+    chosen = [find_column(columns, part, "--columns", wanted) for part in wanted.split(",") if part.strip()]
     if not chosen:
+        keys = ",".join(column.key for column in columns if column.is_shown)
         raise UsageError(f"--columns '{wanted}' names no column", f"--columns {keys}")
     return tuple(replace(column, rank=0, is_shown=True) for column in chosen)
 
 
-def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
-    """Return a column by its key, its heading on the screen, or its name in JSON."""
+def find_column(columns: Sequence[Column], word: str, option: str, typed: str) -> Column:
+    """Return a column by its key, its heading on the screen, or its name in JSON.
+
+    Args:
+        option: the option whose value `typed` has the word.
+    """
     by_name = {_as_typed(column.field or column.key): column for column in columns}
     by_name |= {_as_typed(column.title): column for column in columns}
     by_name |= {_as_typed(column.key): column for column in columns}  # a heading may be the key of another
     if _as_typed(word) not in by_name:
-        near = nearest(_as_typed(word), by_name)
-        raise UsageError(f"unknown column '{word.strip()}' in {typed}" + (f": {near}" if near else ""), hint)
+        word, keys = word.strip(), ", ".join(column.key for column in columns)
+        meant = next(iter(nearest_names(_as_typed(word), by_name)), columns[0].key)
+        corrected = re.sub(rf"(?<![^,: ]){re.escape(word)}(?![^,: ])", meant, typed, count=1)
+        message = with_nearest(f"unknown column '{word}' in {option} '{typed}'", _as_typed(word), by_name)
+        raise UsageError(message, f"{option} {shlex.quote(corrected)}   one of {keys}")
     return by_name[_as_typed(word)]
 
 
@@ -246,10 +258,7 @@ class Layout:
     def _order(self, columns: Sequence[Column]) -> tuple[Column, str]:
         assert self.sort is not None
         key, _, direction = self.sort.partition(":")
-        keys = ", ".join(column.key for column in columns)
-        column = find_column(
-            columns, key, f"--sort '{self.sort}', not one of {keys}", f"--sort {columns[0].key}"
-        )
+        column = find_column(columns, key, "--sort", self.sort)
         if ":" in self.sort and direction not in _DIRECTIONS:
             message = f"'--sort {self.sort}' ends in neither :asc nor :desc"
             raise UsageError(message, f"--sort {column.key}:asc")

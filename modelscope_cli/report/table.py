@@ -57,7 +57,7 @@ def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) 
         parts += [Text(), *_rows(sheet, whole, columns)]
     if sheet.facts:
         parts += [Text(), _facts(sheet.facts)]
-    notes = [_hidden(len(sheet.rows), folded, width)] if folded is not None else []
+    notes = [_hidden(sheet, folded, width)] if folded is not None else []
     if dropped:
         keys = ", ".join(one.column.key for one in dropped)
         notes.append(f"hidden at this width: {keys} (--columns)")
@@ -125,21 +125,19 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Table:
     return grid
 
 
-def _hidden(n: int, folded: Folded, width: int | None) -> str:
+def _hidden(sheet: Sheet, folded: Folded, width: int | None) -> str:
+    n = len(sheet.rows)
     others = f", {folded.n_bad} of them marked" if folded.n_bad else ""
-    how = "--all shows them" if width else "record.to_rows() has them"
-    kept = "; rows with the largest or smallest number of a column are shown" if folded.extremes else ""
-    return f"{n - len(folded.kept):,} of {counted(n, 'row')} are hidden{others}{kept}  ({how})"
+    is_deep = sheet.is_tree and any(getattr(row, "depth", 0) > 2 for row in sheet.rows)
+    how = f"--all shows them{', --depth 2 only blocks' * is_deep}" if width else "record.to_rows() has them"
+    kept = "; the extremes of every column are shown" if folded.extremes else ""
+    return f"{n - len(folded.kept):,} of {counted(n, 'row')} hidden{others}{kept}  ({how})"
 
 
 def _fit(
     written: Sequence[_Written], width: int | None, *, can_cut: bool
 ) -> tuple[list[_Written], list[_Written]]:
-    """Drop columns until the others fit; return those, in their widths, and the dropped ones.
-
-    Args:
-        can_cut: whether layer names may be truncated before an important column is dropped.
-    """
+    """Drop columns until the others fit, or with `can_cut` truncate names first; return both, and the widths."""
     if width is None:
         return list(written), []
     columns = [replace(one, width=min(one.width, _SENTENCE)) if one.column.wraps else one for one in written]

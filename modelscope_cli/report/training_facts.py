@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import CRASHED, LEARNING, SOUND, TrainingFinding
 
-NO_METRIC = "no fault found; without a metric its quality is unknown"
+NO_METRIC = "no fault found; without a metric the quality is unknown"
 
 
 def story(

@@ -131,10 +131,7 @@ def _map_height(one: HeatMap) -> float:
 def _add_maps(
     figure: Figure, top: float, training: Trained, maps: Sequence[HeatMap], missing: str
 ) -> list[Any]:
-    """Draw maps side by side below their legend, and return their axes.
-
-    Of neighbours with the same rows only the first names them.
-    """
+    """Draw maps side by side below their legend; return their axes. Neighbours with equal rows name them once."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -263,7 +260,7 @@ def _draw_heats(training: Trained, curves: TrainingCurves, title: str, more: flo
     under_loss = _UNDER_LOSS + (_ACCURACY + _UNDER_LOSS if curves.accuracy else 0)
     below = top + _LOSS + under_loss
     figure = new_figure(WIDE, below + _height(maps) + more, title, is_laid_out=False)
-    panels = _add_maps(figure, below, training, maps, "not recorded, not finite, or no deviation")
+    panels = _add_maps(figure, below, training, maps, "not recorded, not finite, or constant")
     box = panels[0].get_position()
     loss = axes_at(figure, box.x0 * WIDE, top, box.width * WIDE, _LOSS)
     over = [loss]
@@ -286,11 +283,7 @@ def _limit_steps(panels: Sequence[Any], training: Trained, curves: TrainingCurve
 
 
 def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool = False) -> None:
-    """Draw the losses of training and validation, and the learning rates at the right.
-
-    Args:
-        mark: a further line for the legend, which is below, or at the side with `is_beside`; or None.
-    """
+    """Draw the losses, and the learning rates at the right; `mark` is a further line of the legend."""
     lines: list[Any] = []
     for line in curves.loss:
         look: dict[str, Any] = {"color": LINE, "ls": ("-", "-.", ":")[line.tone % 3]}

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from modelscope_cli.output_files import write_text
 from modelscope_cli.records.display import Shown
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.reading import RESULT_FILES
 from modelscope_cli.records.run import DEGENERATE
 from modelscope_cli.report.canvas import save_figure
@@ -21,6 +22,10 @@ Draw = Callable[[R], Any]  # returns a figure of matplotlib
 class View(Generic[R]):
     """The table, the figures, the page and the files of one kind of record. Without state."""
 
+    columns: Sequence[Column] = ()  # of all tables of the command
+    # The figures that need only the record, by name; the first is that of `record.plot()`
+    figures: Mapping[str, Draw[R]] = {}
+
     def sheet(self, record: R) -> Sheet:
         """Return the table as the command prints it."""
         raise NotImplementedError
@@ -29,13 +34,16 @@ class View(Generic[R]):
         """Return the table with the rows that the command shows only on request."""
         return self.sheet(record)
 
-    def columns(self) -> Sequence[Column]:
-        """Return the columns of all tables of the command; empty if it has none."""
-        return ()
-
     def answer(self, record: R) -> str:
         """Return the result in one sentence; without rows to judge, the title of its table."""
         return self.sheet(record).title
+
+    def contents(self, record: R) -> str:
+        """Return what the record has, for its `repr`: how many rows, named after the first column of the table."""
+        sheet = self.whole_sheet(record)
+        title = sheet.columns[0].title
+        is_noun = title.isalpha() and title != "name" and not title.endswith("s")
+        return counted(len(sheet.rows), title if is_noun else "row")
 
     def headline(self, record: R) -> str:
         """Return the answer; of scores that say nothing that they do, in its place."""
@@ -47,10 +55,6 @@ class View(Generic[R]):
         """Return what an assertion about the record says where it fails."""
         return self.answer(record)
 
-    def figures(self) -> Mapping[str, Draw[R]]:
-        """Return the figures that need only the record, by name; the first is that of `record.plot()`."""
-        return {}
-
     def sections(self, record: R, embedded: EmbeddedImages) -> list[Section]:
         """Return the sections of the page: the figures and the table, unless a command has others."""
         from modelscope_cli.report.page.common import anchors, images_section, table_section
@@ -59,7 +63,7 @@ class View(Generic[R]):
             table_section(sheet, anchors(sheet, "row" if name == "rows" else name), name, title)
             for name, (title, sheet) in self.tables(record).items()
         )
-        return [*images_section(record, embedded, self.figures()), *tables]
+        return [*images_section(record, embedded, self.figures), *tables]
 
     def tables(self, record: R) -> Mapping[str, tuple[str, Sheet]]:
         """Return the tables of the page with their titles, by their names in its address."""

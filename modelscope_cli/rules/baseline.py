@@ -28,13 +28,13 @@ _UNGRADED = ("MS601",)
 
 def known_of(findings: Iterable[Finding]) -> tuple[KnownFinding, ...]:
     return tuple(
-        KnownFinding(one.code, one.layer, None if one.code in _UNGRADED else _rounded(one.value))
+        KnownFinding(
+            one.code,
+            one.layer,
+            None if one.code in _UNGRADED or one.value is None else float(f"{one.value:.4g}"),
+        )
         for one in findings
     )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
 
 
 class CheckBaseline(NamedTuple):
@@ -48,15 +48,20 @@ def render_baseline(known: Iterable[KnownFinding], model: str | None = None) -> 
     """Return the file: sorted, one finding per line, for short diffs."""
     rows = [
         json.dumps({"code": entry.code, "layer": entry.layer, "value": entry.value}, ensure_ascii=False)
-        for entry in sorted(known, key=_order)
+        for entry in sorted(
+            known,
+            key=lambda one: (
+                one.code,
+                one.layer is not None,
+                one.layer or "",
+                one.value is not None,
+                one.value or 0.0,
+            ),
+        )
     ]
     findings = "".join(f"\n    {row}," for row in rows).rstrip(",") + ("\n  " if rows else "")
     of = f'\n  "model": {json.dumps(model)},' if model else ""
     return plain_json(f'{{\n  "schema": "{_FAMILY}{_VERSION}",{of}\n  "findings": [{findings}]\n}}') + "\n"
-
-
-def _order(entry: KnownFinding) -> tuple[str, bool, str, bool, float]:
-    return entry.code, entry.layer is not None, entry.layer or "", entry.value is not None, entry.value or 0.0
 
 
 def read_baseline(path: Path) -> CheckBaseline:
@@ -66,7 +71,7 @@ def read_baseline(path: Path) -> CheckBaseline:
         document = json.loads(path.read_bytes().decode("utf-8"))
         schema = str(document["schema"])
         if schema != f"{_FAMILY}{_VERSION}":
-            message = f"'{path}' has the schema '{schema}', and a baseline has '{_FAMILY}{_VERSION}'"
+            message = f"'{path}' has the schema '{schema}', but a baseline has '{_FAMILY}{_VERSION}'"
             raise CannotRunError(message, _another(path))
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
         return CheckBaseline(tuple(map(_checked, rows)), document.get("model"))
@@ -88,14 +93,14 @@ class _StrangeEntryError(ValueError):
 def _checked(one: KnownFinding) -> KnownFinding:
     """Return a valid entry: NaN or a value beyond the maximum would excuse any later value."""
     if not isinstance(one.code, str) or not isinstance(one.layer, str | None):
-        raise _StrangeEntryError(f"{one.code!r} of {one.layer!r} is not a rule and a layer")
+        raise _StrangeEntryError(f"{one.code!r} of {one.layer!r} does not name a rule and a layer")
     # The finding that counts the unlisted ones has no layer and is not in the unit of the rule.
     most = next((rule.most for rule in EVERY_RULE if rule.code == one.code and one.layer), math.inf)
     is_number = type(one.value) in (int, float) and 0 <= one.value <= min(most, sys.float_info.max)  # type: ignore[operator]
     if one.value is not None and not is_number:
         where = f"{one.code} {one.layer or ''}".strip()
         raise _StrangeEntryError(
-            f"the value of {where} is {str(one.value)[:40]!r}, and its range is 0 to {most:g}"
+            f"the value of {where} is {str(one.value)[:40]!r}, not a number from 0 to {most:g}"
         )
     return one
 
@@ -138,7 +143,8 @@ def compare(
     """
     unmatched = _by_place(known)
     marked = list(findings)
-    for i in sorted(range(len(findings)), key=lambda i: -_badness(findings[i])):
+    worst = [math.inf if one.value is None else _side(one) * one.value for one in findings]
+    for i in sorted(range(len(findings)), key=lambda i: -worst[i]):
         finding = findings[i]
         same = unmatched[finding.code, finding.layer]
         if same:
@@ -182,10 +188,6 @@ def _side(finding: Finding) -> int:
     """Return 1 if a larger value is worse, -1 if a smaller one is: it is below its threshold."""
     is_number = isinstance(finding.threshold, int | float) and finding.value is not None
     return -1 if is_number and finding.value < finding.threshold else 1  # type: ignore[operator]
-
-
-def _badness(finding: Finding) -> float:
-    return math.inf if finding.value is None else _side(finding) * finding.value
 
 
 def _is_worse(finding: Finding, before: KnownFinding) -> bool:

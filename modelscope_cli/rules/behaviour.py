@@ -4,18 +4,15 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING, Accuracy
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, label_of, percent, some
-from modelscope_cli.rules.activations import FORWARD, foreign_inputs
+from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, label_of, percent, rounded, some
+from modelscope_cli.rules.activations import FORWARD, foreign_inputs, unused_statistics
 from modelscope_cli.rules.rule import Sighting, rule
 
 
 def _no_disagreement_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    if evidence.is_fresh:
-        return "its batch norms have not seen a batch yet"
     assert evidence.train is not None
-    return (
-        "the outputs in train and eval mode cannot be compared" if evidence.train.output_gap is None else None
-    )
+    unlike = "the outputs in train and eval mode cannot be compared"
+    return unused_statistics(evidence) or (unlike if evidence.train.output_gap is None else None)
 
 
 def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
@@ -27,10 +24,6 @@ def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
         if evidence.settled.output_spread is None
         else None
     )
-
-
-def _no_repeat_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    return "the output is zero or not a tensor" if evidence.repeat_gap is None else None
 
 
 def _no_classes(evidence: Evidence) -> str | None:
@@ -51,13 +44,19 @@ def _no_classes(evidence: Evidence) -> str | None:
 def _too_few(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     n = len(evidence.forward.answers or ())
-    few = f"{n} of the {threshold:g} images that it needs" if n < threshold else None
+    few = f"{counted(n, 'image')}, at least {threshold:g} are needed" if n < threshold else None
     return _no_classes(evidence) or few
 
 
 def _unknown_accuracy(evidence: Evidence, threshold: float) -> str | None:
     unnamed = "the images are not in folders named after the classes" if evidence.accuracy is None else None
     return _no_classes(evidence) or unnamed
+
+
+def _unknown_if_met(evidence: Evidence, threshold: float) -> str | None:
+    """Return why a sufficient accuracy says nothing; one below the limit is judged whatever the reason."""
+    one = evidence.accuracy
+    return None if one and one.right.value < threshold else _unknown_accuracy(evidence, threshold)
 
 
 def _unclear_accuracy(evidence: Evidence, threshold: float) -> str | None:
@@ -70,7 +69,7 @@ def _unclear_accuracy(evidence: Evidence, threshold: float) -> str | None:
     if len(answers) >= ENOUGH_ALIKE and len(set(answers)) == 1:  # MS601
         return "the prediction is the same class for every image"
     if one.right.low <= one.chance and 1 - one.right.high <= threshold * (1 - one.chance):
-        return f"{counted(one.images, 'image')} do not tell the {_in_words(one)} from chance"
+        return f"too few images to tell the {_in_words(one)} from chance"
     return None
 
 
@@ -98,7 +97,7 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.forward is not None
     answers = evidence.forward.answers or ()
     if len(set(answers)) == 1:
-        message = f"class {answers[0]} for every one of {len(answers)} images"
+        message = f"class {answers[0]} is predicted for all {len(answers)} images"
         far = foreign_inputs(evidence, _UNLIKE_TRAINING)
         if far:
             message += f", and the inputs of {label_of(far[0][0])} are unlike its running statistics"
@@ -106,7 +105,12 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 @rule(
-    "MS602", "non-deterministic", ERROR, 1.3e-6, needs=frozenset({"repeat_gap"}), excuse=_no_repeat_to_judge
+    "MS602",
+    "non-deterministic",
+    ERROR,
+    1.3e-6,
+    needs=frozenset({"repeat_gap"}),
+    excuse=lambda seen, _: "the output is zero or not a tensor" if seen.repeat_gap is None else None,
 )
 def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Two runs on the same input give different outputs in eval mode.
@@ -119,9 +123,9 @@ def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     gap = evidence.repeat_gap
     if gap is not None and gap > threshold:
-        words = f"two runs on the same input in eval mode differ by {gap:.2g} of the output"
+        words = f"two runs on the same input in eval mode differ by {rounded(gap)}x the norm of the output"
         is_meant = bool(evidence.draws) and not any("dropout" in draw for draw in evidence.draws)
-        source = f"; it draws {some(evidence.draws)}" if evidence.draws else ""
+        source = f"; the model calls {some(evidence.draws)}" if evidence.draws else ""
         yield Sighting(None, gap, words + source, WARNING if is_meant else None)
 
 
@@ -154,28 +158,27 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: |train - eval| / |eval| of the output
     Source: our measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout
-    Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --table
-        batch-norm
-    Why: eval mode, the model in use, computes another function than the one that was trained
+    Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --json
+    Why: in use the model runs in eval mode, and then does not compute what was trained
     """
     gap = evidence.train.output_gap if evidence.train else None
     if gap is not None and gap > threshold:
         yield Sighting(
-            None, gap, f"the train-mode output differs from the eval-mode output by {gap:.2g}x its norm"
+            None, gap, f"the train-mode output differs from the eval-mode output by {rounded(gap)}x its norm"
         )
 
 
 _ACCURACY = frozenset({"accuracy", "forward"})
 
 
-@rule("MS506", "min-accuracy", ERROR, None, needs=_ACCURACY, excuse=_unknown_accuracy, most=1)
+@rule("MS506", "min-accuracy", ERROR, None, needs=_ACCURACY, excuse=_unknown_if_met, most=1)
 def _accuracy(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The accuracy is below the one that was asked for.
+    """The accuracy is below the limit you set.
 
-    Measure: share of the predictions that are the class after which the folder of the image is named
+    Measure: share of images predicted as the class that their folder is named after
     Source: set by you; computed as in modelscope predict
     Hint: modelscope predict MODEL FOLDER --truth folders   shows each class and what it is confused with
-    Why: it is your limit: a model that is wrong more often is not released
+    Why: you set this limit: a model that is wrong more often should not be released
     """
     assert evidence.accuracy is not None
     value = evidence.accuracy.right.value
@@ -186,11 +189,11 @@ def _accuracy(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS605", "chance-accuracy", WARNING, 0.5, needs=_ACCURACY, excuse=_unclear_accuracy)
 def _chance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The accuracy is not better than that of predicting the most frequent class for every image.
+    """The model is no more accurate than always predicting the most frequent class.
 
-    Measure: errors relative to those of always predicting the most frequent class, at the lower end of their 95 %
-        interval; the upper end is 1 or more
-    Source: our reasoning: where the interval also holds half of these errors, the images are too few to tell
+    Measure: errors divided by those of always predicting the most frequent class: lower end of the 95 % interval,
+        if its upper end is 1 or more
+    Source: our reasoning: if the interval also includes half of these errors, the images are too few to tell
     Hint: modelscope predict MODEL FOLDER --truth folders   shows each class; check the checkpoint, the order of
         the labels and the preprocessing
     Why: the model has learnt nothing that helps here, or its weights, labels or images are not those it was

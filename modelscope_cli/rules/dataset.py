@@ -30,7 +30,10 @@ _NO_CLASSES = "the images are not in one folder per class"
 
 
 def _without_classes(evidence: Evidence, threshold: Any) -> str | None:
-    is_labelled = all(_data(evidence).classes)
+    classes = _data(evidence).classes
+    if any(0 in side.values() for side in classes):
+        return None
+    is_labelled = all(classes)
     return _not_held_against(evidence, threshold) or (None if is_labelled else _NO_CLASSES)
 
 
@@ -47,7 +50,7 @@ def _nothing_read(evidence: Evidence, threshold: Any) -> str | None:
 def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Images cannot be decoded.
 
-    Measure: images of one kind of damage
+    Measure: images with one kind of damage
     Source: Pillow in strict mode: the whole file has to be there
     Hint: remove them from the folder, or download them again
     Why: every run stops at them, or continues with fewer images than you think
@@ -78,7 +81,7 @@ def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
 def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Copies of one image are in the folders of different classes.
 
-    Measure: classes of one image
+    Measure: classes that one image is in
     Source: our reasoning: if an image has one class, at most one folder can be right
     Hint: keep the copy in the right class, and remove the others
     Why: the model is trained on two labels for one image, and at least one of them is wrong
@@ -89,10 +92,10 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS811", "missing-class", WARNING, 0, needs=_NEEDS, excuse=_without_classes)
 def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A class of one data set has no image in the other.
+    """A class has no image: its folder is empty, or it is in the other data set only.
 
-    Measure: images of the class
-    Source: certain: the folders of the classes are compared
+    Measure: images of the class in the other data set; an empty folder is an error, whatever the threshold
+    Source: certain: the folders of the classes are compared; torchvision.datasets.ImageFolder refuses empty ones
     Hint: add images of the class, or remove its folder; check the spelling of the folders
     Why: a class without training images cannot be predicted, and one without validation images is not measured
     """
@@ -100,12 +103,14 @@ def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]
     sides = tuple(zip(data.classes, (data.report.folders, data.report.against), strict=True))
     for (there, folders), (missing, others) in (sides, sides[::-1]):
         for label, n in sorted(there.items()):
-            if n > threshold and label not in missing:
+            if not n:
+                yield Sighting(label, n, f"the folder '{label}' in {some(folders)} has no image", ERROR)
+            elif others and n > threshold and label not in missing:
                 words = f"{counted(n, 'image')} of class '{label}' in {some(folders)}, none in {some(others)}"
                 yield Sighting(label, n, words)
 
 
-@rule("MS802", "identical-images", WARNING, 0, needs=_NEEDS, excuse=_nothing_read)
+@rule("MS802", "identical-images", WARNING, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_nothing_read)
 def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """An image occurs several times, byte by byte or pixel by pixel.
 
@@ -117,7 +122,7 @@ def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     return _copies(_data(evidence).report.identical, threshold)
 
 
-@rule("MS804", "leak", ERROR, 0, needs=_NEEDS, excuse=_not_held_against)
+@rule("MS804", "leak", ERROR, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_not_held_against)
 def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Images of one data set are in the other.
 

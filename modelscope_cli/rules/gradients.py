@@ -14,8 +14,10 @@ from modelscope_cli.records.grads import (
     VANISHING_SOURCE,
     ParameterGradient,
     is_judged,
+    layer_with_zero_input,
 )
-from modelscope_cli.records.naming import counted, label_of
+from modelscope_cli.records.naming import counted, label_of, rounded
+from modelscope_cli.rules.activations import FORWARD, foreign_statistics
 from modelscope_cli.rules.rule import Sighting, rule
 
 Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
@@ -92,12 +94,16 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         the initialisation
     Why: the weights before it hardly change, however long the training lasts
     """
-    first = next(_weights(_backward(evidence)), None)
-    for run in _runs(_backward(evidence), lambda ratio: ratio < threshold):
+    backward = _backward(evidence)
+    first = next(_weights(backward), None)
+    for run in _runs(backward, lambda ratio: ratio < threshold):
         # Zero back to the first weight: the gradient is cut off. In a side branch it may be intended: in the last
         # block of a transformer only the class token has an effect.
         is_cut = run[-1] == first and run[-1][1] == 0
-        yield replace(_describe(run, min(ratio for _, ratio in run)), severity=ERROR if is_cut else None)
+        found = _describe(run, min(ratio for _, ratio in run))
+        starved = layer_with_zero_input([row for row, _ in reversed(run)], backward.activations)
+        cause = f": the input of {starved} is zero" * (starved is not None)
+        yield replace(found, severity=ERROR if is_cut else None, message=found.message + cause)
 
 
 @rule(
@@ -105,8 +111,8 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     "exploding-gradients",
     WARNING,
     EXPLODING,
-    needs=_BACKWARD,
-    excuse=_no_gradient_at_all,
+    needs=_BACKWARD | FORWARD,
+    excuse=lambda seen, threshold: _no_gradient_at_all(seen, threshold) or foreign_statistics(seen),
     measure=SCALE,
     source=EXPLODING_SOURCE,
 )
@@ -134,6 +140,6 @@ def _describe(run: list[Weight], worst: float) -> Sighting:
     if not any(ratio for _, ratio in run) and n:
         message = f"the gradients of {first.name} and {counted(n, 'earlier layer')} are exactly zero"
         return Sighting(first.layer or None, worst, message)
-    words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
-    more = f"; also in {n} before it, up to {worst:.2g}x" if n else ""
+    words = f"is {rounded(ratio)} times the one at the output" if ratio else "is exactly zero"
+    more = f"; also in {n} before it, up to {rounded(worst)}x" if n else ""
     return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")

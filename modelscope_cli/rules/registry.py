@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from modelscope_cli.errors import UsageError, with_nearest
+from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.check import RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import activations, behaviour, dataset, gradients, structure, training, weights
@@ -63,10 +63,8 @@ def _codes(word: str, rules: Sequence[AnyRule], where: str) -> list[str]:
 
 
 def _unknown(word: str, rules: Sequence[ListedRule], where: str) -> UsageError:
-    names = [name for rule in rules for name in (rule.code, rule.name)]
-    return UsageError(
-        with_nearest(f"unknown rule '{word}' {where}".rstrip(), word, names), "modelscope check --list"
-    )
+    near = nearest(word, [rule.name for rule in rules])
+    return UsageError(f"unknown rule '{word}' {where}".rstrip(), near or "modelscope check --list")
 
 
 EVERY = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code))

@@ -63,11 +63,8 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
 
 def _shape(text: str) -> str | None:
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
-    return ",".join(str(int(part)) for part in parts) if all(map(_is_size, parts)) else None
-
-
-def _is_size(part: str) -> bool:
-    return part.isdecimal() and len(part) <= 18
+    is_size = all(part.isdecimal() and len(part) <= 18 for part in parts)
+    return ",".join(str(int(part)) for part in parts) if is_size else None
 
 
 def _number(text: str, kind: str) -> float | None:
@@ -236,7 +233,7 @@ def judge(
     errors = [one for one in findings if one.severity == ERROR]
 
     def causes(one: Finding) -> list[str]:
-        rule, layer = by_code[one.code], _layer(one.layer)
+        rule, layer = by_code[one.code], one.layer and one.layer.partition("#")[0]
         anywhere = rule.follows if one in errors else ()
         return [
             other.code
@@ -248,14 +245,9 @@ def judge(
     findings = [one for one in findings if not causes(one)]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
     for code in explained.keys() - {one.code for one in findings}:
-        reason = f"what {some(dict.fromkeys(explained[code]))} found explains it"
+        reason = f"already explained by {some(dict.fromkeys(explained[code]))}"
         infos = [replace(one, judged=False, reason=reason) if one.code == code else one for one in infos]
     return tuple(findings), tuple(infos)
-
-
-def _layer(place: str | None) -> str | None:
-    """Return the layer of a call: `relu` of `relu#1`."""
-    return place.partition("#")[0] if place else None
 
 
 def _why_not(rule: Rule, threshold: Threshold, evidence: "Evidence") -> str | None:

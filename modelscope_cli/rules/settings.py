@@ -17,7 +17,7 @@ from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_
 from modelscope_cli.rules.rule import Rule, read_threshold
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "max-train-memory", "expect-output", "min-accuracy")
-_SUBJECT = ("model", "checkpoint", "images")
+_SUBJECT = ("model", "checkpoint", "images", "size")
 _NEAR = 0.85  # similarity of names: above it modelscop, below it modelscan, another tool
 _KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "allow", *BUDGETS)
 
@@ -33,10 +33,11 @@ class CheckSettings:
     baseline: Path | None = None  # file of the known findings; None without one
     project: Path | None = None  # the pyproject.toml that was used; None without one
     allow: tuple[str, ...] = ()  # patterns of unknown names that a checkpoint may use: `timm.models.*`
-    # model, checkpoint, images: defaults for the command line; paths relative to the working folder
+    # model, checkpoint, images, size: defaults for the command line; paths relative to the working folder
     model: str | None = None
     checkpoint: Path | None = None
     images: tuple[str, ...] = ()
+    size: str | None = None  # as --size
 
     def rules(self, every: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
         """Return the selected rules out of `every`; with no selection all but budgets that are not set."""
@@ -102,8 +103,9 @@ def _split(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _severity(value: object, option: str) -> str:
     if value not in SEVERITIES:
-        message = with_nearest(f"'{option}{value}' is not a severity", str(value), SEVERITIES)
-        raise UsageError(message, f"{option}error")
+        meant = "warning" if str(value).lower().startswith("warn") else ERROR
+        meant = f'"{meant}"' if option.endswith("= ") else meant  # in TOML
+        raise UsageError(f"'{option}{value}' is not a severity", f"{option}{meant}")
     return str(value)
 
 
@@ -152,6 +154,11 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     where = f"[tool.modelscope] of '{path}'"
     table = {key.replace("_", "-"): value for key, value in table.items()}  # accept fail_on
     for key in table:
+        if key not in _KEYS and isinstance(table[key], dict):
+            message = (
+                f"[tool.modelscope.{key}] of '{path}' is not read: the settings are in [tool.modelscope]"
+            )
+            raise UsageError(message, "write [tool.modelscope]")
         if key not in _KEYS:
             message = with_nearest(f"unknown key '{key}' in {where}", key, _KEYS)
             raise UsageError(message, f"write one of {', '.join(_KEYS)}")
@@ -168,6 +175,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     baseline = _name(table, "baseline", where, "a file name", "known.json")
     model = _name(table, "model", where, "a model", "models/net.py:Net")
     checkpoint = _name(table, "checkpoint", where, "a file name", "last.pth")
+    size = _name({"size": table.get("size") and str(table["size"])}, "size", where, "a size", "224")
     settings = CheckSettings(
         select=select,
         ignore=_codes(table, "ignore", where),
@@ -178,6 +186,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
         allow=tuple(_strings(table, "allow", where, "names", "timm.models.*")),
         model=_from_here(path.parent, model) if model and _is_file(path.parent, model) else model,
         checkpoint=Path(_from_here(path.parent, checkpoint)) if checkpoint else None,
+        size=size,
         images=tuple(
             _from_here(path.parent, file) for file in _strings(table, "images", where, "files", "star.png")
         ),

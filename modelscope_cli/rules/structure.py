@@ -21,7 +21,7 @@ def _rows(evidence: Evidence) -> tuple[LayerShape, ...]:
 def _not_of_one_image(evidence: Evidence, threshold: float | str) -> str | None:
     assert evidence.structure is not None
     n = evidence.structure.images
-    return None if n == 1 else f"a budget is for one image, and the model runs only on {n}"
+    return None if n == 1 else f"a budget is for one image, but the model runs only on {n}"
 
 
 @rule("MS401", "never-called", WARNING, 0, needs=frozenset({"structure"}), wants=frozenset({"backward"}))
@@ -50,7 +50,7 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(
                 row.name,
                 row.params,
-                f"this {row.type} with {row.params} parameters is not called with this input",
+                f"this {row.type} with {row.params} parameters is not called for this input",
             )
 
 
@@ -96,7 +96,7 @@ def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: parameters
     Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL   shows the largest layers
-    Why: it is your limit: a larger model no longer fits on the target device
+    Why: you set this limit: a larger model no longer fits on the target device
     """
     return _over(threshold, _totals(evidence).params, "count", "parameters")
 
@@ -110,7 +110,7 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: multiply-adds
     Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL   shows the costliest layers
-    Why: it is your limit: a more expensive model is too slow on the target device
+    Why: you set this limit: a more expensive model is too slow on the target device
     """
     return _over(threshold, _totals(evidence).macs, "count", "multiply-adds")
 
@@ -119,12 +119,12 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The peak memory of a forward pass is above the budget.
 
-    Measure: bytes at the peak of a forward
+    Measure: bytes at the peak of a forward pass
     Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL   shows the memory of each layer
-    Why: it is your limit: a larger model runs out of memory on the target device
+    Why: you set this limit: a larger model runs out of memory on the target device
     """
-    return _over(threshold, evidence.forward_bytes, "bytes", "at the peak of a forward")
+    return _over(threshold, evidence.forward_bytes, "bytes", "at the peak of a forward pass")
 
 
 @rule(
@@ -158,6 +158,6 @@ def _training_memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]
     Measure: bytes at the peak of a training step with adamw
     Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL --train   shows the memory of each layer
-    Why: it is your limit: a larger training step runs out of memory where the model is trained
+    Why: you set this limit: a larger training step runs out of memory where the model is trained
     """
     return _over(threshold, evidence.training_bytes, "bytes", "at the peak of a training step with adamw")

@@ -48,8 +48,8 @@ def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     safety = evidence.safety
     n = len(safety.objects) + len(safety.errors)
     if n > threshold:
-        problems = [f"it names {some(suspect.name for suspect in safety.objects)}"] * bool(safety.objects)
-        problems += [f"it was not judged ({some(safety.errors, 1)})"] * bool(safety.errors)
+        problems = [f"names {some(suspect.name for suspect in safety.objects)}"] * bool(safety.objects)
+        problems += [f"could not be judged ({some(safety.errors, 1)})"] * bool(safety.errors)
         yield Sighting(None, n, f"{safety.file}: {' and '.join(problems)}")
 
 
@@ -58,7 +58,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A parameter or buffer holds NaN or infinite values.
 
     Measure: NaN or infinite values in one tensor
-    Source: IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: any at all
+    Source: IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: one is enough
     Hint: go back to the last checkpoint without them; lower the learning rate or clip the gradients
     Why: every value computed from it is NaN or infinite too, including the prediction
     """
@@ -97,8 +97,8 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: root mean square of the input, and of the input of the first weights
     Source: QEDan/DLCheck: a mean above 10; images are below 3 once normalised, and about 130 as bytes 0..255
     Hint: divide by 255 and normalise as in training (--mean, --std); check what the data loader returns
-    Why: a network is initialised for inputs near mean 0 and standard deviation 1; others saturate the first layers
-        and kill ReLUs
+    Why: initial weights suit inputs near mean 0 and standard deviation 1; other inputs saturate the first
+        layers and kill ReLUs
     """
     for i, batch in enumerate(evidence.inputs):
         which = f"input {i}" if len(evidence.inputs) > 1 else "the input"

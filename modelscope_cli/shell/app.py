@@ -104,7 +104,7 @@ def _run(argv: list[str]) -> int:
 def _failed(error: ModelscopeError) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
-    if error.hint and ("..." in error.hint or error.hint.startswith("--model ")):
+    if error.hint:
         from modelscope_cli.shell.hints import filled_in
 
         error.hint = filled_in(error.hint, _console.settings.argv, error.message)

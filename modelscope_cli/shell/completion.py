@@ -20,9 +20,7 @@ def columns(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the last of a command's comma-separated columns."""
     from modelscope_cli.report.registry import view_for
 
-    return _last_of(
-        incomplete, dict.fromkeys(column.key for column in view_for(str(ctx.info_name)).columns())
-    )
+    return _last_of(incomplete, dict.fromkeys(column.key for column in view_for(str(ctx.info_name)).columns))
 
 
 def rules(incomplete: str) -> list[str]:
@@ -50,17 +48,13 @@ def name_or_file(incomplete: str) -> list[str]:
     return [*names, *sorted(glob.glob(f"{glob.escape(incomplete)}*"))] if names and incomplete else names
 
 
-def documents(incomplete: str) -> list[str]:
-    """Complete the name of a document with a schema."""
+def topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a help topic or a command; after `schema` the name of a document."""
     from modelscope_cli.records.documents import DOCUMENTS
-
-    return _beginning(incomplete, DOCUMENTS)
-
-
-def topics(incomplete: str) -> list[str]:
-    """Complete a help topic or a command."""
     from modelscope_cli.shell.overview import COMMANDS
 
+    if "schema" in (ctx.params.get("words") or ctx.args):
+        return _beginning(incomplete, DOCUMENTS)
     return _beginning(incomplete, ("model", "input", "output", "layers", "hooks", "agents", *COMMANDS))
 
 

@@ -13,6 +13,7 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.interrupts import obey
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
+from modelscope_cli.records.progress import spell_time
 from modelscope_cli.records.run import invoked_as
 from modelscope_cli.shell import live
 from modelscope_cli.shell.live import (
@@ -213,25 +214,25 @@ def _styled(label: str, style: str, harmless: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(description: str, total: int) -> Iterator["Progress | None"]:
+def progress(description: str, total: int, pace: live.Pace) -> Iterator["Progress | None"]:
     """Show a progress bar on stderr until done; yield None if that is not a terminal."""
     if settings.is_quiet or settings.is_silent or total < 2 or not is_drawn_over(sys.stderr):
         _BUSY.what = f"working on {description}"
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn
     from rich.text import Text
 
-    class Speed(TextColumn):
+    class Left(TextColumn):  # Rich's own jumps where several items are finished together
         def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.1f}/s" if task.speed else "")
+            seconds = pace.seconds_left()
+            return Text("" if seconds is None or task.finished else f"about {spell_time(seconds)} left")
 
     columns: list[Any] = [
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        Speed(""),
-        TimeRemainingColumn(),
+        Left(""),
     ]
     with _BUSY.paused(), Progress(*columns, console=_console(sys.stderr), transient=True) as bar:
         bar.add_task(description, total=total)
@@ -243,11 +244,11 @@ def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:
     pace = live.Pace(what, total)
     settings.pace = settings.pace or (pace if total > 1 else None)
     is_heard = total > 1 and not (settings.is_quiet or settings.is_silent or is_drawn_over(sys.stderr))
-    with progress(what, total) as bar:
+    with progress(what, total, pace) as bar:
         for item in items:
             obey()
             yield item
-            pace.done += 1
+            pace.advance()
             if bar is not None:
                 bar.advance(bar.task_ids[0])
             elif is_heard and (line := pace.line()) is not None:

@@ -51,7 +51,7 @@ def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
             yield from filled(", ".join(names), f"  {panel:<8}", " " * 10)
     if not is_whole:
         yield ""
-        yield f"More of each, and of the shared options: {path} {HELP_ALL}"
+        yield f"Details, and the shared options: {path} {HELP_ALL}"
 
 
 def page_of_panel(command: str, panel: str) -> Iterator[str]:

@@ -4,67 +4,19 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise, product, takewhile
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import UsageError, with_nearest
+from modelscope_cli.errors import UsageError, quoted, with_nearest
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.shell.misnamed import has_name_of_image
 from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.overview import COMMANDS
-from modelscope_cli.shell.parameters import Parameter, options_of, parameters_of
+from modelscope_cli.shell.parameters import LISTS, Parameter, options_of, parameters_of
+from modelscope_cli.synonyms import OPTIONS, meaning
 
-# Spellings of other tools: the first form that the command has is suggested. A word after a space is the value; an
-# empty form means that the value is positional.
-SYNONYMS: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("--arch", "--model-name", "--network", "--backbone"), ("--model",)),
-    **dict.fromkeys(("--ckpt", "--ckpt-path", "--model-path", "--resume-from"), ("--checkpoint",)),
-    **dict.fromkeys(("--batch-size", "--bs"), ("--batch",)),
-    **dict.fromkeys(
-        ("--image", "--images", "--img", "--input-image", "--source", "--data", "--dataset"), ("",)
-    ),
-    **dict.fromkeys(("--image-size", "--img-size", "--imgsz", "--input-size", "--resize"), ("--size",)),
-    **dict.fromkeys(("--class", "--target-class", "--class-idx"), ("--target",)),
-    **dict.fromkeys(("--target-layer", "--layer-name"), ("--layer",)),
-    **dict.fromkeys(("--cuda", "--gpu"), ("--device cuda",)),
-    **dict.fromkeys(("--fp16", "--half"), ("--dtype float16",)),
-    **dict.fromkeys(("--learning-rate", "--lr0"), ("--lr",)),
-    **dict.fromkeys(("--iterations", "--iters", "--max-steps"), ("--steps",)),
-    **dict.fromkeys(("--output-dir", "--out-dir", "--save-dir"), ("--out",)),
-    **dict.fromkeys(("--overwrite", "--yes"), ("--force",)),
-    **{
-        "--cpu": ("--device cpu",),
-        "--pretrained": ("--weights DEFAULT",),
-        "--no-pretrained": ("--weights none",),
-        "--num-workers": ("--workers",),
-    },
-    **{
-        **dict.fromkeys(("--topk", "--top-k"), ("--top",)),
-        **dict.fromkeys(("--tol", "--atol", "--rtol"), ("--tolerance",)),
-        **dict.fromkeys(("--sparsity", "--ratio"), ("--amount",)),
-        **dict.fromkeys(("--col-names", "--cols"), ("--columns",)),
-        "--b": ("",),
-        "--csv": ("--format csv",),
-        **dict.fromkeys(("--classes", "--class-names", "--names"), ("--labels",)),
-        **dict.fromkeys(("--channels", "--structured"), ("--by-channel",)),
-        "--wd": ("--weight-decay",),
-        **dict.fromkeys(("--junit", "--junit-xml", "--junitxml", "--xml"), ("--output",)),
-    },
-}
-THEIR_COMMANDS = {
-    **dict.fromkeys(("info", "inspect", "show", "print", "torchinfo", "graph"), "summary"),
-    **dict.fromkeys(("gradcam", "grad-cam", "cam", "saliency", "attribute"), "explain"),
-    **{
-        "compare": "diff",
-        "infer": "predict",
-        "fit": "train",
-        "list": "summary --list",
-        "lint": "check",
-        "version": "--version",
-    },
-}
 _LAUNCHER = re.compile(r"python[\d.]*|torchrun")
 
 
@@ -79,7 +31,10 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
     option = str(getattr(error, "option_name", None) or "")
     if type(error).__name__ == "NoSuchOption":
         again = _with_option(option, argv) if command else _command_first(argv)
-        return f"no such option: {option}", _line(again) if again else page
+        counted = "   one batch each, not epochs" if again and option.endswith("epochs") else ""
+        is_needed = option == "--input-shape" or not command  # without it there is no input
+        hint = _line(again) + counted if again else page if is_needed else _without(option, argv)
+        return f"no such option: {option}", hint
     if type(error).__name__ == "BadOptionUsage" and command and (one := options_of(command).get(option)):
         is_flag = not one.takes_value
         flag_alone = [option if word.startswith(f"{option}=") else word for word in argv]
@@ -90,7 +45,8 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
 
 
 def refuse_swallowed(argv: Sequence[str]) -> None:
-    """Refuse an option as the value of another, as in `--plot --out DIR`, and a file whose name looks like one."""
+    """Refuse what Typer would take for something else: an option as the value of another, as in `--plot --out DIR`,
+    a value after a flag, a list in several words, another command, and a file whose name looks like an option."""
     options = options_of(argv[0])
     is_value = False
     for at, (word, value) in enumerate(pairwise([*argv[1:], ""]), 2):
@@ -100,13 +56,41 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
         one = None if is_value else options.get(word)
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script
+        if not is_value and word in COMMANDS and argv[0] not in ("help", "demo") and not os.path.exists(word):
+            message = f"'{word}' is a command, and a line has one, here '{argv[0]}'"
+            raise UsageError(message, _line([*argv[: at - 1], *argv[at:]]))
         is_value = one is not None and one.takes_value
+        if one is not None:
+            _refuse_loose(argv, at, one)
         if one is not None and is_value and value in options:
             example = one.example.partition("|")[0]
             what = with_article(example) if example.isalpha() and len(example) > 1 else example
             raise UsageError(
                 f"'{word}' needs {what}, and got '{value}'", _line([*argv[:at], example, *argv[at:]])
             )
+
+
+def _refuse_loose(argv: Sequence[str], at: int, one: Parameter) -> None:
+    """Refuse a value after a flag, and a list in several words; `at` is where the value of the option `one` is."""
+    word, value, *rest = *argv[at - 1 :], ""
+    before, after = argv[: at - 1], argv[at + 1 :]
+    if not one.takes_value:
+        message = f"'{word}' takes no value, and got '{value}'"
+        if _is_loose(value, _SWITCH):
+            is_off = value in ("0", "false", "no", "off")
+            kept = [name for name in one.names if name.startswith("--no-")] if is_off else [word]
+            raise UsageError(message, _line([*before, *kept, *after]))
+        if f"{word}-weights" in options_of(argv[0]) and _is_loose(value, _WORD):
+            file = str(Path(value).with_suffix(".safetensors"))
+            raise UsageError(message, _line([*before, f"{word}-weights", file, *after]))
+        return
+    mark = "," if "=" in value else one.mark
+    kind = _ANY if mark == "=" else _NAME if value.isidentifier() or not value[-1:].isdigit() else _NUMBER
+    more = [*takewhile(lambda part: _is_loose(part, kind), rest)] if mark else []
+    if more:
+        joined = mark.join((value.rstrip(","), *(part.strip(",") for part in more)))
+        message = f"'{word}' takes one word, and got '{shlex.join([value, *more])}'"
+        raise UsageError(message, _line([*argv[:at], joined, *after[len(more) :]]))
 
 
 def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[str]) -> Any:
@@ -118,44 +102,45 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
     one = parameters_of(command).get(name)
     if one is None or len(values) == 1 or (not one.takes_value and len(set(values)) == 1):
         return values[-1]
-    if one.info.metavar in ("A,B,...", "LIST", "NAMES"):  # a list of any length
+    if one.info.metavar in LISTS:
         return ",".join(values)
-    uses, line = _uses(one, argv)[: len(values)], list(argv)
-    if len(uses) < len(values):
-        line = [command, "--help"]
-    elif len(values) == 2 and f"b_{name}" in parameters_of(command):
-        line[uses[1]] = ["--b-" + name.replace("_", "-"), values[1]]
-    else:
-        for use in reversed(uses[:-1]):
-            del line[use]
+    flag = one.names[0]
     if not one.takes_value:
-        message = " and ".join(f"'{flag}'" for flag in one.spellings[0].split("/")) + " cannot be combined"
-    else:
-        words = [shlex.quote(value) for value in values]
-        message = f"'{one.spellings[0]}' takes one value, and got {', '.join(words[:-1])} and {words[-1]}"
-    raise UsageError(message, _line(line))
+        flags = " and ".join(f"'{name}'" for name in one.spellings[0].split("/"))
+        raise UsageError(f"{flags} cannot be combined", flag if values[-1] else one.names[-1])
+    words = [shlex.quote(value) for value in values]
+    hint = f"{flag} {words[-1]}"
+    if len(values) == 2 and f"b_{name}" in parameters_of(command):
+        hint = f"{flag} {words[0]} --b-{name.replace('_', '-')} {words[1]}"
+    raise UsageError(f"'{flag}' takes one value, and got {', '.join(words[:-1])} and {words[-1]}", hint)
 
 
-def _uses(one: Parameter, words: Sequence[str]) -> list[slice]:
-    """Return where an option and its value are in a command line: `-b 8`, `--batch=8`, `-b8`; `-qb 8` is missed."""
-    names = one.names
-    short = next((name for name in names if name[1] != "-"), "") if one.takes_value else ""
-    uses: list[slice] = []
-    at = 0
-    while at < len(words):
-        is_whole = words[at] in names
-        width = 1 + (is_whole and one.takes_value)
-        is_joined = words[at].startswith(f"{names[0]}=") or (short and words[at].startswith(short))
-        uses += [slice(at, at + width)] if is_whole or is_joined else []
-        at += width
-    return uses
+_Part = tuple[Parameter | None, list[str]]
+"""An option with its value; or one argument, of which the option is None."""
+
+
+def _parts(line: Sequence[str]) -> list[_Part]:
+    """Take a line apart after its command; what follows the script of `watch` are arguments. `-qb 8` is missed."""
+    known, words, parts = options_of(line[0]), iter(line[1:]), list[_Part]()
+    for word in words:
+        one = known.get(word.partition("=")[0] if word.startswith("--") else word[:2])
+        has_value = one is not None and one.takes_value and word in one.names
+        parts.append((one, [word, *islice(words, has_value)]))
+        if one is None and line[0] == "watch":
+            parts += [(None, [word]) for word in words]
+    return parts
+
+
+def _joined(command: str, parts: Iterable[_Part]) -> list[str]:
+    return [command, *(word for _, words in parts for word in words)]
 
 
 def unknown_command(argv: Sequence[str]) -> UsageError:
     """Return the error for a first word that is not a command; for a model the hint is its summary."""
     word = argv[0]
     near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.6)
-    nearest = THEIR_COMMANDS.get(word.lower()) or next(iter(near), None)
+    other = {"list": "summary --list", "version": "--version"}.get(word.lower())
+    nearest = other or meaning(word, COMMANDS) or next(iter(near), None)
     if nearest is not None:
         hint = _line([*nearest.split(), *argv[1:]])
     elif os.path.exists(word):
@@ -169,6 +154,28 @@ def too_many(command: str, words: Sequence[str], argv: Sequence[str]) -> UsageEr
     """Return the error for arguments that a command does not take."""
     rest = shlex.join(words)
     return UsageError(f"more arguments than '{command}' takes: {rest}", f"leave out {rest}")
+
+
+# What may follow a flag; and the first part of a list: a number, a name, or the value of a KEY.
+_SWITCH, _WORD = re.compile(r"\d|true|false|yes|no|on|off"), re.compile("[^-].*")
+_NUMBER, _NAME, _ANY = (re.compile(f",?{part},?") for part in (r"-?[\d.]+", r"[A-Za-z]\w*", r"[\w.]+"))
+
+
+def _is_loose(word: str, kind: re.Pattern[str]) -> bool:
+    return kind.fullmatch(word) is not None and not os.path.exists(word) and not names_model(word)
+
+
+def _without(option: str, argv: Sequence[str]) -> str:
+    """Return the line without an option that is like none of the command, and who has it."""
+    at = next((n for n, word in enumerate(argv) if word.partition("=")[0] == option), len(argv))
+    owners = [name for name in COMMANDS if option in options_of(name)]
+    after = argv[at + 1 :] if "=" not in argv[at] else ()
+    values = [*takewhile(lambda word: _is_loose(word, _NUMBER), after)]
+    is_value = owners and options_of(owners[0])[option].takes_value
+    if after and not values and (is_value or _is_loose(after[0], _WORD)):
+        values = [after[0]]
+    about = f"it is an option of {', '.join(owners)}" if owners else f"see modelscope {argv[0]} --help"
+    return f"{_line([*argv[:at], *argv[at + 1 + len(values) :]])}   {about}"
 
 
 def _line(words: Sequence[str]) -> str:
@@ -196,7 +203,7 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
     value = after[0] if follows else value
     options = options_of(argv[0])
     option = option.replace("_", "-")
-    forms = SYNONYMS.get(option, ())
+    forms = tuple("" if form == "-" else form for form in OPTIONS.get(option, ()))
     if "--size" in forms:  # of a shape, `1,3,48,48` or timm's `3 48 48`, an image takes height and width
         follows = follows and max(1, len([*takewhile(str.isdigit, after)]))
         sizes = re.findall(r"\d+", " ".join(after[:follows]) if follows else value)
@@ -219,11 +226,9 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
             continue
         takes = bool(name) and options[name].takes_value and not fixed
         candidate = [name, fixed, value if takes or not name else ""]
-        before = list(argv[:at])
-        for use in reversed(
-            _uses(options[name], before) if takes and not options[name].is_repeatable else []
-        ):
-            del before[use]  # an option that takes one value is given once
+        is_single = takes and not options[name].is_repeatable  # then it is given once
+        kept = (one for one in _parts(argv[:at]) if not (is_single and one[0] is options[name]))
+        before = _joined(argv[0], kept)
         line = [*before, *filter(None, candidate), *after[follows * (takes or not name) :]]
         long = (word.partition("=")[0] for word in line[1:] if word.startswith("--") and len(word) > 2)
         another = next((word for word in long if word not in options), None)
@@ -237,10 +242,15 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
     Args:
         hint: such as `modelscope stats ...   shows where`, or `modelscope ... < IMAGE` for the same command.
         argv: the command line without `modelscope`.
-        message: the error; an option value that it quotes is wrong for another command, too.
+        message: the error; an option value that it quotes is wrong for another command, too. Without one, what
+            comes next: options of the output, and others that mean another thing there, are left out.
     """
-    if hint.startswith("--model ") and (line := _with_model(hint.removeprefix("--model "), argv, message)):
+    if line := _with_spaces(argv):
         return line
+    if hint.startswith("did you mean ") and (near := shlex.split(hint)[3]) in argv and os.path.isfile(near):
+        return f"ls {shlex.quote(os.path.dirname(near) or '.')}"  # it would be compared with itself
+    if argv and argv[0] in COMMANDS and message and (whole := _whole(hint, argv, message)):
+        return whole
     before, dots, after = hint.partition(" ...")
     words = before.split()
     if not dots or words[:1] != ["modelscope"] or not argv:
@@ -250,36 +260,129 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
     return shlex.join(["modelscope", command, *words[2:], *rest]) + after
 
 
-def _with_model(rest: str, argv: Sequence[str], message: str) -> str | None:
-    """Return the line with another model, and what follows it, in the place of the word that a message quotes."""
-    at = next((n for n, word in enumerate(argv[1:], 1) if f"'{word}'" in message), 0)
-    model, _, options = rest.partition(" ")
-    if not at or (argv[at - 1].startswith("-") and argv[at - 1] != "--model"):
-        return None  # it is the value of another option
-    line = shlex.join(["modelscope", *argv[:at], *shlex.split(model), *argv[at + 1 :]])
-    return f"{line} {options}".rstrip()
+def _with_spaces(argv: Sequence[str]) -> str | None:
+    """Return the line with the words that are one file's name together in quotes; None if there are none."""
+    for start, n in product(range(1, len(argv)), (2, 3, 4)):
+        name = " ".join(argv[start : start + n])
+        if not os.path.exists(argv[start]) and os.path.exists(name):
+            return _line([*argv[:start], name, *argv[start + n :]])
+    return None
+
+
+_LONGEST = 400  # characters of a line in a hint: a shell may have put in thousands of files
+
+
+def _whole(hint: str, argv: Sequence[str], message: str) -> str | None:
+    """Return the corrected line for a hint about a part of it, and its other proposals as the explanation."""
+    pasted, _, about = hint.partition("   ")
+    first, *others = re.split(r",? or (?=--|leave out|modelscope |')", pasted)
+    words = re.fullmatch(r"(?:did you mean|try) (\S.*)|('[^']+')", first)
+    try:
+        said = shlex.split(words[1] or words[2] if words else first)
+    except ValueError:
+        return None
+    if words:
+        new, *rest = (word.rstrip(",") for word in said)
+        others = [*filter(None, [quoted(rest)]), *others]
+        line = _replaced(new, argv, message) if all(word.endswith(",") for word in said[:-1]) else None
+    elif said[:2] == ["leave", "out"]:
+        line = _left_out(said[2:], argv)
+    else:
+        line = _with_options(said, argv, message) if said and said[0].startswith("--") else None
+    if line is None or len(whole := _line(line)) > _LONGEST:
+        return None
+    about = "; ".join(filter(None, [*(f"or {other}" for other in others), about]))
+    return f"{whole}   {about}".rstrip()
+
+
+def _replaced(new: str, argv: Sequence[str], message: str) -> list[str] | None:
+    """Return the line with `new` for the first word, or part of a word, that the message quotes."""
+    quoted_words = re.findall(r"'([^']+)'", message)
+    for old in quoted_words[message.startswith("--hook '") :]:  # of a hook a part is wrong
+        for pattern in (rf"^{re.escape(old)}$", rf"(?<![\w.-]){re.escape(old)}(?![\w.-])"):
+            for at in range(len(argv) - 1, 0, -1):
+                if re.search(pattern, argv[at]):
+                    return [*argv[:at], re.sub(pattern, lambda _: new, argv[at], count=1), *argv[at + 1 :]]
+    return None
+
+
+def _left_out(said: Sequence[str], argv: Sequence[str]) -> list[str] | None:
+    """Return the line without arguments or options, such as `--mean 0.5 and --std 0.5`; None if it has none."""
+    wanted = {*(shlex.join(said).split(" and ") if said[0].startswith("-") else said)}
+    parts = _parts(argv)
+    kept = [
+        (one, words)
+        for one, words in parts
+        if not wanted & ({*one.names, shlex.join([one.names[0], _value(words)])} if one else {*words})
+    ]
+    return _joined(argv[0], kept) if len(kept) < len(parts) else None
+
+
+def _value(words: Sequence[str]) -> str:
+    """Return the value of an option: `--size 32`, `--size=32`, `-b8`."""
+    _, equals, value = words[0].partition("=")
+    return words[1] if len(words) > 1 else value if equals else words[0][2:]
+
+
+def _with_options(said: Sequence[str], argv: Sequence[str], message: str) -> list[str] | None:
+    """Return the line with options, each in the place of the same option or of the arguments that it stands for;
+    None if the command lacks one."""
+    of_b = {word[4:] for word in argv if word.startswith("--b-")} - {word[2:] for word in argv}
+    said = [f"--b-{word[2:]}" if word[2:] in of_b else word for word in said]  # an error of side B of `diff`
+    parts, new = _parts(argv), _parts([argv[0], *said])
+    values = {one.name: _value(words) for one, words in new if one is not None}
+    if any(one is None for one, _ in new):
+        return None
+    names = [one.name for one, _ in parts if one is not None]
+    arguments = [words[0] for one, words in parts if one is None]
+    about = [word for form in ("'{}'", "{}") for word in arguments if form.format(word) in message]
+    at, kept = None, list[_Part]()
+    for one, words in parts:
+        word, value = words[0], _value(words)
+        key = value.partition("=")[0]
+        is_old = bool({"input", "input_shape"} & {*values}) and _is_input(one, word, word in arguments[:1])
+        if one is None and [word] == about[:1] and "model" in values and "model" not in names:
+            kept.append((None, [values["model"]]))
+            new = [part for part in new if part[0] is None or part[0].name != "model"]
+            continue
+        # Of several with a KEY those of the same one, or of the message.
+        if one is not None and one.name in values:
+            is_single = not one.is_repeatable or names.count(one.name) == 1
+            is_old = is_single or f"{key}=" in values[one.name] or value in message or f"'{key}'" in message
+        at = len(kept) if is_old and at is None else at
+        kept += [(one, words)] * (not is_old)
+    script = next((n for n, (one, _) in enumerate(kept) if one is None), 0)
+    at = at if at is not None else script if argv[0] == "watch" else len(kept)
+    return _joined(argv[0], [*kept[:at], *new, *kept[at:]])
+
+
+def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:
+    """Tell whether a part of a line is an image, a tensor or a shape, which another input replaces."""
+    if one is not None:
+        return one.name in ("input_shape", "size", "input")
+    is_image = not is_first or has_name_of_image(word) or os.path.isdir(word)
+    return is_image and os.path.exists(word) and not names_model(word)
 
 
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
     """Yield the words that another command accepts: arguments, and options that both have."""
-    source_options, target_options = options_of(argv[0]), options_of(command)
-    # A command without an input has one argument, the model.
-    n_arguments = 0 if {"--model", "-m"} & {*argv} else 1
-    if any(one.is_argument and one.is_repeatable for one in parameters_of(command).values()):
+    target_options = options_of(command)
+    arguments = [one for one in parameters_of(command).values() if one.is_argument]
+    n_arguments = len(arguments) - bool({"--model", "-m"} & {*argv})
+    if any(one.is_repeatable for one in arguments):
         n_arguments = len(argv)
-    words = iter(argv[1:])
-    for word in words:
-        option = source_options.get(word.partition("=")[0])
+    for option, words in _parts(argv):
         if option is None:
             n_arguments -= 1
             if n_arguments >= 0:
-                yield word
+                yield words[0]
             continue
-        has_value = option.takes_value and "=" not in word
-        value = next(words, "") if has_value else word.partition("=")[2]
+        value = _value(words) if option.takes_value else ""
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
-        if option.spellings[0] in target_options and (option.name == "model" or not is_wrong):
-            yield from (word, value) if has_value else (word,)
+        there = target_options.get(option.spellings[0])
+        is_wanted = message or (there and there.panel == option.panel != "Output")
+        if there and is_wanted and (option.name == "model" or not is_wrong):
+            yield from words
 
 
 def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:

@@ -168,6 +168,9 @@ def _after(line: _LiveLine, write: Callable[[str], int]) -> Callable[[str], int]
     return write_after
 
 
+_TOGETHER_S = 0.001  # between items that are finished at the same time
+
+
 class Pace:
     """Progress as lines of a log: one when the work turns out to be long, then one a minute."""
 
@@ -176,22 +179,37 @@ class Pace:
     def __init__(self, what: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.done = 0  # number of finished items
         self._what, self._total, self._clock = what, total, clock
-        self._begun = clock()
+        self._begun = self._seen = clock()
+        self._first: float | None = None  # when an item was finished; `_seen` is when the last one was
+        self._each: float | None = None  # seconds per item, without the first, which takes longer
         self._last: float | None = None  # when a line was written
 
     def __str__(self) -> str:
         return f"{self._what}: {self.done:,} of {self._total:,}"
 
+    def advance(self) -> None:
+        """Count a finished item. The images of a batch are finished together: only the first one's time counts."""
+        now, self.done = self._clock(), self.done + 1
+        if self._first is None:
+            self._first = now
+        elif now - self._seen > _TOGETHER_S:
+            self._each = (now - self._first) / (self.done - 1)
+        self._seen = now
+
+    def seconds_left(self) -> float | None:
+        """Return an estimate; None before the second item."""
+        if self._each is None:
+            return None
+        return max(0.0, self._each * (self._total - self.done) - (self._clock() - self._seen))
+
     def line(self) -> str | None:
         """Return the line that is due after an item, if any."""
-        now = self._clock()
-        elapsed = now - self._begun
-        seconds_left = elapsed / self.done * (self._total - self.done)
-        is_early = elapsed < self.FIRST_S or seconds_left < self.LONG_S
+        now, left = self._clock(), self.seconds_left()
+        is_early = now - self._begun < self.FIRST_S or (left is not None and left < self.LONG_S)
         if is_early if self._last is None else now < self._last + self.EVERY_S:
             return None
         self._last = now
-        return f"{self}, about {spell_time(seconds_left)} left"
+        return str(self) if left is None else f"{self}, about {spell_time(left)} left"
 
 
 class Busy:

@@ -1,15 +1,17 @@
 """Options that several commands have: single ones by name, and panels as dataclasses that do what they say."""
 
+import glob
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.files import check_pictures
+from modelscope_cli.inputs.files import check_pictures, is_picture
 from modelscope_cli.inputs.grammar import files_of
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.check_request import check_request
@@ -48,7 +50,7 @@ ClassesArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="A folder of class folders, or of train and val. Without it, ten classes of drawn shapes.",
+        help="A folder with one folder per class, or with train and val. Without it, ten classes of drawn shapes.",
         show_default=False,
     ),
 ]
@@ -65,7 +67,7 @@ OutputKind = Annotated[
     typer.Option(
         metavar="KIND",
         rich_help_panel="Model",
-        help="What the output is read as: auto (by the model, then by names, then by shapes), classes, "
+        help="How to read the output: auto (by the model, then by names, then by shapes), classes, "
         "segmentation, depth (one value per pixel), detection, or embedding.",
     ),
 ]
@@ -120,8 +122,8 @@ Weights = Annotated[
         "--weights",
         "-w",
         metavar="WEIGHTS",
-        help="Which weights: auto (pretrained: from torch's cache, else downloaded unless MSCOPE_OFFLINE=1, else "
-        "random with a warning, or an error where a verdict is given), none (random, seeded), "
+        help="Which weights: auto (pretrained, from torch's cache or downloaded unless MSCOPE_OFFLINE=1; if "
+        "neither works, random with a warning, or an error where a verdict is given), none (random, seeded), "
         "DEFAULT, or a name such as IMAGENET1K_V1.",
         autocompletion=completion.one_of("auto", "none", "DEFAULT", "IMAGENET1K_V1"),
     ),
@@ -303,32 +305,18 @@ class TrainingOptions:
     batch: Annotated[
         int,
         typer.Option(
-            "--batch",
-            "-b",
-            metavar="N",
-            min=1,
-            help="Images per step. A loader keeps its own batches.",
+            "--batch", "-b", metavar="N", min=1, help="Images per step. A loader keeps its own batches."
         ),
     ] = 32
     optimizer: Annotated[
         Literal["sgd", "momentum", "nesterov", "adamw"],
-        typer.Option(
-            metavar="NAME",
-            help="The optimizer: sgd, momentum, nesterov (both 0.9), or adamw.",
-        ),
+        typer.Option(metavar="NAME", help="The optimizer: sgd, momentum, nesterov (both 0.9), or adamw."),
     ] = "momentum"
     label_smoothing: Annotated[
-        float,
-        typer.Option(
-            metavar="E",
-            min=0,
-            max=1,
-            help="Label smoothing of the cross-entropy.",
-        ),
+        float, typer.Option(metavar="E", min=0, max=1, help="Label smoothing of the cross-entropy.")
     ] = 0.0
     weight_decay: Annotated[
-        float,
-        typer.Option(metavar="L", min=0, help="Weight decay of the optimizer."),
+        float, typer.Option(metavar="L", min=0, help="Weight decay of the optimizer.")
     ] = 0.0
     init: Annotated[
         Literal["default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier"],
@@ -362,13 +350,12 @@ class ImageOptions:
     panel: ClassVar[str] = "Input"
 
     size: Annotated[
-        str | None, typer.Option(metavar="H[,W]", help="Resize and crop to this size instead.")
+        str | None, typer.Option(metavar="H[,W]", help="Resize and crop to this size, not the model's.")
     ] = None
     mean: Annotated[
         str | None,
         typer.Option(
-            metavar="R,G,B",
-            help="The mean to normalise with; --mean 0 and --std 1 leave pixels at 0..1.",
+            metavar="R,G,B", help="The mean to normalise with; --mean 0 and --std 1 leave pixels at 0..1."
         ),
     ] = None
     std: Annotated[
@@ -458,4 +445,6 @@ class LayerOptions:
 def need_images(inputs: InputRequest) -> None:
     """Refuse a command line without images, for a command that requires them."""
     if not inputs.files and not inputs.named:
-        raise UsageError("missing argument 'IMAGE'", f"modelscope {console.settings.argv[0]} --help")
+        near = (path for depth in ("*", "*/*", "*/*/*") for path in islice(glob.iglob(depth), 1000))
+        line = ["modelscope", *console.settings.argv, next(filter(is_picture, near), "IMAGE")]
+        raise UsageError("missing argument 'IMAGE'", shlex.join(line))

@@ -212,7 +212,7 @@ def _append_summary(sheet: "Sheet") -> None:
                 found = replace(sheet, rows=tuple(row for row in sheet.rows if not sheet.is_dim(row)))
                 summary.write(f"{render_markdown(found)}\n")
         except OSError as error:
-            _console.warn(f"no summary of the step: {error}")
+            _console.warn(f"the job summary was not written: {error}")
 
 
 def _write_page(file: Path, record: "Shown") -> None:

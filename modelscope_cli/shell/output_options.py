@@ -68,7 +68,7 @@ def _list_columns(ctx: typer.Context, value: str | None) -> str | None:
         return value
     from modelscope_cli.report.registry import view_for
 
-    columns = {column.key: column for column in view_for(str(ctx.info_name)).columns()}
+    columns = {column.key: column for column in view_for(str(ctx.info_name)).columns}
     width = max(map(len, columns))
     for key, column in columns.items():
         in_json = f"  (in JSON {column.field})" if column.field not in ("", key) else ""
@@ -98,7 +98,7 @@ class OutputOptions(QuietOptions):
     """How the result is written."""
 
     force: Annotated[
-        bool, typer.Option("--force", help="Overwrite files, write into a folder that is not empty.")
+        bool, typer.Option("--force", help="Overwrite files, or write into a folder that is not empty.")
     ] = False
     columns: Annotated[
         str | None,

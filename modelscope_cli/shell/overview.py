@@ -16,7 +16,7 @@ _TABLE = {
         "modelscope_cli.commands.stats": "Print statistics of every layer's output, over many images.",
         "modelscope_cli.commands.featuremaps": "Save the feature maps of an image: a grid for each layer.",
         "modelscope_cli.commands.predict": "Print what a model predicts for images, and its accuracy.",
-        "modelscope_cli.commands.explain": "Show what in an image is evidence for a class, and test each map.",
+        "modelscope_cli.commands.explain": "Show the evidence for a class in an image, and test each map.",
     },
     "Look at training": {
         "modelscope_cli.commands.watch": "Run your training script, unchanged, and see inside its models.",
@@ -55,7 +55,7 @@ def overview() -> str:
         lines += ["", bold(title)]
         for name, about in commands.items():
             lines += filled(about, f"  {name:<13}", " " * 15)
-    lines += ["", *filled("modelscope COMMAND --help explains a command, modelscope help the shared topics.")]
+    lines += ["", *filled("modelscope COMMAND --help explains a command, modelscope help TOPIC a topic.")]
     lines += filled("Options: -V, --version, --install-completion, --show-completion, -h, --help")
     return "\n".join(lines)
 

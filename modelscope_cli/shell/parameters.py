@@ -16,6 +16,7 @@ from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.shell.overview import MODULES
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
+LISTS = ("A,B,...", "LIST", "NAMES")  # metavars of lists of any length
 _METAVARS = {str: "TEXT", int: "N", float: "X", Path: "FILE"}
 SHARED = ("Layers", "Model", "Input", "Output")  # panels of many commands, last in the help
 
@@ -81,6 +82,12 @@ class Parameter:
         )
 
     @property
+    def mark(self) -> str:
+        """What joins the parts of its value: `=` of `KEY=VALUE`, the comma of a list; empty for a single word."""
+        form = self.info.metavar or ""
+        return "=" if "=" in form else "," if "," in form or form in (*LISTS, "SHAPE", "CODES") else ""
+
+    @property
     def example(self) -> str:
         """A stand-in for its value: its metavar, or the first word that it takes."""
         return self.info.metavar or (self.choices or ("VALUE",))[0]
@@ -116,7 +123,7 @@ class Parameter:
 
     def _not_a_number(self, text: str) -> UsageError:
         share, excerpt = text.rstrip("%"), text if len(text) < 100 else f"{text[:80]}..."
-        example = self.shown_default or (f"{self.info.min:g}" if self.info.min is not None else "1")
+        example = self.shown_default or f"{max(1, self.info.min or 0):g}"
         if self.kind is float and text.endswith("%") and share.replace(".", "", 1).isdigit():
             example = f"{float(share) / 100:g}"
         problem = "not a whole number" if self.kind is int else "not a number"
@@ -176,10 +183,7 @@ def _options_in(panel: Any) -> Iterator[inspect.Parameter]:
             kind, info = get_args(annotation)
             info.rich_help_panel = info.rich_help_panel or panel.panel
             yield inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults[name],
-                annotation=Annotated[kind, info],
+                name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=Annotated[kind, info]
             )
 
 

@@ -22,7 +22,7 @@ _INPUT = (
     "Without images, a model is run on seeded noise of its input size. Images are files, folders, globs, "
     "@list.txt (one path per line), or '-' for standard input; one .pt, .npy or .safetensors "
     "file holds the input tensors. Images are preprocessed as the weights specify, otherwise as for "
-    "ImageNet. A model of your own that fails at 224 x 224 gets the usual size that it takes."
+    "ImageNet. A model of your own that fails at 224 x 224 runs at a usual size that it accepts."
 )
 _OUTPUT = (
     "Results go to stdout, as a table on a terminal and as tab-separated values in a pipe; everything else, also "
@@ -65,10 +65,7 @@ _ABOUT_HOOKS = (
     "--hook '[KIND:]ACTION[=ARGS]@PATTERN' changes values inside a model while it runs. Hooks run in the "
     "order given, each on the previous result. The model is restored afterwards, and no file changes."
 )
-_CHANNELS = {
-    "'zero[3,7]@conv1'": "only these channels",
-    "'zero[0..15]@conv1'": "only the first sixteen",
-}
+_CHANNELS = {"'zero[3,7]@conv1'": "only these channels", "'zero[0..15]@conv1'": "only the first sixteen"}
 TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
     "model": [("Models", _ABOUT_MODEL, _MODEL)],
     "input": [("Input", _INPUT, {})],

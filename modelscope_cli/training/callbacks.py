@@ -1,6 +1,6 @@
 """The callbacks of `modelscope train`."""
 
-from collections import Counter
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.predictions.scores import class_scores
-from modelscope_cli.training.runner import Callback, LabelledBatch, Runner, StopTraining
+from modelscope_cli.records.train import Measurement
+from modelscope_cli.training.runner import Callback, LabelledBatch, Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,22 @@ def to_place(place: ModelPlace) -> On:
     return On("begin_batch", move)
 
 
-class StopAtNonFinite(Callback):
-    """Ends the training at the first loss that is NaN or infinite, before it spoils the weights."""
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """The labels of some images and what a model predicts for them."""
 
-    at: int | None = None  # the step of that loss; None if every loss was finite
+    labels: tuple[int, ...]
+    predicted: tuple[int, ...]
 
-    def after_loss(self, run: Runner) -> None:
-        if not torch.isfinite(run.loss.detach()):
-            self.at = run.step
-            raise StopTraining
+    @property
+    def wrong(self) -> tuple[int, ...]:
+        """The positions of the images whose prediction is not their label."""
+        pairs = enumerate(zip(self.labels, self.predicted, strict=True))
+        return tuple(at for at, (label, predicted) in pairs if label != predicted)
+
+    @property
+    def accuracy(self) -> float:
+        return 1 - len(self.wrong) / len(self.labels)
 
 
 class HeldOut(Callback):
@@ -55,26 +63,27 @@ class HeldOut(Callback):
 
     def __init__(self, batches: Iterable[LabelledBatch], place: ModelPlace) -> None:
         self.batches, self.place = batches, place
-        self.results: list[tuple[int, float, float]] = []  # `(step, loss, accuracy)` of every measurement
-        self.labels = Counter[int]()  # of the last measurement
+        self.results: list[Measurement] = []
+        self.last = Predictions((), ())  # of the last measurement
 
     def after_epoch(self, run: Runner) -> None:
         self._measure(run)
 
     def after_fit(self, run: Runner) -> None:
-        if not self.results or self.results[-1][0] != run.step:
+        if not self.results or self.results[-1].step != run.step:
             self._measure(run)
 
     @torch.no_grad()
     def _measure(self, run: Runner) -> None:
-        loss, hits, self.labels = 0.0, 0, Counter()
+        loss, labels, predicted = 0.0, list[int](), list[int]()
         run.model.eval()
         for inputs, targets in self.batches:
             scores = class_scores(run.model(self.place.put(inputs)))
-            labels = targets.to(self.place.device)
-            loss += float(F.cross_entropy(scores, labels, reduction="sum"))
-            hits += int((scores.argmax(1) == labels).sum())
-            self.labels.update(targets.tolist())
+            loss += float(F.cross_entropy(scores, targets.to(self.place.device), reduction="sum"))
+            labels += targets.tolist()
+            predicted += scores.argmax(1).tolist()
         run.model.train()
-        if n_images := self.labels.total():
-            self.results.append((run.step, loss / n_images, hits / n_images))
+        self.last = Predictions(tuple(labels), tuple(predicted))
+        if labels:
+            mean = loss / len(labels) if math.isfinite(loss) else None
+            self.results.append(Measurement(run.step, mean, self.last.accuracy))

@@ -1,6 +1,5 @@
 """The model to train: loaded or copied, with the number of classes of the data, changed and frozen as requested."""
 
-import copy
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -8,19 +7,26 @@ from torch import nn
 
 from modelscope_cli.analysis.subject import header, load
 from modelscope_cli.analysis.supported import check_classifier, check_onnx
-from modelscope_cli.errors import CannotRunError, refuse_failed_device
+from modelscope_cli.models.architecture import copied
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.loaded import LoadedModel
-from modelscope_cli.models.request import Model, ModelRequest, is_import, is_onnx, parse_model_args
-from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.keywords import ClassifierKeywords, Keywords
+from modelscope_cli.models.model_of_checkpoint import recognise
+from modelscope_cli.models.request import (
+    Model,
+    ModelRequest,
+    is_checkpoint,
+    is_import,
+    is_onnx,
+    parse_model_args,
+)
+from modelscope_cli.records.keywords import ClassifierKeywords, Keywords, as_tuple
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Invocation, Notice, Run, Shape
 from modelscope_cli.training.callbacks import ModelPlace
-from modelscope_cli.training.data import DataSource
+from modelscope_cli.training.data import DataSource, TrainingData
 from modelscope_cli.training.model import prepare
-from modelscope_cli.training.request import TrainRequest, as_tuple
+from modelscope_cli.training.request import TrainRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +72,16 @@ def open_classifier(
     loaded = load(_with_classes(model, source.n_classes), cast("Keywords", model_keywords), progress)
     check_classifier(loaded)
     if not isinstance(model, ModelRequest) or is_import(model.model):
-        loaded = replace(loaded, module=_copied(loaded.module))
+        hint = "give 'path/to/file.py:Class', which is built again each time"
+        module = copied(loaded.module, "your model cannot be copied for training", hint)
+        loaded = replace(loaded, module=module)
+    if isinstance(source, TrainingData):
+        convolution = next((one for one in loaded.module.modules() if isinstance(one, nn.Conv2d)), None)
+        is_gray = convolution is not None and convolution.in_channels == 1
+        source.training.is_gray = source.held_out.is_gray = is_gray
     with source.as_found():
         inputs, _ = next(iter(source.batches(request.batch, request.seed)))
-    frozen, trained = (as_tuple(keywords.get(name, ())) for name in ("freeze", "train_only"))
+    frozen, trained = as_tuple(keywords.get("freeze")), as_tuple(keywords.get("train_only"))
     notices = prepare(loaded.module, request, frozen, trained)
     for notice in notices:
         progress.warn(notice.message)
@@ -80,20 +92,8 @@ def _with_classes(model: "Model", n_classes: int | None) -> "Model":
     """Request the number of classes of the data, if the model accepts `num_classes`."""
     if not isinstance(model, ModelRequest) or n_classes is None:
         return model
-    takes_classes = True
+    takes_classes = not is_checkpoint(recognise(model)[0].model)  # not one that was saved whole
     if is_import(model.model) and not split_hub(model.model)[0]:
         architecture = imported_architecture(model.model, parse_model_args(model.model_args), model.seed)
         takes_classes = architecture.takes_num_classes
     return replace(model, num_classes=n_classes if takes_classes else None)
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(module)
-    except Exception as error:
-        refuse_failed_device(error)
-        reason = in_one_line(f"{type(error).__name__}: {error}", 300)
-        message = f"your model cannot be copied for training: {reason}"
-        raise CannotRunError(
-            message, "give 'path/to/file.py:Class', which is built again each time"
-        ) from error

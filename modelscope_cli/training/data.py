@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 import torch
-from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.files import IMAGE_SUFFIXES, ListedImage
+from modelscope_cli.inputs.files import ListedImage, is_picture
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.paths import look_for
@@ -96,14 +96,8 @@ SHAPES: tuple[Distance, ...] = (
 CLASSES: tuple[str, ...] = tuple(shape.__name__ for shape in SHAPES)
 
 
-def draw(label: int, seed: int = 0, size: int = SIZE) -> Image.Image:
-    """Return a random image of the class `label`, `size` x `size` pixels, determined by the seed."""
-    pixels = (render(label, seed, size) * 255).round().to(torch.uint8)
-    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
-
-
 def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
-    """Return the image of `draw` as a tensor `(3, size, size)` of 0..1."""
+    """Return a random image `(3, size, size)` of 0..1 of the class `label`, determined by the seed."""
     generator = torch.Generator().manual_seed(seed)
     spread = torch.rand(10, generator=generator).tolist()
     colours = torch.rand(4, 3, generator=generator)
@@ -145,64 +139,60 @@ def _gradient(colour: Tensor, change: Tensor, angle: float, across: Tensor, down
     return colour[:, None, None] + 0.25 * change[:, None, None] * along
 
 
-class Shapes(Dataset[tuple[Any, int]]):
-    """`count` drawn images of all classes in turn. Item `index` is `(image, label)`, a function of seed and index.
-
-    Sets of different seeds share no image, so one seed serves to train and another one to test.
-    """
-
-    def __init__(
-        self,
-        count: int,
-        seed: int = 0,
-        size: int = SIZE,
-        transform: Callable[[Image.Image], Any] | None = None,
-    ) -> None:
-        self.count, self.seed, self.size, self.transform = count, seed, size, transform
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        if not 0 <= index < self.count:  # also what ends a plain `for` loop over the set
-            raise IndexError(f"image {index} of {self.count}")
-        label = index % len(CLASSES)
-        image = draw(label, self.seed * SEEDS_APART + index, self.size)
-        return (self.transform(image) if self.transform else image), label
-
-
 with without_dynamo():
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import functional as transforms
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_NORMALISED = f"mean {_MEAN}, std {_STD}"
-_HELD_OUT_SHARE = 0.1
+_HELD_OUT_SHARE = 0.2
+_DRAWN_SHARE = 0.1  # of drawn images, of which there are many
 # Usual names of the folders to train on and to validate on.
 _SPLITS = (("train", "training"), ("val", "valid", "validation", "test"))
 Example = tuple[Tensor, int] | None
 
 
+def normalisation(n_channels: int) -> list[tuple[float, ...]]:
+    """Return the mean and std of ImageNet; for gray the mean of the three, as `predict` does."""
+    return [values if n_channels == 3 else (round(fmean(values), 6),) for values in (_MEAN, _STD)]
+
+
 def normalise(image: Tensor) -> Tensor:
-    """Normalise an image `(3, H, W)` of 0..1 with the mean and std of ImageNet."""
-    mean, std = (torch.tensor(values)[:, None, None] for values in (_MEAN, _STD))
+    """Normalise an image `(3, H, W)` or `(1, H, W)` of 0..1."""
+    mean, std = (torch.tensor(values)[:, None, None] for values in normalisation(len(image)))
     return (image - mean) / std
 
 
-class DrawnImages(Shapes):
-    """The sample set as normalised tensors `(3, size, size)`."""
+class DrawnImages(Dataset[Example]):
+    """The sample set as normalised tensors `(3, size, size)`, or gray ones `(1, size, size)`.
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    Sets of different seeds share no image.
+    """
+
+    is_gray = False  # set for a model with one input channel
+
+    def __init__(self, count: int, seed: int, size: int) -> None:
+        self.count, self.seed, self.size = count, seed, size
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Example:
         label = index % len(CLASSES)
-        return normalise(render(label, self.seed * SEEDS_APART + index, self.size)), label
+        image = render(label, self.seed * SEEDS_APART + index, self.size)
+        return normalise(image.mean(0, keepdim=True) if self.is_gray else image), label
 
 
 class FolderImages(Dataset[Example]):
-    """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one."""
+    """Images from disk, resized and centre-cropped to `(3, size, size)`, or gray; None for an unreadable one.
 
-    def __init__(self, files: Sequence[tuple[str, int]], size: int) -> None:
-        self.files, self.size = files, size
-        self.unreadable: dict[str, str] = {}  # error by file, of the files that could not be decoded
+    Args:
+        unreadable: collects the error by file, of the files that could not be decoded.
+    """
+
+    is_gray = False  # set for a model with one input channel
+
+    def __init__(self, files: Sequence[tuple[str, int]], size: int, unreadable: dict[str, str]) -> None:
+        self.files, self.size, self.unreadable = files, size, unreadable
 
     def __len__(self) -> int:
         return len(self.files)
@@ -210,7 +200,7 @@ class FolderImages(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         path, label = self.files[index]
         try:
-            image = decode(ListedImage(path), "RGB")
+            image = decode(ListedImage(path), "L" if self.is_gray else "RGB")
         except CannotRunError as error:
             self.unreadable[path] = error.message
             return None
@@ -223,11 +213,11 @@ class TrainingData:
     """Images to train on and to validate on. `LoaderData` has the same attributes and methods."""
 
     source: str  # a description
-    preprocessing: str  # of an image
+    preprocessing: str  # of an image, before it is normalised
     size: int
     classes: tuple[str, ...]  # their names, in the order of the labels; empty if unknown
-    training: Dataset[Example]
-    held_out: Dataset[Example]
+    training: DrawnImages | FolderImages
+    held_out: DrawnImages | FolderImages
     n_training: int
     n_held_out: int
     # Files skipped so far, with their errors; grows while the data are read.
@@ -237,8 +227,8 @@ class TrainingData:
         """Return the training images in seeded order, a different one every epoch."""
         return Batches(self.training, min(batch, self.n_training), seed)
 
-    def held_out_batches(self) -> "Batches":
-        return Batches(self.held_out, 100, None)
+    def held_out_batches(self) -> "Batches | tuple[()]":
+        return Batches(self.held_out, 100, None) if self.n_held_out else ()
 
     @property
     def n_classes(self) -> int:
@@ -253,7 +243,8 @@ class TrainingData:
 
     def input_info(self, shape: Shape) -> InputInfo:
         """Describe one batch for the header of the record."""
-        return InputInfo("image", (shape,), (), self.preprocessing)
+        mean, std = normalisation(shape[1])
+        return InputInfo("image", (shape,), (), f"{self.preprocessing}, mean {mean}, std {std}")
 
     def warnings(self) -> tuple[Notice, ...]:
         """Warn of the files that could not be read so far."""
@@ -330,10 +321,10 @@ def check_source(source: DataSource, n_trainings: int) -> None:
 
 def open_drawn(count: int, size: int, seed: int) -> TrainingData:
     """Return the drawn sample set of `count` images, and a tenth as many of another seed to validate on."""
-    n_held_out = max(1, round(count * _HELD_OUT_SHARE))
+    n_held_out = max(1, round(count * _DRAWN_SHARE))
     return TrainingData(
         source="drawn shapes",
-        preprocessing=f"drawn at {size}x{size}, {_NORMALISED}",
+        preprocessing=f"drawn at {size}x{size}",
         size=size,
         classes=CLASSES,
         training=DrawnImages(count, 2 * seed, size),
@@ -344,7 +335,7 @@ def open_drawn(count: int, size: int, seed: int) -> TrainingData:
 
 
 def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
-    """Open a folder with one subfolder of images per class; a seeded tenth of the images is held out.
+    """Open a folder with one subfolder of images per class; a seeded fifth of each class is held out.
 
     A folder with `train` and `val`, or other usual names of them, is trained on the one and validated on the other.
     """
@@ -355,50 +346,51 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     training, validating = (next((here[name] for name in names if name in here), None) for names in _SPLITS)
     if training is None or validating is None:
         training, validating = folder, None
-    listing = _listed(training)
-    files, held_out = listing.samples, []
-    filled = sorted({label for _, label in files})
-    if len(filled) == 1:
-        message = f"'{training}' holds images of one class only, '{listing.classes[filled[0]]}'"
+    files, held_out = _listed(training), [] if validating is None else _listed(validating)
+    labels = {name: label for label, name in enumerate(sorted({name for _, name in files}))}
+    if len(labels) == 1:
+        message = f"'{training}' holds images of one class only, '{next(iter(labels))}'"
         raise CannotRunError(message, f"ls {shlex.quote(str(training))}")
-    labels = {listing.classes[old]: new for new, old in enumerate(filled)}  # an empty folder is not a class
-    named = [(path, listing.classes[label]) for path, label in files]
-    if validating is not None:
-        validation = _listed(validating)
-        held_out = [(path, validation.classes[label]) for path, label in validation.samples]
-        unknown = sorted({name for _, name in held_out} - {*labels})
-        if unknown:
-            message = f"'{validating}' has classes that '{training}' lacks: {some(unknown)}"
-            raise CannotRunError(message, f"ls {shlex.quote(str(folder))}/*")
-    images = FolderImages([(path, labels[name]) for path, name in (*named, *held_out)], size)
-    order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
-    n_held_out = 0 if held_out else max(1, round(len(files) * _HELD_OUT_SHARE))
-    validated = [*sorted(order[:n_held_out]), *range(len(files), len(images))]
+    if unknown := sorted({name for _, name in held_out} - {*labels}):
+        message = f"'{validating}' has classes that '{training}' lacks: {some(unknown)}"
+        raise CannotRunError(message, f"ls {shlex.quote(str(folder))}/*")
+    images = [(path, labels[name]) for path, name in (*files, *held_out)]
+    unreadable: dict[str, str] = {}
+    validated = {*range(len(files), len(images))} or _held_out([label for _, label in images], seed)
     return TrainingData(
         source=str(training),
-        preprocessing=f"short side to {size}, centre crop {size}x{size}, {_NORMALISED}",
+        preprocessing=f"short side to {size}, centre crop {size}x{size}",
         size=size,
         classes=tuple(labels),
-        training=Subset(images, sorted(order[n_held_out:])),
-        held_out=Subset(images, validated),
-        n_training=len(files) - n_held_out,
+        training=FolderImages(
+            [images[i] for i in range(len(images)) if i not in validated], size, unreadable
+        ),
+        held_out=FolderImages([images[i] for i in sorted(validated)], size, unreadable),
+        n_training=len(images) - len(validated),
         n_held_out=len(validated),
-        unreadable=images.unreadable,
+        unreadable=unreadable,
     )
 
 
-def _listed(folder: Path) -> ImageFolder:
-    """List the images in the subfolders of a folder; refuse one without any."""
+def _held_out(labels: Sequence[int], seed: int) -> set[int]:
+    """Return the indices of a seeded fifth of the images of each class: at least one, but never the only one."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).tolist()
+    of_class = {label: [i for i in order if labels[i] == label] for label in set(labels)}
+    return {
+        i
+        for indices in of_class.values()
+        for i in indices[: min(max(1, round(len(indices) * _HELD_OUT_SHARE)), len(indices) - 1)]
+    }
+
+
+def _listed(folder: Path) -> list[tuple[str, str]]:
+    """Return the images in the subfolders of a folder with their classes; refuse a folder without any."""
     here = f"ls {shlex.quote(str(folder))}"
     try:
-        listing = ImageFolder(str(folder), is_valid_file=_is_image, allow_empty=True)
+        listing = ImageFolder(str(folder), is_valid_file=is_picture, allow_empty=True)
     except FileNotFoundError as error:
         message = f"'{folder}' contains no folders: it needs one per class, with its images"
         raise CannotRunError(message, here) from error
     if not listing.samples:
         raise CannotRunError(f"the folders in '{folder}' hold no images", here)
-    return listing
-
-
-def _is_image(path: str) -> bool:
-    return Path(path).suffix.lower() in IMAGE_SUFFIXES
+    return [(path, listing.classes[label]) for path, label in listing.samples]

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -21,8 +22,9 @@ from modelscope_cli.hooks.random_states import kept_random_states
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.train import Measurement, Training
+from modelscope_cli.records.train import Training
 from modelscope_cli.records.watch import (
+    SOUND,
     CriterionSeries,
     Event,
     LayerSeries,
@@ -34,11 +36,12 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
 )
 from modelscope_cli.rules.training import judge_training
+from modelscope_cli.rules.training.progress import accuracy_of, proof
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import trainable
 from modelscope_cli.training.request import TrainRequest, Variant
-from modelscope_cli.training.runner import INTERRUPTED, Callback, Runner
+from modelscope_cli.training.runner import INTERRUPTED, Callback, Runner, StopTraining
 
 _MOMENTUM = 0.9
 
@@ -72,6 +75,8 @@ Row = tuple[Moments, float | None]  # activations, norm of their gradient
 class History(Callback, Observer):
     """Records the innermost layers and the trained parameters every `every` steps, the loss at each.
 
+    The first loss that is not finite ends the training, before it spoils the weights.
+
     Both an observer of the `HookSession` around the training and a callback of its runner.
     Gradients are read after the optimizer step, so after clipping.
 
@@ -83,7 +88,7 @@ class History(Callback, Observer):
     def __init__(self, model: str, every: int) -> None:
         self._model = model
         self.every = every
-        self._wanted = Wanted(mad=False, histogram=False)
+        self._wanted = Wanted(histogram=False)
         self._channels = ChannelFinder()
         self._is_on = self._is_looking = False  # during the forward pass; during the whole batch
         self._calls: dict[tuple[str, int], Call] = {}
@@ -94,6 +99,7 @@ class History(Callback, Observer):
         self._updates: dict[str, list[tuple[int, float | None, float, float | None]]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._losses: dict[int, float] = {}
+        self.predictions: list[cb.Predictions] = []  # of every step
         self._rates: dict[int, float] = {}
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -128,8 +134,12 @@ class History(Callback, Observer):
         self._is_on = False
 
     def after_loss(self, run: Runner) -> None:
-        self._losses[run.step] = float(run.loss.detach())
+        self._losses[run.step] = loss = float(run.loss.detach())
+        predicted = class_scores(run.outputs).detach().argmax(1)
+        self.predictions.append(cb.Predictions(tuple(run.targets.tolist()), tuple(predicted.tolist())))
         self._rates[run.step] = float(run.optimizer.param_groups[0]["lr"])
+        if not math.isfinite(loss):
+            raise StopTraining
 
     def begin_step(self, run: Runner) -> None:
         if self._is_looking:
@@ -216,13 +226,11 @@ def train_once(
     schedule = make_schedule(optimizer, request)
     clip, norm = nn.utils.clip_grad_norm_, request.clip_norm
     history = History(type(model).__name__, request.looks_every)
-    non_finite = cb.StopAtNonFinite()
     held_out = cb.HeldOut(data.held_out_batches(), place)
     parts: list[Callback] = [
         cb.to_place(place),
         *([cb.On("begin_step", lambda run: clip(run.model.parameters(), norm))] if norm else []),
         history,
-        non_finite,
         *([cb.On("after_step", lambda run: schedule.step())] if schedule else []),
         cb.On("after_step", lambda run: advance()),
         held_out,
@@ -236,24 +244,33 @@ def train_once(
     loss, lr = history.scalars(name)
     training = Training(
         name=variant.name,
-        settings=asdict(request),
+        # A loader has a size of its own
+        settings={**asdict(request), "batch": max(len(one.labels) for one in history.predictions)},
         steps=runner.step,
         layers=history.layers(),
         parameters=history.parameters(name),
         loss=loss,
         lr=lr,
-        held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
-        events=_events(non_finite, runner.interrupted_at),
+        held_out=tuple(held_out.results),
+        held_out_labels=tuple(sorted(Counter(held_out.last.labels).items())),
+        held_out_wrong=held_out.last.wrong,
+        events=_events(loss[0], runner.interrupted_at),
     )
-    facts = training_facts(loss[0], data.n_classes, request.batch, held_out)
+    facts = training_facts(loss[0], data.n_classes, history.predictions, held_out)
     judgement = judge_training(training, facts)
-    return replace(training, findings=judgement.findings, verdict=judgement.verdict, reason=judgement.reason)
+    return replace(
+        training,
+        training_accuracy=next((accuracy_of(one)[0] for one in facts.criteria if one.is_training), None),
+        findings=judgement.findings,
+        verdict=judgement.verdict,
+        reason=judgement.reason or (proof(facts) if judgement.verdict == SOUND else None),
+    )
 
 
-def _events(non_finite: cb.StopAtNonFinite, interrupted_at: int | None) -> tuple[Event, ...]:
+def _events(loss: ScalarSeries, interrupted_at: int | None) -> tuple[Event, ...]:
     events = []
-    if non_finite.at is not None:
-        events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
+    if not math.isfinite(loss.value[-1] or 0.0):
+        events.append(Event(loss.step[-1], "non-finite-loss", "the loss was NaN or infinite: stopped"))
     if interrupted_at is not None:
         message = f"Ctrl-C after {counted(interrupted_at, 'step')}: stopped"
         events.append(Event(interrupted_at, INTERRUPTED, message))
@@ -261,34 +278,47 @@ def _events(non_finite: cb.StopAtNonFinite, interrupted_at: int | None) -> tuple
 
 
 def training_facts(
-    loss: ScalarSeries, n_classes: int | None, batch: int, validation: cb.HeldOut
+    loss: ScalarSeries, n_classes: int | None, seen: Sequence[cb.Predictions], validation: cb.HeldOut
 ) -> TrainingFacts:
-    """Return the facts about the loss, and about its last validation, for the rules.
+    """Return the facts about the loss and the predictions of every step, and about the last validation.
 
-    The labels of training are assumed to be balanced, so guessing costs ln C.
+    Args:
+        n_classes: None where only the labels tell.
     """
 
-    def criterion(steps: Any, losses: Any, rows: int, accuracy: float | None = None, **about: Any) -> Any:
-        n = len(steps)
-        unknown: dict[str, Any] = dict.fromkeys(("commonest_prediction", "target_variance"), (None,) * n)
-        unknown |= dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
-        shares = {"accuracy": (accuracy,) * n, "commonest_label": (about["commonest_label"],) * n}
-        series = CriterionSeries(steps, losses, (rows,) * n, **shares, **unknown)
+    def criterion(step: Any, value: Any, seen: Sequence[cb.Predictions], **about: Any) -> Any:
+        labels = Counter(label for one in seen for label in one.labels)
+        shares = [count / labels.total() for count in labels.values()]
+        n = len(seen)
+        series = CriterionSeries(
+            step,
+            value,
+            rows=tuple(len(one.labels) for one in seen),
+            accuracy=tuple(
+                None if x is None or math.isnan(x) else one.accuracy
+                for one, x in zip(seen, value, strict=True)
+            ),
+            commonest_label=tuple(_commonest(one.labels) for one in seen),
+            commonest_prediction=tuple(_commonest(one.predicted) for one in seen),
+            **dict.fromkeys(("is_probability", "is_positive"), (False,) * n),
+            target_variance=(None,) * n,
+        )
         about |= {**dict.fromkeys(("place", "made_by", "shapes")), "is_summed": False, "series": series}
-        return WatchedCriterion(name="cross_entropy", is_training=accuracy is None, **about)
+        entropy = -sum(one * math.log(one) for one in shares)
+        return WatchedCriterion("cross_entropy", label_entropy=entropy, commonest_label=max(shares), **about)
 
     criteria = []
-    if n_classes is not None and n_classes > 1:
-        about: dict[str, Any] = {"classes": n_classes, "label_entropy": math.log(n_classes)}
-        criteria.append(criterion(loss.step, loss.value, batch, **about, commonest_label=None))
-    if validation.results and len(validation.labels) > 1:
-        step, value, accuracy = validation.results[-1]
-        n = validation.labels.total()
-        shares = [count / n for count in validation.labels.values()]
-        about = {"classes": len(shares), "label_entropy": -sum(one * math.log(one) for one in shares)}
-        guessed = max(shares)
-        criteria.append(criterion((step,), (_finite(value),), n, accuracy, **about, commonest_label=guessed))
+    if (n_seen := len({label for one in seen for label in one.labels})) > 1:
+        criteria.append(criterion(loss.step, loss.value, seen, is_training=True, classes=n_classes or n_seen))
+    if (n_seen := len({*validation.last.labels})) > 1:
+        last = validation.results[-1]
+        of_last = (last.step,), (last.loss,), (validation.last,)
+        criteria.append(criterion(*of_last, is_training=False, classes=n_seen))
     return TrainingFacts(criteria=tuple(criteria))
+
+
+def _commonest(classes: Sequence[int]) -> float:
+    return Counter(classes).most_common(1)[0][1] / len(classes)
 
 
 def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:
@@ -297,7 +327,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
     def loss(output: Any, targets: Tensor) -> Tensor:
         scores = class_scores(output, len(targets))
         if n_classes is not None and scores.shape[1] < n_classes:
-            message = f"the model outputs {scores.shape[1]} scores, the data have {n_classes} classes"
+            message = f"the model outputs {scores.shape[1]} scores, but the data have {n_classes} classes"
             raise CannotRunError(message, f"give a model that takes num_classes={n_classes}")
         try:
             return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
@@ -343,7 +373,3 @@ def _hint(error: ForwardError) -> str | None:
     if re.search(r"to have \d+ channels", error.message):  # no option changes those of images
         return "--loaders FILE.py:NAME   a DataLoader of images with as many channels as the model takes"
     return error.hint
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -68,17 +68,13 @@ class LoaderData:
         """Whether every training sees the same batches; a generator yields each only once."""
         return not any(isinstance(loader, Iterator) for loader in self._loaders)
 
-    @property
-    def has_held_out(self) -> bool:
-        return len(self._loaders) > 1
-
     def batches(self, batch: int, seed: int) -> UserBatches:
         """Return the batches of the loader, which decides their size and order."""
         return UserBatches(self._loaders[0], self.source)
 
     def held_out_batches(self) -> UserBatches | tuple[()]:
         """Return the batches of the second loader, if there is one."""
-        return UserBatches(self._loaders[1], self.source) if self.has_held_out else ()
+        return UserBatches(self._loaders[1], self.source) if len(self._loaders) > 1 else ()
 
     def info(self, shape: Shape) -> DataInfo:
         counts = [_count(loader) for loader in self._loaders]

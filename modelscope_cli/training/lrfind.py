@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Unpack
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.request import Model
+from modelscope_cli.models.request import Model, seed_of
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
@@ -18,25 +17,12 @@ from modelscope_cli.records.refusals import check_range
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import LrfindRecord, RangeTest, Suggestion
 from modelscope_cli.rules.training.progress import noise_deviation
-from modelscope_cli.training.request import check_data, check_init, name_model, request_of, seed_of
+from modelscope_cli.training.request import check_data, check_init, name_model, request_of
 from modelscope_cli.training.runner import Callback, LabelledBatch, LossFunction, Runner, StopTraining
 
 _SMOOTHING = 0.9  # weight of the past in the smoothed loss
 _DIVERGED = 4.0  # times the lowest smoothed loss
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """The schedule of a range test."""
-
-    # low, high: first and last learning rate
-    low: float = 1e-5
-    high: float = 10.0
-    steps: int = 100
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step, counted from 0."""
-        return self.low * (self.high / self.low) ** (step / max(self.steps - 1, 1))
+_LEAST_FALL = 0.01  # of the first loss: a net without gradients can be steadier than its noise
 
 
 class LrSweep(Callback):
@@ -44,10 +30,13 @@ class LrSweep(Callback):
 
     The smoothed loss is the exponential average, divided by `1 - smoothing^n` for its start at 0 (as in Adam,
     Kingma & Ba 2015).
+
+    Args:
+        low, high: the first and the last learning rate.
     """
 
-    def __init__(self, sweep: Sweep) -> None:
-        self.sweep = sweep
+    def __init__(self, low: float = 1e-5, high: float = 10.0, steps: int = 100) -> None:
+        self.low, self.high, self.steps = low, high, steps
         # lr, losses, smoothed: of every step
         self.lr: list[float] = []
         self.losses: list[float] = []
@@ -55,13 +44,17 @@ class LrSweep(Callback):
         self.stopped = "the end of the range"  # why it ended
         self._average = 0.0
 
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        return self.low * (self.high / self.low) ** (step / max(self.steps - 1, 1))
+
     def begin_batch(self, run: Runner) -> None:
         for group in run.optimizer.param_groups:
-            group["lr"] = self.sweep.rate(run.step)
+            group["lr"] = self.rate(run.step)
 
     def after_loss(self, run: Runner) -> None:
         loss = float(run.loss.detach())
-        self.lr.append(self.sweep.rate(run.step))
+        self.lr.append(self.rate(run.step))
         self.losses.append(loss)
         if not math.isfinite(loss):
             self.stopped = f"the loss was not finite at step {run.step}"
@@ -78,7 +71,7 @@ class LrSweep(Callback):
         As fastai's `lr_find` cuts its curve. A loss of NaN ends the curve; nothing before it is cut.
         """
         is_nan = bool(self.losses) and math.isnan(self.losses[-1])
-        curve = slice(self.sweep.steps // 10, len(self.smoothed) if is_nan else max(len(self.losses) - 5, 0))
+        curve = slice(self.steps // 10, len(self.smoothed) if is_nan else max(len(self.losses) - 5, 0))
         return self.lr[curve], self.smoothed[curve]
 
 
@@ -87,26 +80,25 @@ def find_lr(
     optimizer: torch.optim.Optimizer,
     batches: Iterable[LabelledBatch],
     loss_function: LossFunction,
-    sweep: Sweep,
+    sweep: LrSweep,
     callbacks: Iterable[Callback] = (),
     forward: Callable[[Any], Any] | None = None,
 ) -> RangeTest:
     """Run the range test (L. N. Smith, "Cyclical Learning Rates", 2017, section 3.3), which changes the model."""
-    callback = LrSweep(sweep)
-    runner = Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward)
+    runner = Runner(model, optimizer, batches, loss_function, [*callbacks, sweep], forward)
     runner.fit(sweep.steps)
     if runner.interrupted_at is not None:
-        callback.stopped = f"Ctrl-C after {counted(runner.step, 'step')}"
-    n = len(callback.smoothed)
-    rates, judged = callback.judged()
-    fall, noise = largest_fall(judged), noise_of(callback.losses[:n])
-    non_finite = (None,) * (len(callback.losses) - n)
+        sweep.stopped = f"Ctrl-C after {counted(runner.step, 'step')}"
+    n = len(sweep.smoothed)
+    rates, judged = sweep.judged()
+    fall, noise = largest_fall(judged), noise_of(sweep.losses[:n])
+    non_finite = (None,) * (len(sweep.losses) - n)
     return RangeTest(
-        lr=tuple(callback.lr),
-        loss=(*callback.losses[:n], *non_finite),
-        smoothed=(*callback.smoothed, *non_finite),
+        lr=tuple(sweep.lr),
+        loss=(*sweep.losses[:n], *non_finite),
+        smoothed=(*sweep.smoothed, *non_finite),
         suggestion=suggest(rates, judged) if fall > noise else Suggestion(None, None, None),
-        stopped=callback.stopped,
+        stopped=sweep.stopped,
         fall=fall,
         noise=noise,
     )
@@ -118,14 +110,15 @@ def largest_fall(values: Sequence[float]) -> float:
 
 
 def noise_of(losses: Sequence[float]) -> float:
-    """Return the largest fall of the smoothed loss that independent noise explains.
+    """Return the largest fall of the smoothed loss that independent noise explains, at least 1 % of the first loss.
 
     An exponential average of noise of standard deviation s has one of s sqrt((1 - b) / (1 + b)), and the extremes
     of n normal values are sqrt(2 ln n) of these from their mean. Three times that is exceeded by fewer than 1 % of
     flat curves of 50 steps or more; twice, by 5 %, as s is estimated from the same losses.
     """
     deviation = noise_deviation(losses) * math.sqrt((1 - _SMOOTHING) / (1 + _SMOOTHING))
-    return 3 * deviation * math.sqrt(2 * math.log(max(len(losses), 1)))
+    noise = 3 * deviation * math.sqrt(2 * math.log(max(len(losses), 1)))
+    return max(noise, _LEAST_FALL * abs(losses[0]) if losses else 0.0)
 
 
 def suggest(lr: Sequence[float], smoothed: Sequence[float]) -> Suggestion:
@@ -171,7 +164,6 @@ def lrfind(
     steps: int = 100,
     batch: int = 32,
     weights: str = "none",
-    num_classes: int | None = None,
     progress: Progress | None = None,
     **keywords: Unpack[ClassifierKeywords],
 ) -> LrfindRecord:
@@ -198,7 +190,7 @@ def lrfind(
     progress = progress or SILENT
     check_range("steps", steps, least=3)
     _check_sweep(low, high)
-    model = name_model(model, weights, keywords, num_classes)
+    model = name_model(model, weights, keywords)
     request = request_of(keywords, steps=steps, batch=batch, lr=low, seed=seed_of(model, keywords))
     check_init(request, model)
     check_data(data, loaders, pictures, size)
@@ -212,20 +204,15 @@ def lrfind(
 
     with kept_random_states():
         source = open_data(data, loaders, pictures, size, request.seed)
-        classes = {} if num_classes is None else {"num_classes": num_classes}
-        own: ClassifierKeywords = {**keywords, **classes}  # type: ignore[typeddict-item]
-        classifier = open_classifier(model, weights, own, source, request, progress)
+        classifier = open_classifier(model, weights, keywords, source, request, progress)
         net, place = classifier.loaded.module, classifier.place
-        with (
-            counting(progress, "steps", steps) as advance,
-            forward_of(net, source, request.seed) as forward,
-        ):
+        with counting(progress, "steps", steps) as advance, forward_of(net, source, request.seed) as forward:
             test = find_lr(
                 net,
                 make_optimizer(trainable(net), request),
                 source.batches(batch, request.seed),
                 classification_loss(request.label_smoothing, source.n_classes),
-                Sweep(low, high, steps),
+                LrSweep(low, high, steps),
                 [to_place(place), On("after_step", lambda run: advance())],
                 forward,
             )

@@ -14,19 +14,11 @@ from modelscope_cli.records.run import Notice
 from modelscope_cli.training.request import TrainRequest
 
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_INSTANCE_NORM = {
-    nn.BatchNorm1d: nn.InstanceNorm1d,
-    nn.BatchNorm2d: nn.InstanceNorm2d,
-    nn.BatchNorm3d: nn.InstanceNorm3d,
-}
 _WEIGHTED = (nn.modules.conv._ConvNd, nn.Linear)
 
 
 def prepare(
-    model: nn.Module,
-    request: TrainRequest,
-    freeze: Sequence[str] = (),
-    train_only: Sequence[str] = (),
+    model: nn.Module, request: TrainRequest, freeze: Sequence[str] = (), train_only: Sequence[str] = ()
 ) -> tuple[Notice, ...]:
     """Swap norms, initialise the weights and freeze, all as requested, in place."""
     if request.norm != "batch":
@@ -52,7 +44,8 @@ def swap_norms(model: nn.Module, norm: str) -> None:
         elif norm == "group":  # of 32 as in Wu & He 2018, or as many as divide the channels
             new = nn.GroupNorm(math.gcd(32, n), n, old.eps)
         elif norm == "instance":
-            new = _INSTANCE_NORM[type(old)](n, old.eps, affine=True)
+            kind = getattr(nn, type(old).__name__.replace("Batch", "Instance"))
+            new = kind(n, old.eps, affine=True)
         else:
             new = nn.Identity()
         like = old.weight if old.affine else old.running_mean

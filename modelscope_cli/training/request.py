@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.request import Model, ModelRequest, as_request
@@ -79,23 +79,11 @@ _VARIED = {
 }
 
 
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-def seed_of(model: "Model", keywords: ClassifierKeywords) -> int:
-    """Return the seed: that of the request, or the keyword passed with a module."""
-    return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", 0)
-
-
-def name_model(
-    model: "Model", weights: str, keywords: ClassifierKeywords, num_classes: int | None = None
-) -> "Model":
+def name_model(model: "Model", weights: str, keywords: ClassifierKeywords) -> "Model":
     """Return the request for a named model; a module is returned unchanged."""
     if not isinstance(model, str | PathLike):
         return model
-    model_keywords: ModelKeywords = {**keywords, "weights": weights, "num_classes": num_classes}  # type: ignore[typeddict-item]
-    return as_request(model, model_keywords)
+    return as_request(model, cast("ModelKeywords", {**keywords, "weights": weights}))
 
 
 def check_data(data: Any, loaders: str | None, pictures: int, size: int) -> None:

@@ -22,31 +22,13 @@ class StopTraining(Exception):  # noqa: N818 - a request of a callback, not an e
 
 
 class Callback:
-    """Base class of callbacks; every method gets the `Runner`. Nothing is called after an error."""
+    """Base class of callbacks: a method with the name of an event gets the `Runner`; none after an error.
 
-    def begin_batch(self, run: "Runner") -> None:
-        """`run.inputs` and `run.targets` are set, and may be replaced."""
-
-    def begin_loss(self, run: "Runner") -> None:
-        """The forward pass is done."""
-
-    def after_loss(self, run: "Runner") -> None:
-        """`run.loss` is set, with its graph."""
-
-    def begin_step(self, run: "Runner") -> None:
-        """Before the optimizer changes the weights: the last chance to change a gradient."""
-
-    def after_step(self, run: "Runner") -> None:
-        """After the optimizer step. `run.step` is still the number of this step."""
-
-    def after_batch(self, run: "Runner") -> None:
-        """`run.step` is the number of the next step."""
-
-    def after_epoch(self, run: "Runner") -> None:
-        """After an epoch that is not the last."""
-
-    def after_fit(self, run: "Runner") -> None:
-        """At the end, also of a training that a callback or Ctrl-C stopped."""
+    begin_batch (`run.inputs` and `run.targets` may be replaced), begin_loss (after the forward pass), after_loss
+    (with its graph), begin_step (the last chance to change a gradient), after_step (`run.step` is still the number
+    of this step), after_batch (that of the next), after_epoch (of one that is not the last), after_fit (also of a
+    training that a callback or Ctrl-C stopped).
+    """
 
 
 class Runner:
@@ -59,7 +41,7 @@ class Runner:
 
     Attributes:
         step: counted from 0.
-        inputs, targets, loss: of the current batch.
+        inputs, targets, outputs, loss: of the current batch.
         interrupted_at: the step after which Ctrl-C ended the training; None without.
     """
 
@@ -81,6 +63,7 @@ class Runner:
         self.step = 0
         self.inputs: Any = None
         self.targets: Any = None
+        self.outputs: Any = None
         self.loss = torch.tensor(0.0)
         self.interrupted_at: int | None = None
 
@@ -104,9 +87,9 @@ class Runner:
     def _run_batch(self) -> None:
         self.optimizer.zero_grad()
         self._tell("begin_batch")
-        outputs = self.forward(self.inputs)
+        self.outputs = self.forward(self.inputs)
         self._tell("begin_loss")
-        self.loss = self.loss_function(outputs, self.targets)
+        self.loss = self.loss_function(self.outputs, self.targets)
         self._tell("after_loss")
         if not self.loss.requires_grad:
             raise CannotRunError(NO_GRADIENT, "modelscope stats ...   needs no gradients")
@@ -119,4 +102,5 @@ class Runner:
 
     def _tell(self, event: str) -> None:
         for callback in self.callbacks:
-            getattr(callback, event)(self)
+            if call := getattr(callback, event, None):
+                call(self)

@@ -7,23 +7,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-from modelscope_cli.models.request import Model
+from modelscope_cli.models.request import Model, seed_of
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import report
-from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
+from modelscope_cli.records.keywords import ClassifierKeywords, as_tuple, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Notice, invocation
 from modelscope_cli.records.train import TRAINED_WEIGHTS, Training, TrainRecord
-from modelscope_cli.training.request import (
-    as_tuple,
-    check_data,
-    check_init,
-    name_model,
-    request_of,
-    seed_of,
-    variants_of,
-)
+from modelscope_cli.training.request import check_data, check_init, name_model, request_of, variants_of
 
 
 @spelled_out
@@ -96,6 +88,7 @@ def train(
         folder.check()
 
     from modelscope_cli.hooks.random_states import kept_random_states
+    from modelscope_cli.rules.training.comparison import compare
     from modelscope_cli.tensor_file import write_tensors
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import check_source, open_data
@@ -116,11 +109,7 @@ def train(
             classifier = open_classifier(model, weights, keywords, source, variant.request, told)
             warnings = warnings if trainings else classifier.warnings
             training = train_once(
-                classifier.loaded.module,
-                source,
-                variant,
-                classifier.place,
-                advance=advance,
+                classifier.loaded.module, source, variant, classifier.place, advance=advance
             )
             trainings.append(training)
             if any(event.kind == INTERRUPTED for event in training.events):
@@ -130,6 +119,7 @@ def train(
             trainings=tuple(trainings),
             data=source.info(classifier.shape),
             near_zero=NEAR_ZERO,
+            comparison=compare(trainings) if trainings[0].name else None,
         )
         if folder is not None:
             if not record.is_study:

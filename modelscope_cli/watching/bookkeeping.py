@@ -96,6 +96,7 @@ class Bookkeeper:
 
         with replaced(
             after_init(Optimizer, functools.partial(guard, self._made)),
+            after_init(nn.Module, functools.partial(guard, self._registry.note_made)),
             after_init(LRScheduler, functools.partial(guard, self._scheduled)),
             # SequentialLR does not call LRScheduler.__init__
             after_init(SequentialLR, functools.partial(guard, self._scheduled)),
@@ -155,7 +156,9 @@ class Bookkeeper:
         """Before the first step of an optimizer, continue the history of the one that it replaces."""
         cycle = self.cycle(optimizer)
         last = self._last.get(cycle.made or "")
-        if last is not None and last is not cycle and not cycle.n_steps and last.goes_on_as(cycle):
+        if last is None or last is cycle or cycle.n_steps:
+            return
+        if last.goes_on_as(cycle, self._registry.is_made_again(cycle.held())):
             self._cycles = {key: one for key, one in self._cycles.items() if one is not last}
             self._cycles[id(optimizer)] = last
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.fetch import numbers
+from modelscope_cli.records.naming import rounded
 from modelscope_cli.records.watch import CLIPPED
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.source_location import place_of_caller
@@ -67,5 +68,7 @@ class ClipWatch:
         """Yield an event for each line that leaves next to nothing of the gradients."""
         for place, (limit, norm) in self.medians().items():
             if len(self._norms.get(place, ())) >= _FEWEST and limit < _TO_NOTHING * norm:
-                words = f"gradients are clipped to {limit:.2g}, and their norm is {norm:.2g} in most steps"
-                yield CLIPPED, f"{words}: they are made {norm / limit:,.0f} times smaller ({place})"
+                words = (
+                    f"gradients are clipped to {limit:.2g}, but their norm is {rounded(norm)} in most steps"
+                )
+                yield CLIPPED, f"{words}: clipping makes them {norm / limit:,.0f} times smaller ({place})"

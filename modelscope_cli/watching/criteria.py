@@ -324,9 +324,7 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
 
 def _misplaced(name: str, x: Tensor) -> str | None:
     """Return `softmax over dimension 0` if the input of a criterion sums to 1 over that one, not over the classes.
-
-    Certain, as sums within a thousandth of 1 everywhere cannot occur by chance.
-    """
+    Certain, as sums within a thousandth of 1 everywhere cannot occur by chance."""
     class_dim = _CLASS_DIM.get(name)
     if class_dim is None or x.ndim < 2 or x.numel() > _MOST_SUMMED:
         return None

@@ -135,13 +135,17 @@ class Cycle:
         looks, self._looks = self._looks, []
         return joined(looks)
 
-    def goes_on_as(self, other: "Cycle") -> bool:
-        """Continue with an optimizer created at the same line for the same parameters; return whether it was."""
+    def goes_on_as(self, other: "Cycle", is_again: bool) -> bool:
+        """Continue with an optimizer created at the same line for the same parameters, or for those of a model that
+        was made again; return whether it was."""
         parameters = other.held()
-        if self._first is None or not parameters or self._first() is not parameters[0]:
+        if self._first is None or not parameters or not (is_again or self._first() is parameters[0]):
             return False
         self.optimizer = other.optimizer
-        self.remade += self.n_steps == self._n_taken + 1
+        if is_again:
+            self._probes, self._first = [], weakref.ref(parameters[0])
+        else:
+            self.remade += self.n_steps == self._n_taken + 1
         self._n_taken = self.n_steps
         return True
 

@@ -227,7 +227,7 @@ def find_other_ends(ranks: Sequence[RankLog]) -> Iterator[Event]:
     for number, rank in enumerate(ranks):
         code, steps = rank.exit_code, counted(rank.n_steps, "step")
         if code not in (0, ranks[0].exit_code):
-            how = "without an end in its log" if code is None else f"with exit code {code}"
+            how = "without finishing its log" if code is None else f"with exit code {code}"
             yield Event(rank.n_steps, "rank", f"rank {number} ended {how}, after {steps}")
         if rank.n_steps != usual:
             yield Event(rank.n_steps, "rank", f"rank {number} took {steps}, the others {usual}")

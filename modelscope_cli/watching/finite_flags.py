@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.reduce import WHOLE_UP_TO
 from modelscope_cli.hooks.fetch import Deferred, numbers
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.watching.parameters import norms_of
 
 _COPIED = 1 << 12  # elements: copying them takes half the time of computing their range
+_MOST_RECORDED = 1 << 22  # elements of the recorded outputs of a step that are copied
 _EXACT = 1 << 22  # elements of an output: reading them is cheap compared with computing them
 _SAMPLE = 1 << 15  # of a parameter or its gradient: non-finite values fill whole rows
 MOST = 4096  # entries before they are read: for accumulation over many passes, or a model without steps
@@ -55,8 +57,22 @@ class FiniteFlags:
     # Parameters whose gradient was not finite after the last backward pass
     spoilt: list[str] = field(default_factory=list)
     _last: tuple[Tensor, int] | None = None
+    _copied: tuple[Tensor, int, Tensor] | None = None  # a tensor, its version, its copy
+    _room: int = _MOST_RECORDED
 
-    def see(self, what: str, who: Any, value: Any) -> None:
+    def copy_of(self, x: Tensor) -> Tensor | None:
+        """Return a copy of an output, the same for one just copied; None where it is large or not on the CPU."""
+        if (last := self._copied) is not None and last[0] is x and last[1] == version_of(x):
+            return last[2]
+        is_plain = x.is_cpu and x.dtype == torch.float32 and x.layout is torch.strided and type(x) is Tensor
+        n = x.numel() if is_plain and not x.is_nested else 0
+        if not 0 < n <= min(WHOLE_UP_TO, self._room):
+            return None
+        self._room -= n
+        self._copied = x, version_of(x), x.detach().clone()
+        return self._copied[2]
+
+    def see(self, what: str, who: Any, value: Any, *, is_recorded: bool = False) -> None:
         """Keep the tensors in the input or output of a module, but none twice in a row."""
         ranges = []
         for _, x in tensors_in(value):
@@ -65,7 +81,10 @@ class FiniteFlags:
             if (last is None or last[0] is not x or last[1] != version) and x.ndim:
                 self._last = x, version
                 is_given_between = what == ENTERED and self.trace and self.trace[-1].what != BEGUN
-                if (not is_given_between or x.requires_grad) and (ends := range_of(x)) is not None:
+                if is_given_between and not x.requires_grad:
+                    continue
+                copy = self.copy_of(x) if is_recorded else None
+                if (ends := range_of(x) if copy is None else (copy, copy)) is not None:
                     ranges.append(ends)
         self.trace.append(Entry(what, weakref.ref(who) if isinstance(who, nn.Module) else who, ranges))
 
@@ -78,7 +97,7 @@ class FiniteFlags:
         Returns:
             Whether all are finite.
         """
-        self.spoilt, self._last = [], None
+        self.spoilt, self._last, self._copied = [], None, None
         if not all(map(math.isfinite, gradient_norms(root)() if norms is None else norms)):
             grads = {name: p.grad for name, p in root.named_parameters() if p.grad is not None}
             ranges = {name: ends for name, x in grads.items() if (ends := range_of(x, _SAMPLE)) is not None}

@@ -150,9 +150,7 @@ def _is_norm_of_rows(node: Any) -> bool:
 
 def _is_of_rows(node: Any, rows: int) -> bool:
     """Tell whether a tensor comes from a linear layer of as many rows, without an operation that moves them.
-
-    A layer sees a list of items in each row as that many rows.
-    """
+    A layer sees a list of items in each row as that many rows."""
     for _ in range(_NEAR):
         shape = output_shape_of(node)
         if node is None or shape is None or shape[0] != rows:

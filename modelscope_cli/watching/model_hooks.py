@@ -20,7 +20,7 @@ from modelscope_cli.hooks.torch_private import (
     is_transformed,
     left_alone_by_compiler,
 )
-from modelscope_cli.records.naming import dtype_name, is_rectifier, percent
+from modelscope_cli.records.naming import dtype_name, percent
 from modelscope_cli.records.watch import DROPPED, LAYOUT
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.error_isolation import Guard
@@ -30,7 +30,6 @@ from modelscope_cli.watching.forward_pass import (
     ForwardPass,
     FunctionalWatch,
     FunctionCall,
-    FunctionOperation,
     is_criterion,
     is_norm,
     type_of,
@@ -52,7 +51,7 @@ from modelscope_cli.watching.non_finite_origin import is_harmless
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.source_location import place_of_caller
-from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimension_of
+from modelscope_cli.watching.step_sums import FunctionOperation, StepSums, dimension_of
 from modelscope_cli.watching.step_time import StepTime
 from modelscope_cli.watching.whole_outputs import find_leak, see_output
 
@@ -304,7 +303,7 @@ class PassWatch:
             self._record_input(model, name, type(module).__name__, tensors[0])
         if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) and tensors[0].ndim > 1:
             values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
-            model.norm_values = max(model.norm_values or values, values)
+            model.norms[name] = max(model.norms.get(name, values), values)
 
     def look_for_leaks(self, models: Sequence[WatchedModel], targets: Tensor | None) -> None:
         """Run a copy of each model with a changed batch."""
@@ -331,7 +330,7 @@ class PassWatch:
     def _close(self, module: nn.Module, args: Any, output: Any) -> None:
         now = self._pass
         if now.flagged is not None and now.open:
-            now.flagged.flags.see(LEFT, module, output)
+            now.flagged.flags.see(LEFT, module, output, is_recorded=now.model is not None)
         if now.has_left_inside(module):
             return
         call = now.leave(module)
@@ -376,7 +375,7 @@ class PassWatch:
             )
             self._guard.tell_once("many-calls", message)
             return
-        now.model.flags.see(CALLED, key, x)
+        now.model.flags.see(CALLED, key, x, is_recorded=True)
         what = FunctionOperation(type_of(call.name), now.channels.find(None, x), call.dim)
         self._record_output(now.model, key, what, x)
 
@@ -384,13 +383,10 @@ class PassWatch:
         held = model.sums if self._pass.is_training else model.eval_sums
         sums = held.get(key) or StepSums()
         try:
-            sums.add_output(x, what.channel_dim if is_rectifier(what.type) else None)
-            saturated = count_saturated(what.type, x, what.dim)
+            sums.add_output(x, what, model.flags.copy_of(x))
         except (TypeError, RuntimeError, NotImplementedError) as error:
             self._guard.tell_once("unmeasured", f"{key[0] or what.type} has no statistics: {error}")
             return
-        if saturated is not None:
-            sums.add_saturated(*saturated)
         held[key] = sums
         model.types[key] = what.type
         model.dtypes.add(dtype_name(x.dtype))

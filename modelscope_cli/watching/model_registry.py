@@ -3,21 +3,24 @@
 import functools
 import re
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.watch import MADE_AGAIN
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
-from modelscope_cli.watching.source_location import frame_of_caller, walk_named
+from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller, walk_named
 from modelscope_cli.watching.step_sums import StepSums
 
 # Wrappers of a model, by the name of their class or a base class, so that nothing has to be imported. Any other
@@ -48,6 +51,9 @@ class WatchedModel:
     label: str  # its class, with `#2` for the second of that class
     root: "weakref.ref[nn.Module]"
     wanted: frozenset[str] | None = None  # names of the layers of `--layer`; None for every innermost call
+    made: str | None = None  # the line that makes it
+    shapes: tuple[torch.Size, ...] = ()  # of its parameters
+    n_again: int = 0  # how often it was made again, from new weights, after it was trained
     step: int = 0  # optimizer steps its weights have seen
     is_recording: bool = True  # whether the current step is recorded
     is_followed: bool = True  # whether its passes are traced at all
@@ -69,8 +75,8 @@ class WatchedModel:
     eval_since: int | None = None
     # Classes of layers that depend on the mode and were trained in evaluation mode.
     frozen_modes: tuple[str, ...] = ()
-    # Largest number of values a channel in a batch norm in training mode, and its batch size.
-    norm_values: tuple[int, int] | None = None
+    # Of each batch norm in training mode: the largest number of values a channel, and its batch size.
+    norms: dict[str, tuple[int, int]] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)  # names of modules that were called
     severed: set[str] = field(default_factory=set)  # names of those whose output has no gradient
     dtypes: set[str] = field(default_factory=set)  # of the outputs
@@ -185,7 +191,8 @@ class WatchedModel:
             "steps_in_evaluation": self.trained_steps[1],
             "evaluation_since": self.eval_since,
             "frozen_modes": self.frozen_modes,
-            "norm_values": self.norm_values,
+            "norm_values": min(self.norms.values(), default=None),
+            "norm_name": min(self.norms, key=lambda name: self.norms[name], default=""),
             "dtypes": sorted(self.dtypes),
             "has_trained": self.has_trained,
             "evaluated": self.evaluated,
@@ -334,6 +341,8 @@ class ModelRegistry:
         self._named: list[WatchedModel] = []  # without rows; only their parameters are named
         self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, not part of them
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
+        # Of each module, the line that makes it, and the models that had been trained before
+        self._made: dict[int, tuple[weakref.ref[nn.Module], str | None, list[WatchedModel]]] = {}
         for model in map(peel, only or ()):
             if self.find(model) is None:
                 self.register(model)
@@ -395,8 +404,38 @@ class ModelRegistry:
             self._places[id(module)] = (weakref.ref(module), model, layer.name)
         return model
 
+    def note_made(self, module: nn.Module) -> None:
+        trained = [model for model in self.models if model.is_stepped and any(model.trained_steps)]
+        self._made[id(module)] = weakref.ref(module), place_of_caller(module), trained
+
+    def is_made_again(self, parameters: Sequence[Tensor]) -> bool:
+        """Tell whether a model that was made again has the first of some parameters."""
+        roots = (root for model in self.models if model.n_again and (root := model.root()) is not None)
+        return any(p is parameters[0] for root in roots for p in root.parameters()) if parameters else False
+
+    def made_again(self) -> Iterator[tuple[str, str]]:
+        """Yield an event for each model that was made again after it was trained."""
+        for one in self.models:
+            if one.n_again:
+                words = (
+                    f"is made again {counted(one.n_again, 'time')} ({one.made}): each starts from new weights"
+                )
+                yield MADE_AGAIN, f"{one.label} {words}"
+
     def _new(self, root: nn.Module) -> WatchedModel:
-        model = WatchedModel(self._label(root), weakref.ref(root))
+        made, place, trained = self._made.get(id(root), (None, None, []))
+        place = place if made is not None and made() is root else None
+        shapes = tuple(p.shape for p in root.parameters() if not is_lazy(p))
+        label = self._label(root)
+        for one in trained if place else ():
+            if (one.made, one.shapes, one.label.partition("#")[0]) == (
+                place,
+                shapes,
+                label.partition("#")[0],
+            ):
+                one.root, one.has_been_trained, one.n_again = weakref.ref(root), False, one.n_again + 1
+                return one
+        model = WatchedModel(label, weakref.ref(root), made=place, shapes=shapes)
         model.wanted = self._selected_names(root) if self._patterns else None
         self.models.append(model)
         return model

@@ -165,10 +165,7 @@ def _nearest_to_loss(model: WatchedModel, parameters: list[str]) -> str:
 
 
 def _spoilt(model: WatchedModel) -> list[str]:
-    """Return the parameters whose gradient was not finite and that are not finite after the step.
-
-    A script may have replaced its gradients before the step.
-    """
+    """Return the parameters whose gradient was not finite, and that are not finite after the step."""
     names, root = model.flags.spoilt, model.root()
     if not names or root is None:
         return []

@@ -10,9 +10,9 @@ from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import OutputFolder, make_folder
-from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.naming import counted, with_article
 from modelscope_cli.records.run import Invocation
-from modelscope_cli.records.watch import TrainingFinding, WatchRecord
+from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.crash import crash_of
 from modelscope_cli.watching.error_isolation import alone
@@ -86,11 +86,6 @@ class WatchedLoop:
         conclude(self.record(), self._request.folder, self._request)
         return stop is not None
 
-    @property
-    def findings(self) -> tuple[TrainingFinding, ...]:
-        """The findings so far, in the loop or after it."""
-        return self.record().findings
-
     def record(self) -> WatchRecord:
         """Return the record so far, before the loop, in it or after it."""
         if self._memory.end is not None:
@@ -100,6 +95,21 @@ class WatchedLoop:
             return record_of(merge_ranks([self._memory]))
         finally:
             self._memory.end = None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the record; `running` until the loop has ended."""
+        return "running" if self._memory.end is None else self.record().verdict
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the record so far: `findings`, `plot`, `save`, `to_html`."""
+        if name.startswith("_") or not hasattr(WatchRecord, name):
+            raise AttributeError(f"{type(self).__name__} has no '{name}'; its record() has the results")
+        return getattr(self.record(), name)
+
+    def __repr__(self) -> str:
+        steps = counted(self.record().steps, "step")
+        return f"{type(self).__name__}({self.verdict}, {steps}; its record() has the results)"
 
     def __str__(self) -> str:
         return str(self.record())
@@ -117,7 +127,12 @@ def _several(objects: Any, kind: type[Any], word: str) -> list[Any]:
     several = list(objects) if isinstance(objects, list | tuple) else [objects]
     for one in several if several or kind is Optimizer else [None]:
         if not isinstance(one, kind):
-            raise UsageError(
-                f"{with_article(type(one).__name__)} is not a {word}", f"give a {word}, or a list of several"
+            what = f"the class {one.__name__}" if isinstance(one, type) else with_article(type(one).__name__)
+            is_swapped = isinstance(one, nn.Module | Optimizer)
+            hint = (
+                "give the model first, then its optimizer"
+                if is_swapped
+                else f"give a {word}, or a list of several"
             )
+            raise UsageError(f"{what} is not a {word}", hint)
     return several

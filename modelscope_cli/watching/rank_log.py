@@ -24,6 +24,7 @@ from modelscope_cli.watching.log import Entry, number
 from modelscope_cli.watching.step_sums import N_BINS, Sums, unpack
 
 ParameterKey = tuple[str, str]  # model, name
+_ENOUGH_LABELS = 20  # for each class
 
 
 @dataclass(slots=True)
@@ -115,6 +116,7 @@ def _criterion(described: Described) -> WatchedCriterion:
         is_weighted=described.entry.get("is_weighted", False),
         label_entropy=_entropy(all_labels),
         commonest_label=_commonest(all_labels),
+        absent=_absent(all_labels, described.entry["classes"] or 0),
         series=CriterionSeries(
             step=tuple(described.rows),
             value=_numbers(value),
@@ -134,6 +136,12 @@ def _criterion(described: Described) -> WatchedCriterion:
 def _commonest(counts: Mapping[int, int]) -> float | None:
     """Return the share of the commonest label; None without any."""
     return max(counts.values()) / sum(counts.values()) if counts else None
+
+
+def _absent(counts: Mapping[int, int], n_classes: int) -> tuple[int, ...]:
+    """Return the classes that do not occur: with equally likely ones, by chance once in 400 million for each."""
+    is_known = len(counts) > 1 and n_classes > 2 and sum(counts.values()) >= _ENOUGH_LABELS * n_classes
+    return tuple(one for one in range(n_classes) if one not in counts) if is_known else ()
 
 
 def _entropy(counts: Mapping[int, int]) -> float | None:
@@ -273,6 +281,7 @@ def _trials(entry: Entry) -> Trials:
         fix=Fix(**{**fix, "codes": tuple(fix["codes"])}) if fix else None,
         outcome=entry["outcome"],
         refuted=tuple(entry["refuted"]),
+        in_vain=entry.get("in_vain", {}),
         examined=entry["examined"],
         place=entry["place"],
     )

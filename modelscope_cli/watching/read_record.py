@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from modelscope_cli.interrupts import INTERRUPTED
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
 from modelscope_cli.records.watch import CRASHED, NEVER_TRAINED, RUNNING, TOLD, WatchRecord
@@ -36,7 +37,7 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
         input=None,
         device=first.device,
         dtype=first.dtype,
-        seed=0,
+        seed=None,
         versions=versions(),
         warnings=tuple(_notices(series, first, is_running)),
         elapsed_ms=(first.end or {}).get("elapsed_ms", 0.0),
@@ -65,6 +66,8 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
     verdict, reason = (
         (CRASHED, f"crashed at step {series.steps}{crash}") if crash else (judged.verdict, judged.reason)
     )
+    if first.exit_code == INTERRUPTED and not crash:
+        reason = "; ".join(filter(None, (f"interrupted at step {series.steps}", reason)))
     return replace(record, findings=judged.findings, verdict=verdict, reason=reason)
 
 
@@ -83,6 +86,8 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
         yield Notice(
             RUNNING, f"the run was still going at {time.strftime('%H:%M:%S')}, at step {first.n_steps}"
         )
+    elif not first.begin:
+        yield Notice(NEVER_TRAINED, "nothing is watched yet: put the loop in `with watch(...) as watched:`")
     elif end is None:
         yield Notice("killed", f"the log ends at step {first.n_steps} unfinished: the run was killed")
     elif not first.steps and kinds["skipped"]:

@@ -50,17 +50,12 @@ class RunSeries:
         return max(counts.values(), default=0)
 
 
-def read_series(folder: Path, world: int | None = None) -> RunSeries:
-    """Read the logs in a folder and merge the ranks by their sums.
-
-    Args:
-        world: number of ranks; None for the number in the first log.
-    """
+def read_series(folder: Path) -> RunSeries:
+    """Read the logs in a folder and merge the ranks, as many as the first log says, by their sums."""
     if not log_file(folder).is_file():
         raise UsageError(f"there is no log.jsonl in '{folder}'", "modelscope watch SCRIPT   writes one")
     first = read_rank(log_file(folder))
-    world = world or first.begin.get("world", 1)
-    files = [log_file(folder, rank) for rank in range(1, world)]
+    files = [log_file(folder, rank) for rank in range(1, first.begin.get("world", 1))]
     return merge_ranks([first, *(read_rank(file) for file in files if file.is_file())])
 
 
@@ -83,7 +78,7 @@ def read_rank(path: Path) -> RankLog:
 def _check_version(begin: Entry, path: Path) -> None:
     version = begin.get("version", 1)
     if version != VERSION:
-        message = f"'{path}' is a log of version {version}, and this modelscope reads version {VERSION}"
+        message = f"'{path}' is a log of version {version}, but this modelscope reads version {VERSION}"
         is_older = type(version) is int and version < VERSION
         hint = "modelscope watch --out FOLDER SCRIPT   writes a new one"
         raise CannotRunError(message, hint if is_older else "pip install --upgrade modelscope-cli")
@@ -104,8 +99,7 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
             sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
         ),
         facts=replace(
-            first.facts.to_facts(int((first.end or {}).get("backward", 0))),
-            ranks=compare_weights(ranks),
+            first.facts.to_facts(int((first.end or {}).get("backward", 0))), ranks=compare_weights(ranks)
         ),
     )
 

@@ -176,9 +176,7 @@ def _checksum(parameter: Tensor) -> int:
 
 def _signed_sum(parameter: Tensor) -> tuple[float, float]:
     """Return the sum of an even sample with random signs, and the norm of the sample.
-
-    The sums of two ranks differ by about the norm of the difference between their samples.
-    """
+    The sums of two ranks differ by about the norm of the difference between their samples."""
     with torch.no_grad():
         values = _values(parameter)
         values = values[:: values.numel() // _COLUMNS + 1].cpu().double()

@@ -1,7 +1,6 @@
 """Run a script under a recorder, alone or as one of several ranks, and report on it."""
 
 import atexit
-import gc
 import os
 import time
 import warnings
@@ -11,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError, afterwards
+from modelscope_cli.lean import collect_new_garbage
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
@@ -72,7 +72,7 @@ def _watched(
     process = os.getpid()
     is_new = folder is not None and not (folder.exists() and any(folder.iterdir()))
     refusal: UsageError | None = None
-    with alone(), gentle_sigterm() as hold_off, unsearched_modules():
+    with alone(), gentle_sigterm() as hold_off:
         path = None if folder is None else _open_folder(folder, ranks, request.force)
         is_remembered = path is None or request.abort_on == "findings"
         log = Log(path, memory.take if is_remembered else None)
@@ -98,6 +98,7 @@ def _watched(
                 show=show,
                 redraw=Redraw.every(5, live_progress.redraw if live_progress and ranks.is_first else None),
             )
+            collect_new_garbage()
             try:
                 with _returning(), watcher.recorder.installed():
                     code = script.run((live_progress or SILENT).relay)
@@ -169,22 +170,6 @@ def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
     else:
         wait_for_first(folder, ranks, force)
     return log_file(folder.absolute(), ranks.rank)
-
-
-@contextmanager
-def unsearched_modules() -> Iterator[None]:
-    """Keep the garbage collector from searching what is imported already, torch above all, while open.
-
-    Objects of the recorder make it run more often, each time for some tenths of a second.
-    """
-    is_ours = not gc.get_freeze_count()
-    if is_ours:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if is_ours:
-            gc.unfreeze()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli import interrupts
-from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import look_for
 
 _OURS = str(Path(__file__).parents[1])
@@ -104,13 +104,9 @@ def _find_file(target: str) -> Path:
     if path.is_dir():
         path = path / "__main__.py"
     if not path.is_file():
-        folder = Path(target).parent
-        near = nearest(target, map(str, folder.glob("*.py")) if folder.is_dir() else [])
-        message = f"there is no script '{target}'" + (f": {near}" if near else "")
         hint = look_for(target)
-        if hint.startswith("ls "):
-            hint += "   a module is watched by -m package.train"
-        raise UsageError(message, near or hint)
+        hint += "   a module is watched by -m package.train" if hint.startswith("ls ") else ""
+        raise UsageError(f"there is no script '{target}'", hint)
     return path
 
 

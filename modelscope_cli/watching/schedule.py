@@ -11,19 +11,19 @@ from typing import ClassVar
 from modelscope_cli.rules.training.rule_types import SURE
 
 _OPENING, _OPENING_S = 20, 1.0  # steps of all optimizers that are followed at any cost, up to these seconds
-_EARLY, _EARLY_S = 64, 0.2  # the same that are recorded as planned; seconds after the opening
+_EARLY, _EARLY_S = 64, 0.05  # the same that are recorded as planned; seconds after the opening
 _FIRST = 4  # the same of each optimizer
 _AT_LATEST = 1.4  # times the last step that was recorded: the next record of an optimizer, at any cost
-_SHARE = 0.04  # of the time of the steps that recording may take after that
+_SHARE = 0.03  # of the time of the steps that recording may take after that
 _ALLOWANCE_S = 0.02  # that it may take in addition
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not followed either
 _WEIGHT = 0.1  # of the last plain step in the usual length of one
 _SEEN = 128  # first steps of all optimizers, none of which runs without hooks
-_HOOKS_SHARE = 0.03  # of the time of the steps that the hooks of plain steps may take after that
+_HOOKS_SHARE = 0.02  # of the time of the steps that the hooks of plain steps may take after that
 _LONGEST = 32  # rounds without hooks, and
 _FEWEST, _PER_RUN = 8, 64  # at most a 64th of the steps so far, but up to 8
 _TRIED = 64  # rounds with hooks until the next trial of a round without, if hooks take little
-_MEASURED = 9  # rounds whose median counts
+_FEW, _MEASURED = 3, 9  # rounds whose median counts
 
 
 def is_recorded(step: int, every: int | None, after: int | None = None) -> bool:
@@ -135,8 +135,8 @@ class Stretches:
     _is_plain: bool = False  # this round so far
     _stepped: set[int] = field(default_factory=set)  # in this round
     _recent: "deque[int]" = field(default_factory=lambda: deque(maxlen=16))
-    _with: "deque[float]" = field(default_factory=lambda: deque(maxlen=_MEASURED))  # lengths of rounds
-    _without: "deque[float]" = field(default_factory=lambda: deque(maxlen=_MEASURED))
+    _without: "deque[float]" = field(default_factory=lambda: deque(maxlen=_MEASURED))  # lengths of rounds
+    _added: "deque[float]" = field(default_factory=lambda: deque(maxlen=_MEASURED))  # by hooks, to those
     _waiting: int = 0
 
     def begins(self, optimizer: int, n: int, was_plain: bool, is_next_plain: bool) -> bool:
@@ -153,12 +153,12 @@ class Stretches:
         if not self._stepped.issuperset(self._recent):
             return False
         now = self.clock()
-        if self._is_plain:
-            self._with.append(now - self._begun)
+        if self._is_plain and self._without:  # the load of the machine changes: beside those just before
+            self._added.append(now - self._begun - median(self._without))
         self._last, self._begun, self._is_plain = optimizer, now, True
         self._stepped.clear()
         self._waiting -= 1
-        if n < _SEEN or self.is_barred or not is_next_plain or self._waiting > 0 or not self._with:
+        if n < _SEEN or self.is_barred or not is_next_plain or self._waiting > 0:
             return False
         self._left = min(self._wanted(), _LONGEST, max(n // _PER_RUN, _FEWEST))
         self.is_open = self._left > 0
@@ -167,10 +167,9 @@ class Stretches:
 
     def _wanted(self) -> int:
         """Return for how many rounds without hooks those of one round are paid for."""
-        if not self._without:
+        if len(self._added) < _FEW:
             return _FEWEST
-        without = median(self._without)
-        return math.ceil((median(self._with) - without) / (_HOOKS_SHARE * max(without, 1e-9))) - 1
+        return math.ceil(median(self._added) / (_HOOKS_SHARE * max(median(self._without), 1e-9))) - 1
 
     def ends(self, optimizer: int) -> bool:
         """Count a step without hooks, and tell whether the stretch ends with it."""

@@ -23,17 +23,21 @@ _LIBRARIES = tuple(
 )
 
 
-def frame_of_caller() -> FrameType | None:
-    """Return the innermost frame outside libraries; None without one."""
+def frame_of_caller(made: object = None) -> FrameType | None:
+    """Return the innermost frame outside libraries, and outside the methods of `made`; None without one."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_own(frame.f_code.co_filename):
+    while frame is not None and (not _is_own(frame.f_code.co_filename) or _is_method(frame, made)):
         frame = frame.f_back
     return frame
 
 
-def place_of_caller() -> str | None:
-    """Return the innermost line outside libraries; None without one."""
-    frame = frame_of_caller()
+def _is_method(frame: FrameType, made: object) -> bool:
+    return made is not None and any(frame.f_locals.get(name) is made for name in frame.f_code.co_varnames[:1])
+
+
+def place_of_caller(made: object = None) -> str | None:
+    """Return the innermost line outside libraries, and outside the methods of `made`; None without one."""
+    frame = frame_of_caller(made)
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else None
 
 

@@ -2,19 +2,21 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
-from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-from modelscope_cli.hooks.fetch import Deferred, joined, numbers
-from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.analysis.statistics.reduce import reduce_short, reduce_tensor
+from modelscope_cli.hooks.fetch import Deferred, joined, known
+from modelscope_cli.records.naming import NEAR_ZERO, is_rectifier
 from modelscope_cli.watching.parameters import norm_of
 
 LOWEST, HIGHEST = -20, 12  # powers of two: about 1e-6 to 4096
@@ -38,14 +40,22 @@ def count_magnitudes(x: Tensor) -> Tensor:
     values, step = even_sample(in_memory_order(x.detach()), _SAMPLE)
     bits = values.to(torch.float32).contiguous().view(torch.int32)
     if x.device.type == "cpu":
-        codes = (bits.numpy() & 0x7FFFFFFF) >> 22
-        counts = torch.from_numpy(np.bincount(codes, minlength=_N_CODES))
-    else:
-        code = (bits & 0x7FFFFFFF) >> 22
-        counts = torch.zeros(_N_CODES, dtype=torch.int64, device=x.device)
-        counts.scatter_add_(0, code.to(torch.int64), torch.ones_like(code, dtype=torch.int64))
+        return _count_rows(bits[None].numpy())[0] * step
+    code = (bits & 0x7FFFFFFF) >> 22
+    counts = torch.zeros(_N_CODES, dtype=torch.int64, device=x.device)
+    counts.scatter_add_(0, code.to(torch.int64), torch.ones_like(code, dtype=torch.int64))
     below, inside, above = counts[:_NON_FINITE].split((_FIRST, N_BINS, _NON_FINITE - _FIRST - N_BINS))
     return torch.cat((below.sum(0, keepdim=True), inside, above.sum(0, keepdim=True))) * step
+
+
+def _count_rows(bits: NDArray[np.int32]) -> Tensor:
+    """Return the counts of each row of float32, given as bits."""
+    codes = (bits & 0x7FFFFFFF) >> 22
+    codes += np.arange(0, len(codes) * _N_CODES, _N_CODES, dtype=np.int32)[:, None]
+    counts = np.bincount(codes.reshape(-1), minlength=len(codes) * _N_CODES).reshape(-1, _N_CODES)
+    inside = counts[:, _FIRST - 1 : _FIRST + N_BINS + 1].copy()
+    inside[:, 0], inside[:, -1] = counts[:, :_FIRST].sum(1), counts[:, _FIRST + N_BINS : _NON_FINITE].sum(1)
+    return torch.from_numpy(inside)
 
 
 MOST_NAMED = 64  # channels, in a record
@@ -100,7 +110,21 @@ def dead_fraction(alive: Alive) -> float | None:
 _FLAT = 0.99  # of the way to the end: the slope of tanh is 0.02 there, that of a sigmoid 0.01
 _CERTAIN = 0.999  # of a softmax: its gradient is at most a thousandth of what comes in
 _MOST_PENDING = 16  # passes; then there is one transfer after all
-_WANTED = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
+_AT_ONCE = 1 << 16  # elements of all outputs of one size that are reduced at once; they stay in the cache
+_WANTED = Wanted(histogram=False, threshold=NEAR_ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOperation:
+    """The layer or function that returned an output."""
+
+    type: str  # the class of a layer, or `type_of` a function
+    channel_dim: int | None  # dimension of the channels in the output
+    dim: int | None  # dimension of a softmax
+
+    @property
+    def rectified_dim(self) -> int | None:
+        return self.channel_dim if is_rectifier(self.type) else None
 
 
 @dataclass(slots=True)
@@ -109,51 +133,68 @@ class StepSums:
 
     moments: list[Deferred[Moments]] = field(default_factory=list)
     counts: Tensor | None = None
-    grad_squares: Tensor | None = None
     saturated: Tensor | None = None
     n_rated: int = 0
+    norms: list[tuple[Tensor, float]] = field(default_factory=list)  # of gradients, and their scale
+    copies: list[tuple[Tensor, FunctionOperation]] = field(default_factory=list)  # see `reduce_copies`
 
-    def add_output(self, x: Tensor, channel_dim: int | None = None) -> None:
-        """Add one output, at hook time: later operations may overwrite it.
+    def add_output(self, x: Tensor, what: FunctionOperation, copy: Tensor | None) -> None:
+        """Add one output, at hook time: later operations may overwrite it. A copy is reduced after the step."""
+        if copy is None:
+            self._add(reduce_tensor(x, what.rectified_dim, _WANTED), count_magnitudes(x), x, what)
+        else:
+            self.copies.append((copy, what))
 
-        Args:
-            channel_dim: dimension of the channels of a rectifier; None for other layers.
-        """
-        self.moments.append(reduce_tensor(x, channel_dim, _WANTED))
+    def _add(self, moments: Deferred[Moments], counts: Tensor, x: Tensor, what: FunctionOperation) -> None:
+        self.moments.append(moments)
         if len(self.moments) == _MOST_PENDING:
-            merged = joined(self.moments).then(_merged)()
-            self.moments = [Deferred((), lambda: merged)]
-        counts = count_magnitudes(x)
+            self.moments = [known(joined(self.moments).then(_merged)())]
         self.counts = counts if self.counts is None else self.counts + counts
+        if (rated := count_saturated(what.type, x, what.dim)) is not None:
+            self.saturated = rated[0] if self.saturated is None else self.saturated + rated[0]
+            self.n_rated += rated[1]
 
     def add_gradient(self, gradient: Tensor, scale: float) -> None:
         """Add the gradient of an output, which is `scale` times too large."""
-        norm = norm_of(gradient) / scale
-        square = norm * norm
-        self.grad_squares = square if self.grad_squares is None else self.grad_squares + square
-
-    def add_saturated(self, count: Tensor, total: int) -> None:
-        """Add the number of saturated values, or rows, of an output."""
-        self.saturated = count if self.saturated is None else self.saturated + count
-        self.n_rated += total
+        self.norms.append((norm_of(gradient), scale))
 
     def row(self) -> Deferred["Sums"]:
         """Return the numbers after the step."""
+        reduce_copies([self] if self.copies else [])
         assert self.counts is not None
-        n_rated = self.n_rated
-        parts: list[Deferred[Any]] = [
-            joined(self.moments).then(_merged),
-            Deferred((self.counts,), lambda counts: tuple(counts.tolist())),
-            numbers([] if self.grad_squares is None else [self.grad_squares]),
-            numbers([] if self.saturated is None else [self.saturated]),
-        ]
+        moments = joined(self.moments).then(_merged)
+        scales, rated, n_rated = [scale for _, scale in self.norms], self.saturated, self.n_rated
+        read = (self.counts, *(norm for norm, _ in self.norms), *(() if rated is None else (rated,)))
 
-        def finish(fetched: list[Any]) -> Sums:
-            moments, counts, squares, saturated = fetched
-            is_rated = [(int(count), n_rated) for count in saturated]
-            return Sums(moments, counts, next(iter(squares), None), next(iter(is_rated), None))
+        def finish(*fetched: Tensor) -> Sums:
+            counts, *numbers = fetched[: len(read)]
+            squares = [(norm.item() / scale) ** 2 for norm, scale in zip(numbers, scales, strict=False)]
+            return Sums(
+                moments.finish(*fetched[len(read) :]),
+                tuple(counts.tolist()),
+                sum(squares) if squares else None,
+                None if rated is None else (int(numbers[-1]), n_rated),
+            )
 
-        return joined(parts).then(finish)
+        return Deferred((*read, *moments.tensors), finish)
+
+
+def reduce_copies(several: Collection[StepSums]) -> None:
+    """Add the copied outputs of several layers, those of one size at once: each call takes as long for one."""
+    by_size: dict[int, list[tuple[StepSums, Tensor, FunctionOperation]]] = defaultdict(list)
+    for sums in several:
+        for x, what in sums.copies:
+            by_size[x.numel()].append((sums, x, what))
+        sums.copies = []
+    for n, alike in by_size.items():
+        n_rows = max(_AT_ONCE // n, 1)
+        for some in (alike[first : first + n_rows] for first in range(0, len(alike), n_rows)):
+            tensors, dims = [x for _, x, _ in some], [what.rectified_dim for *_, what in some]
+            counts = _count_rows(np.stack([x.numpy().reshape(-1) for x in tensors]).view(np.int32))
+            found = reduce_short(tensors, dims, _WANTED)
+            for (sums, x, what), row, moments in zip(some, counts, found, strict=True):
+                whole = known(moments) if moments else reduce_tensor(x, what.rectified_dim, _WANTED)
+                sums._add(whole, row, x, what)
 
 
 def _merged(moments: list[Moments]) -> Moments:

@@ -21,7 +21,7 @@ from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.replicas import ReplicaReport
 from modelscope_cli.watching.schedule import Budget, is_recorded
-from modelscope_cli.watching.step_sums import Sums
+from modelscope_cli.watching.step_sums import Sums, reduce_copies
 
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, sums
 Figures = tuple[float | None, float, float | None]  # gradient norm, weight norm, relative change
@@ -54,6 +54,7 @@ class StepReport:
     def record(self, models: list[WatchedModel]) -> Deferred[None]:
         """Read what was recorded of the layers and the inputs of some models."""
         layers = [(model, key, sums) for model in models for key, sums in model.layer_sums().items()]
+        reduce_copies([sums for *_, sums in layers])
         entering = [(model.label, key, sums) for model in models for key, sums in model.entering.items()]
         parts: list[Deferred[Any]] = [
             joined(sums.row() for *_, sums in layers),
@@ -157,8 +158,8 @@ class Clock:
     @property
     def unseen(self) -> str:
         """Say that there are no layers."""
-        what = f"no model that {self.label} trains was seen to run, so its layers are missing"
-        why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
+        what = f"no layers: no model that {self.label} trains was seen to run"
+        why = "is the model compiled inside a function or by model.compile(), or not an nn.Module?"
         return f"{what} ({why})"
 
     def take_facts(self, bookkeeper: Bookkeeper) -> None:

@@ -197,11 +197,8 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int, kinds: t
 
 
 def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int, int] | None:
-    """Return the dimensions of time in an input and the output, and the distance of targets from their position.
-
-    The input may be tokens, one-hot tokens, or numbers; the distance is 1, of tokens also 0. Time is the second
-    dimension, the first, or the last, behind channels.
-    """
+    """Return the dimensions of time (the second, first or last) in an input and the output, and how far targets are
+    from their position: 1, for tokens also 0."""
     times = [time for time in _times(x, plain) if x.shape[time[0]] > 1]
     if targets is None or not times:
         return None

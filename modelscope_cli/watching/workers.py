@@ -110,10 +110,7 @@ class WorkerWatch:
 
 
 def _report_batches(worker: tuple[int, int], pipe: int, is_training: bool) -> None:
-    """Write the states of all generators before the first batch, and after each of the first few.
-
-    Runs in a worker and changes its copy of torch's class.
-    """
+    """Write the states of all generators in a worker before the first batch, and after each of the first few."""
     original: Callable[..., Any] = fetching._MapDatasetFetcher.fetch
     generators: dict[str, Any] = {}
     last, n_batches, is_ordered = -1, 0, True

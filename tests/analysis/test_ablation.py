@@ -254,9 +254,35 @@ def test_an_answer_that_is_not_a_number_comes_first() -> None:
 
 
 @pytest.mark.parametrize(("model", "x", "quoted"), [
-    (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "is 8, and it was given 2 images"),
+    (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "for 2 images is 8"),
     (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
 ])  # fmt: skip
 def test_nothing_to_compare(model: nn.Module, x: Tensor, quoted: str) -> None:
     with pytest.raises(CannotRunError, match=quoted):
         ablations(model, x)
+
+
+class Flat(nn.Module):
+    """Scores without a bias: without its features all are 0, and so no class is predicted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.norm, self.head = nn.Linear(6, 8), nn.Identity(), nn.Linear(8, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.features(x)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("how", ["zero", "mean"])
+def test_where_all_scores_are_equal_there_is_no_prediction(seed: int, how: str) -> None:
+    torch.manual_seed(seed)
+    found = ablations(model := Flat().eval(), x := noise(5, 6, seed=seed), layers=["*"], how=how)
+    for row in found.rows:
+        h = model.features(x)
+        h = torch.zeros_like(h) if how == "zero" else h.mean(1, keepdim=True).expand_as(h)
+        scores = model.head(h) if row.name != "head" else torch.zeros(5, 4) if how == "zero" else x[:, :4] * 0
+        if is_none := bool((scores.amax(1) == scores.amin(1)).all()):
+            assert (row.changed_fraction, row.answer_index, row.answer_label) == (1.0, None, None)
+            assert row.answer_fraction == 1.0
+        assert is_none == (how == "zero" or row.name == "head")

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from torchvision.datasets import ImageFolder
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -105,7 +106,8 @@ def test_a_leak_into_another_data_set_is_an_error(folder, tmp_path):
 def test_copies_in_folders_of_two_classes_conflict(folder, tmp_path):
     noise(2).save(folder / "cat" / "wrong.bmp")
     record = ms.check_images(folder)
-    assert codes(record) == ["MS802", "MS805"]
+    assert codes(record) == ["MS805"]
+    assert codes(ms.check_images(folder, ignore="MS805")) == ["MS802"]
     (group,) = record.dataset.conflicts
     assert set(group.labels) == {"cat", "dog"}
     bare = tmp_path / "bare"
@@ -122,11 +124,7 @@ def test_what_is_broken(folder):
     (at / "cut.png").write_bytes((at / "01.png").read_bytes()[:2000])
     record = ms.check_images(folder)
     found = {(one.code, one.layer.rpartition("/")[2]) for one in record.findings}
-    assert found == {
-        ("MS801", "empty.png"),
-        ("MS801", "text.jpg"),
-        ("MS801", "cut.png"),
-    }
+    assert found == {("MS801", "empty.png"), ("MS801", "text.jpg"), ("MS801", "cut.png")}
     assert {kind.kind: kind.count for kind in record.dataset.broken} == {
         "empty": 1,
         "not an image": 1,
@@ -141,13 +139,6 @@ def test_what_means_nothing_is_refused(folder, tmp_path):
         ms.check_images(folder, select="MS2")
     with pytest.raises(UsageError, match="selects rules for a data set"):
         ms.check("alexnet", weights="none", select="MS8")
-    for name in ("train", "val"):
-        (tmp_path / "sets" / name).mkdir(parents=True)
-    with pytest.raises(UsageError, match="contains data sets, not classes: train, val") as caught:
-        ms.check_images(tmp_path / "sets")
-    assert str(caught.value.hint).endswith(
-        f"modelscope check {tmp_path}/sets/train --against {tmp_path}/sets/val"
-    )
     with pytest.raises(UsageError, match="no folder"):
         ms.check_images([])
     with pytest.raises(CannotRunError, match="does not exist"):
@@ -156,8 +147,67 @@ def test_what_means_nothing_is_refused(folder, tmp_path):
         ms.check_images(folder, against=tmp_path / "nowhere")
 
 
+def test_data_sets_inside_a_folder_are_compared(folder, tmp_path):
+    for n, name in enumerate(("Val", "test")):
+        for label in ("cat", "dog"):
+            (tmp_path / name / label).mkdir(parents=True)
+            noise(100 + n).save(tmp_path / name / label / "new.png")
+    shutil.copy(folder / "cat" / "01.png", tmp_path / "test" / "cat")
+    both = ms.check_images(folder, against=[tmp_path / "Val", tmp_path / "test"])
+    whole = ms.check_images(tmp_path)
+    assert whole.findings == both.findings
+    assert whole.dataset.against == (str(tmp_path / "Val"), str(tmp_path / "test"))
+    assert whole.dataset.leaks[0].images == (f"{folder}/cat/01.png", f"{tmp_path}/test/cat/01.png")
+
+
+def test_a_leak_under_another_label_is_one_finding(folder, tmp_path):
+    other = tmp_path / "val"
+    shutil.copytree(folder, other)
+    shutil.move(other / "cat" / "01.png", other / "dog" / "moved.png")
+    record = ms.check_images(folder, against=other)
+    places = [finding.layer for finding in record.findings]
+    assert len(places) == len(set(places)) == N  # every image is in both sets
+    assert [one.layer for one in record.findings if one.code == "MS805"] == [str(folder / "cat" / "01.png")]
+    assert codes(ms.check_images(folder, against=other, select="MS804")) == ["MS804"]
+    assert len(ms.check_images(folder, against=other, select="MS804").findings) == N
+
+
+@pytest.mark.parametrize("content", [None, ".hidden", "notes.txt", "deep/", "deep/image.png", "cut.jpg"])
+def test_an_empty_class_folder_is_an_error_where_torchvision_refuses_it(folder, content):
+    (folder / "bird").mkdir()
+    if content:
+        place = folder / "bird" / content
+        (place if content.endswith("/") else place.parent).mkdir(exist_ok=True)
+        if content.endswith(".png"):
+            noise(50).save(place)
+        elif not content.endswith("/"):
+            place.write_bytes(b"")
+    try:
+        ImageFolder(folder)
+    except FileNotFoundError:  # no valid file for the class bird
+        is_refused = True
+    else:
+        is_refused = False
+    record = ms.check_images(folder)
+    found = [(one.layer, one.severity, one.message) for one in record.findings if one.code == "MS811"]
+    assert found == [("bird", "error", f"the folder 'bird' in {folder} has no image")] * is_refused
+
+
 def test_all_broken_is_said_and_not_an_error(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     record = ms.check_images(tmp_path)
     assert codes(record) == ["MS801"]
     assert record.dataset.width is None
+
+
+def test_images_of_one_colour_and_with_several_frames_are_named(folder, capsys):
+    Image.new("RGB", (20, 20)).save(folder / "cat" / "black.png")
+    Image.new("L", (20, 20), 255).save(folder / "dog" / "white.jpg")
+    noise(50).save(folder / "cat" / "moves.gif", save_all=True, append_images=[noise(51), noise(52)])
+    noise(53).save(folder / "dog" / "still.gif")
+    record = ms.check_images(folder)
+    found = {one.code: one.message for one in record.run.warnings}
+    assert set(found) == {"one_colour", "frames"}
+    assert found["one_colour"] == (f"2 images of one colour: {folder}/cat/black.png, {folder}/dog/white.jpg")
+    assert found["frames"].endswith(f": {folder}/cat/moves.gif")
+    assert record.passed

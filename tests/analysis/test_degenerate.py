@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
@@ -163,14 +164,7 @@ HEALTHY = {
 HEALTHY_APART = {
     "fresh with an ending": lambda: (Head(ending=nn.Softmax(1)), images(2)),
     "sure pixels": lambda: (
-        trained(
-            Pixels(2),
-            F.cross_entropy,
-            (images(2)[:, 0] > 0).long(),
-            images(2),
-            rate=0.5,
-            until=0.02,
-        ),
+        trained(Pixels(2), F.cross_entropy, (images(2)[:, 0] > 0).long(), images(2), rate=0.5, until=0.02),
         images(2),
     ),
     "sure labels": lambda: (
@@ -243,6 +237,10 @@ SICK_APART = {
     ),
     "the same and not sure": (
         lambda: (filled(Head(), -30.0, ["conv.bias"]), images(2)),
+        "same_for_all_images",
+    ),
+    "zeros for two images": (
+        lambda: (filled(Head(), 0.0, ["head.weight", "head.bias"]), images(2)),
         "undecided",
     ),
     "infinite": (lambda: (filled(Head(), float("inf"), ["head.bias"]), images()), "nonfinite_scores"),
@@ -271,7 +269,6 @@ def test_a_loss_that_keeps_its_gradient_beside_saturated_scores_is_not_called_de
 @pytest.mark.parametrize("command", ["grads", "predict", "ablate", "prune", "explain"])
 @pytest.mark.parametrize(("scale", "code"), [(1e6, "saturated_scores"), (0.0, "undecided")])
 def test_every_command_says_so(command, scale, code, tmp_path):
-    from PIL import Image
 
     module = seeded(lambda: Head(scale=scale))
     file = tmp_path / "noise.png"
@@ -284,7 +281,9 @@ def test_every_command_says_so(command, scale, code, tmp_path):
     record = getattr(ms, command)(module, str(file), size=SIZE, **more)
     assert codes(record) == [code]
     assert record.to_dict()["warnings"]
-    assert view_of(record).headline(record) == next(n.message for n in record.run.warnings if n.code == code)
+    # The gradients of saturated scores are zero because the output explodes.
+    first = "large_scores" if (command, code) == ("grads", "saturated_scores") else code
+    assert view_of(record).headline(record) == next(n.message for n in record.run.warnings if n.code == first)
 
 
 def test_one_value_that_is_on_or_off_is_judged_by_its_sigmoid():
@@ -340,8 +339,6 @@ def run(line, capsys):
 def test_what_a_warning_says_to_try_works(line, tmp_path, monkeypatch, capsys, undrawn):
     from pathlib import Path
 
-    from PIL import Image
-
     monkeypatch.chdir(tmp_path)
     Path("models.py").write_text(FILE.format(folder=str(Path(__file__).parent)))
     Image.effect_noise((SIZE, SIZE), 60).convert("RGB").save("noise.png")
@@ -369,15 +366,13 @@ def test_random_weights_get_statistics_with_which_the_scores_say_something(
 ):
     from pathlib import Path
 
-    from PIL import Image
-
     monkeypatch.chdir(tmp_path)
     Path("models.py").write_text(FILE.format(folder=str(Path(__file__).parent)))
     Image.effect_noise((SIZE, SIZE), 60).convert("RGB").save("noise.png")
     code, said = run(f"{command} models.py:Sharp noise.png --size {SIZE} --out out", capsys)
     assert code == 0
     said = " ".join(said.split())
-    assert "the batch norms have the statistics of the first batch" in said
+    assert "the batch norms use the statistics of the first batch" in said
     assert "each probability rounds" not in said
     assert codes(ms.grads(seeded(lambda: Deep(24, 2)).eval(), images())) == ["saturated_scores"]
 
@@ -463,7 +458,6 @@ FURTHER = {
         {"loss": "bce", "target": 1},
         None,
     ),
-    "with a prior": lambda: (Head(scale=1e6), images(), {"weight_decay": 0.1}, "saturated_scores"),
     "clipped": lambda: (Head(scale=1e6), images(), {"clip": 1.0}, "saturated_scores"),
     "frozen": lambda: (Head(scale=1e6), images(), {"train_only": "head"}, "saturated_scores"),
     "a dict": lambda: (

@@ -110,11 +110,7 @@ def test_a_fault_behind_an_unstable_layer_is_still_found(unstable, tmp_path):
         record(lambda other: other.fc.weight[3].add_(1e-2)),
     ]
     causes = [(one.first_divergence, one.causes[0].kind, one.causes[0].layer) for one in found]
-    assert causes == [
-        ("norm", "epsilon", "norm"),
-        ("head", "weights", "head"),
-        ("fc", "weights", "fc"),
-    ]
+    assert causes == [("norm", "epsilon", "norm"), ("head", "weights", "head"), ("fc", "weights", "fc")]
 
 
 def test_values_that_are_missing_are_not_rounding(tmp_path):

@@ -18,7 +18,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.predict import DoctorRecord
 from modelscope_cli.records.progress import SILENT
-from modelscope_cli.training.data import CLASSES, Shapes
+from samples.dataset import CLASSES, Shapes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 CHECKPOINT = SAMPLES / "shapes_squeezenet1_1.safetensors"
@@ -155,7 +155,7 @@ def test_what_is_not_a_classifier_of_images_is_refused(shapes: Path) -> None:
         diagnosed(nn.Conv2d(3, 2, 3), shapes)
     with pytest.raises(CannotRunError, match="'detection' is not a classifier"):
         diagnosed(ms.load("ssdlite320_mobilenet_v3_large", weights="none"), shapes)
-    with pytest.raises(CannotRunError, match="3 labels, the model 4 classes"):
+    with pytest.raises(CannotRunError, match="3 labels, but the model has 4 classes"):
         diagnosed(Averaged().eval(), shapes, labels=("a", "b", "c"))
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 
-EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-2)
+EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-2, 2e-3, 5e-3, 0.05)
 
 
 def convolution(channels: int, more: int, n: int, r: random.Random) -> nn.Module:
@@ -208,6 +208,32 @@ def test_an_export_is_compared_with_a_checkpoint_alone(way, tmp_path):
     expected = "stem.weight (with bn folded in) differs in 1 of 216 values, most at [2, 1, 0, 0]"
     assert cause.message.startswith(expected)
     assert cause.hint == "export again from the weights of A"
-    with pytest.raises(UsageError, match="can only be B") as refused:
+    with pytest.raises(UsageError, match="give it as B") as refused:
         ms.diff(b, a)
     assert refused.value.hint.endswith(f"modelscope diff {a} {b}")
+
+
+@pytest.mark.parametrize("eps", [1e-5, 3e-5, 7e-4, 2e-3, 6e-3, 0.03])
+@pytest.mark.parametrize("seed", range(3))
+def test_norms_that_were_never_trained_are_folded_with_any_epsilon(tmp_path, seed, eps):
+    net, pairs, _ = network(seed)
+    for _, norm in pairs:
+        layer = net.get_submodule(norm)
+        layer.reset_parameters()
+        layer.eps = eps
+    record = diff(net.state_dict(), folded(net, pairs, "dynamo"), tmp_path)
+    assert record.is_same, [row for row in record.rows if row.status not in ("same", "folded")]
+    assert {
+        float(row.matched.rpartition("eps ")[2]) for row in record.rows if "eps" in (row.matched or "")
+    } <= {eps, 1e-5 if eps == 3e-5 else eps}
+
+
+def test_a_norm_multiplied_by_a_constant_is_not_another_epsilon(tmp_path):
+    net, pairs, _ = network(1)
+    for _, norm in pairs:
+        net.get_submodule(norm).reset_parameters()
+        net.get_submodule(norm).eps = 1e-5
+    b = folded(net, pairs, "dynamo")
+    b[f"{pairs[0][0]}.weight"] *= 0.97
+    record = diff(net.state_dict(), b, tmp_path)
+    assert [row.name for row in record.rows if row.status == "changed"] == [f"{pairs[0][0]}.weight"]

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients.request import LossRequest
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.records.grads import ClipInfo
@@ -63,7 +62,6 @@ REQUESTS = {
     "clip norm": {"clip": ClipInfo("norm", 0.01)},
     "frozen": {"freeze": ("bn",), "is_training": True},
     "only the head": {"train_only": ("head",)},
-    "prior": {"loss": LossRequest(weight_decay=0.1)},
 }
 
 

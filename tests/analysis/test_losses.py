@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from tolerance import assert_close, close
 from torch import Tensor, nn
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.gradients.losses import Criterion
 from modelscope_cli.analysis.gradients.request import LossRequest
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -76,9 +77,9 @@ def test_a_target_is_an_index_a_label_or_the_prediction(target, words, classes):
 
 
 @pytest.mark.parametrize(("target", "categories", "message", "hint"), [
-    ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target 4"),
-    ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target 4"),
-    ("5", None, "target 5 is out of range: the classes are 0..4", "--target 4"),
+    ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target predicted   or one of 0..4"),
+    ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target predicted   or one of 0..4"),
+    ("5", None, "target 5 is out of range: the classes are 0..4", "--target predicted   or one of 0..4"),
     (
         "doge",
         LABELS,
@@ -86,8 +87,14 @@ def test_a_target_is_an_index_a_label_or_the_prediction(target, words, classes):
         "--target dog   or an index",
     ),
     ("crane", LABELS, "target 'crane' is the label of 2 classes: [2, 3]", "--target 2"),
-    ("dog", None, "target 'dog' is not a class index, and the labels of this model are unknown", "--target 0"),
-    ("+-1", None, "target '+-1' is not a class index, and the labels of this model are unknown", "--target 0"),
+    (
+        "dog", None, "target 'dog' is not a class index, and the labels of this model are unknown",
+        "--target predicted   or a class index; --labels FILE names the classes",
+    ),
+    (
+        "+-1", None, "target '+-1' is not a class index, and the labels of this model are unknown",
+        "--target predicted   or a class index; --labels FILE names the classes",
+    ),
 ])  # fmt: skip
 def test_a_target_that_is_none(target, categories, message, hint):
     with pytest.raises(UsageError) as caught:
@@ -218,3 +225,22 @@ def test_a_loss_of_ones_own_that_does_not_work(custom, name, error, quoted):
     assert f"losses.py:{name}'" in caught.value.message or name == "missing"
     assert quoted in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("end", "name", "criterion"), [
+    (nn.Sigmoid(), "bce", lambda p: F.binary_cross_entropy(p, (p > 0.5).to(p))),
+    (nn.Softmax(1), "cross-entropy", lambda p: F.nll_loss(p.log(), p.argmax(1))),
+    (nn.Identity(), "cross-entropy", lambda p: F.cross_entropy(p, p.argmax(1))),
+])  # fmt: skip
+def test_the_loss_fits_a_model_that_ends_in_probabilities(end, name, criterion):
+    torch.manual_seed(0)
+    body = nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)
+    model = nn.Sequential(*body, end)
+    x = torch.randn(4, 3, 8, 8)
+    record = ms.grads(model, x, batch=4)
+    expected = criterion(model(x))
+    expected.backward()
+    assert record.loss.name == name
+    assert record.loss.value == pytest.approx(expected.item(), rel=1e-5)
+    ours = {row.name: row.grad_norm for row in record.parameters}
+    assert ours["0.weight"] == pytest.approx(model[0].weight.grad.norm().item(), rel=1e-4)

@@ -81,7 +81,7 @@ def test_a_planted_wait_is_found_where_it_is(monkeypatch):
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(UsageError, match="'speed' is not a measured column"):
+    with pytest.raises(UsageError, match="'speed' is not a value of measure"):
         ms.summary("squeezenet1_1", measure=("speed",))
 
 

@@ -1,4 +1,4 @@
-"""Parameters: means and noise over passes, shares of a prior, shared weights, marks."""
+"""Parameters: means and noise over passes, shared weights, marks."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tolerance import A_NETWORK, assert_close, close
+from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.request import LossRequest
@@ -23,11 +23,9 @@ def net():
     return nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(216, 4))
 
 
-def gradients_of(model: nn.Module, x: Tensor, penalty: float = 0.0) -> dict[str, Tensor]:
+def gradients_of(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
     scores = model(x)
     loss = F.cross_entropy(scores, scores.detach().argmax(1))
-    for parameter in model.parameters():
-        loss = loss + penalty / 2 * parameter.square().sum()
     names, values = zip(*model.named_parameters(), strict=True)
     return dict(zip(names, torch.autograd.grad(loss, values), strict=True))
 
@@ -51,24 +49,6 @@ def test_mean_and_noise_over_passes_are_numpys(net, measure, n_passes):
         assert row.snr == close(np.linalg.norm(mean) / noise)
 
 
-def test_weight_decay_is_the_gradient_of_a_gaussian_prior(net, measure, kept):
-    (x,) = images(1)
-    decay = 0.25
-    plain, whole = gradients_of(net, x), gradients_of(net, x, decay)
-    found = measure(net, x, loss=LossRequest(weight_decay=decay))
-    for row in found.parameters:
-        assert_close(kept.parameters[row.name, "after"], whole[row.name])
-        assert row.grad_norm == close(whole[row.name].double().norm().item())
-        assert row.likelihood_norm == close(plain[row.name].double().norm().item())
-        assert row.prior_norm == close(decay * row.weight_norm)
-    prior = decay / 2 * sum(float(p.detach().double().square().sum()) for p in net.parameters())
-    assert found.loss.prior == close(prior)
-    bare = measure(net, x)
-    assert bare.loss.prior is None
-    assert {row.prior_norm for row in bare.parameters} == {None}
-    assert found.loss.value == close(bare.loss.value + prior)
-
-
 class Tied(nn.Module):
     """Two layers with one weight."""
 
@@ -84,8 +64,8 @@ class Tied(nn.Module):
 def test_a_shared_weight_is_one_parameter(measure):
     torch.manual_seed(0)
     model, x = Tied(), torch.ones(1, 4)
-    expected = gradients_of(model, x, penalty=0.5)
-    found = measure(model, x, loss=LossRequest(weight_decay=0.5))
+    expected = gradients_of(model, x)
+    found = measure(model, x)
     assert [row.name for row in found.parameters] == ["first.weight", "first.bias", "second.bias"]
     assert found.totals.trainable_params == 24
     total = math.sqrt(sum(float(grad.double().square().sum()) for grad in expected.values()))
@@ -150,14 +130,14 @@ def test_marks(measure):
         "small": "",
         "vanishing": "vanishing",
         "large": "",
-        "huge": "",
+        "huge": "exploding",
         "zero": "zero",
         "sick": "non-finite",
         "idle": "unused",
         "frozen": "frozen",
     }
     rows = {row.name: row for row in found.parameters}
-    assert rows["idle"].problem == "no gradient arrived: the loss does not depend on it"
+    assert rows["idle"].problem == "no gradient"
     assert (rows["sick"].inf_count, rows["sick"].nan_count) == (1, 0)
     assert rows["frozen"].grad_norm is rows["idle"].grad_norm is rows["sick"].grad_mean is None
 

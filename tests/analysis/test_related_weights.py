@@ -44,6 +44,31 @@ def fine_tuned(model):
     return model.state_dict()
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("n", [1, 40, 64 * 64 * 9])
+@pytest.mark.parametrize("is_b", [False, True])
+def test_values_that_are_not_finite_come_first_and_such_a_weight_has_no_relation(bad, n, is_b):
+    a, name = made("resnet", 5, 0).state_dict(), "layer1.0.conv2.weight"
+    b = {key: value + 1e-4 * value.std() if value.ndim > 1 else value for key, value in a.items()}
+    b[name] = a[name].clone()
+    b[name].view(-1)[:n] = bad
+    rows, _, _ = diff_tensors(*((a, b) if is_b else (b, a)))
+    first, second = relations(rows, *((a, b) if is_b else (b, a)))
+    what = "infinite" if abs(bad) == float("inf") else "NaN"
+    side, other = "BA" if is_b else "AB"
+    assert first.message == f"{side} has {n:,} {what} values in {name}, {other} has none there"
+    assert "20 of 21 weights are close to those of A" in second.message
+    assert "1 of 21 weights is not compared, because of NaN or infinity" in second.message
+    (row,) = [row for row in rows if row.name == name]
+    assert (row.status, row.nonfinite, row.max_abs, row.rel_l2, row.cosine) == (
+        "changed",
+        n,
+        None,
+        None,
+        None,
+    )
+
+
 @pytest.fixture(scope="module", params=BUILDERS)
 def case(request):
     """Return the name of a model, its state with 30 classes, and a model with 7 classes on the same backbone."""
@@ -215,7 +240,7 @@ def test_a_bias_of_zeros_that_an_exporter_left_out_changes_nothing():
     a = {"conv.weight": torch.randn(4, 3, 1, 1), "conv.bias": torch.zeros(4)}
     b = {"conv.weight": a["conv.weight"]}
     (_, row), _, _ = diff_tensors(a, b, is_exported=True)
-    assert (row.status, row.matched) == ("folded", "all zeros, as without a bias")
+    assert (row.status, row.matched) == ("folded", "all zeros, the same as no bias")
     (_, row), _, _ = diff_tensors(a, b)  # torch would not load it
     assert row.status == "removed"
     (_, row), _, _ = diff_tensors(a | {"conv.bias": torch.ones(4)}, b, is_exported=True)
@@ -225,7 +250,5 @@ def test_a_bias_of_zeros_that_an_exporter_left_out_changes_nothing():
 def test_a_multiple_is_not_called_fine_tuned():
     a = resnet18(num_classes=4).state_dict()
     found = causes(a, a | {"layer1.0.conv1.weight": -3 * a["layer1.0.conv1.weight"]})
-    assert (
-        found["weights"]
-        == "20 of 21 weights are equal; 1 of 21 weights is the same as in A up to a factor: layer1.0.conv1"
-    )
+    scaled = "the same as in A up to a factor (B = -3 x A): layer1.0.conv1"
+    assert found["weights"] == f"20 of 21 weights are equal; 1 of 21 weights is {scaled}"

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import googlenet, resnet18, vit_b_16
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.records.summary import LayerShape
@@ -128,3 +129,15 @@ def test_layers_never_called_say_why_where_it_is_known() -> None:
     idle = [row for row in vit.layers if not row.executed]
     assert len(idle) == 12
     assert {row.note for row in idle} == {"the attention uses its weight directly"}
+
+
+def test_the_outputs_of_a_dict_are_named():
+    class Two(nn.Module):
+        def forward(self, x):
+            return {"logits": x.mean((2, 3)), "parts": [x[:, :1], x[:, 1:]]}
+
+    (row,) = ms.summary(Two(), torch.rand(2, 3, 4, 5)).layers
+    assert row.output_names == ("logits", "parts.0", "parts.1")
+    assert row.output_shapes == ((2, 3), (2, 1, 4, 5), (2, 2, 4, 5))
+    (plain,) = ms.summary(nn.Identity(), torch.rand(2, 3)).layers
+    assert plain.output_names == ()

@@ -18,6 +18,6 @@ from modelscope_cli.errors import CannotRunError
     ids=["maps", "volumes", "tokens"],
 )
 def test_an_output_without_classes_is_refused_with_what_may_read_it(model, shape, hint):
-    with pytest.raises(CannotRunError, match="and ablate is for classes") as caught:
+    with pytest.raises(CannotRunError, match="but ablate is for classes") as caught:
         ms.ablate(model, torch.rand(shape))
     assert hint in caught.value.hint

@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tolerance import close
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.compare import diff_tensors
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance
 from modelscope_cli.records.diff import Renaming, count_up, first_divergence
@@ -162,3 +165,27 @@ def test_a_state_is_the_same_as_itself_and_all_of_it_is_reported(sizes):
     assert {row.status for row in rows} <= {"same"}
     rows, _, _ = diff_tensors(state, {})
     assert [row.status for row in rows] == ["removed"] * len(state)
+
+
+@pytest.mark.parametrize("factors", [(2.0,), (-0.25,), (0.5, 3.0), (1e-3, 7.0, 20.0)])
+def test_a_factor_of_weights_is_given(factors):
+    nets = [torch.nn.Sequential(*(torch.nn.Linear(5, 5) for _ in range(4))) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    with torch.no_grad():
+        for layer, factor in zip(nets[1], factors, strict=False):
+            layer.weight.mul_(factor)
+    expected = " to ".join(dict.fromkeys(f"{one:.4g} x A" for one in (min(factors), max(factors))))
+    assert f"(B = {expected})" in ms.diff(*nets).causes[0].message
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_statistics_that_moved_beside_equal_weights_are_told(frozen):
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 3))
+    other = copy.deepcopy(net).train()
+    other(torch.randn(8, 3, 9, 9))
+    with torch.no_grad():
+        other[2].weight.add_(0.01)
+        other[1].weight.add_(0.0 if frozen else 0.1)
+    told = [cause for cause in ms.diff(net, other).causes if cause.kind == "norms"]
+    assert [cause.layer for cause in told] == ["1"] * frozen
+    assert all("frozen" in cause.hint for cause in told)

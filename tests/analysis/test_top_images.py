@@ -196,14 +196,14 @@ def test_a_channel_that_is_nan_ranks_last_and_is_said(folder):
 def test_what_means_nothing_is_refused(folder):
     model = Edges()
     for keywords, words in [
-        ({"overlay": True}, "overlay="),
-        ({"attention": True}, "attention="),
+        ({"overlay": True}, "'overlay'"),
+        ({"attention": True}, "'attention'"),
         ({"scale": "layer"}, "scale="),
         ({"cmap": "magma"}, "cmap="),
     ]:
         with pytest.raises(UsageError, match=words):
             ms.featuremaps(model, folder, top_images=2, **keywords, **LOOKED)
-    with pytest.raises(UsageError, match="the most is 25"):
+    with pytest.raises(UsageError, match="at most 25"):
         ms.featuremaps(model, folder, top_images=26, **LOOKED)
     with pytest.raises(UsageError, match="needs images"):
         ms.featuremaps(model, torch.rand(4, 3, 24, 20), top_images=2, layer="edges")

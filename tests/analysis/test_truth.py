@@ -15,7 +15,7 @@ import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.predict import Share, TruthReport
 from modelscope_cli.records.run import BrokenKind
-from modelscope_cli.training.data import CLASSES, Shapes
+from samples.dataset import CLASSES, Shapes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 N, C = 211, 12
@@ -188,7 +188,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
 
 
 @pytest.mark.parametrize(("truth", "error", "message"), [
-    ([0, 1], CannotRunError, "has 2 images, and there are 3"),
+    ([0, 1], CannotRunError, "has 2 entries, but there are 3 images"),
     (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
     ([0, 1, -1], CannotRunError, "'-1' is not among"),
     ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),

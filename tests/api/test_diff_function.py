@@ -58,13 +58,13 @@ def test_what_cannot_be_compared_is_refused():
     x = torch.rand(1, 3, 64, 64)
     with pytest.raises(UsageError, match="nothing to compare 'TinyResNet' with"):
         ms.diff(model, model, x)
-    with pytest.raises(UsageError, match="'--b-dtype float16' needs a model that is named"):
+    with pytest.raises(UsageError, match="'b_dtype=float16' needs a model given by name"):
         ms.diff(model, tiny_resnet(), x, b_dtype="float16")
-    with pytest.raises(UsageError, match="'--b-weights DEFAULT'"):
+    with pytest.raises(UsageError, match="'b_weights=DEFAULT'"):
         ms.diff(model, b_weights="DEFAULT")
-    with pytest.raises(UsageError, match="'--b-seed 1' needs a run"):
+    with pytest.raises(UsageError, match="'b_seed=1' needs a run"):
         ms.diff(model, b_seed=1)
-    with pytest.raises(UsageError, match="'--b-dtype float16' applies to models"):
+    with pytest.raises(UsageError, match="'b_dtype=float16' applies to models"):
         ms.diff(model, HEALTHY, b_dtype="float16")
     with pytest.raises(UsageError, match="are different weights for B"):
         ms.diff(model, HEALTHY, x, b_checkpoint=SICK)
@@ -76,7 +76,7 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, STAR, x, b_mode="train")
     with pytest.raises(UsageError, match="'trian' is not a value of b_mode: did you mean train"):
         ms.diff(model, b_mode="trian")
-    with pytest.raises(UsageError, match="a model of type dict is neither"):
-        ms.diff({}, model)
+    with pytest.raises(UsageError, match="a model of type list is neither"):
+        ms.diff([], model)
     with pytest.raises(CannotRunError, match="share layers"):
         ms.diff(model, nn.Sequential(model), x)

@@ -39,7 +39,8 @@ def test_the_function_and_the_command_return_the_same(both):
     assert all(torch.equal(one[name], other[name]) for name in one)
     # What is said of the sum is what the saved cells add up to.
     row = called["hirescam"]
-    assert float(one["hirescam"].double().sum()) / called.logit == pytest.approx(row.adds_up, rel=1e-6)
+    due = called.logit - float(load_file(HEALTHY)["head.bias"][1])
+    assert float(one["hirescam"].double().sum()) / due == pytest.approx(row.adds_up_to, rel=1e-5)
 
 
 def test_the_model_is_left_as_it_was(unchanged):
@@ -91,9 +92,59 @@ def test_the_figures_of_several_images_are_means():
     assert together.logit == pytest.approx(sum(record.logit for record in single) / 2, rel=1e-5)
 
 
+class LeftHalf(torch.nn.Module):
+    """The square of the left half: nothing on the right changes its map, however the path is integrated."""
+
+    def forward(self, x):
+        left = x[..., : x.shape[-1] // 2].square().mean((1, 2, 3))
+        return torch.stack([left, 1 - left], 1)
+
+
+class Noisy(torch.nn.Module):
+    def forward(self, x):
+        score = (x * torch.randn_like(x)).square().mean((1, 2, 3))
+        return torch.stack([score, -score], 1)
+
+
+@pytest.mark.parametrize("method", ["integrated-gradients", "saliency"])
+def test_a_map_that_ignores_the_image_or_changes_by_itself_fails(method):
+    image = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0)) + 1
+    tests = {}
+    for model in (LeftHalf(), Noisy()):
+        receipt = ms.explain(model, image, method=method, target=0)[method].receipt
+        tests[type(model)] = {one.test: one.answer for one in receipt.tests}
+    assert (tests[LeftHalf]["repeat"], tests[LeftHalf]["image"]) == ("passed", "failed")
+    assert tests[Noisy]["repeat"] == "failed"
+
+
+def test_where_and_agreement_are_of_the_saved_maps():
+    record = ms.explain(TINY, STAR, checkpoint=HEALTHY, method="hirescam,lrp", receipt=False, **QUICK)
+    record = record.save("maps.safetensors")
+    maps = load_file("maps.safetensors")
+    for row in record.rows:
+        left, top, right, bottom = row.where.box
+        cells = maps[row.method].clamp(min=0)
+        full = torch.nn.functional.interpolate(cells[None, None], (32, 32), mode="bilinear")[0, 0]
+        if row.method == "lrp":  # of the layer, cells below zero lie beside those above it
+            assert full[top:bottom, left:right].sum() >= full.sum() / 2 * (1 - 1e-5)
+        assert row.where.share == (right - left) * (bottom - top) / 32**2
+        assert f"{row.where.place}, " in str(record)
+    assert record.rows[0].agreement == pytest.approx(record.rows[1].agreement)
+    assert all(row.where is None for row in ms.explain(TINY, [STAR, STAR], receipt=False, **QUICK).rows)
+
+
+@pytest.mark.parametrize("how", [{"method": "hirescam"}, {}])
+def test_maps_that_disagree_are_told_in_one_line(how):
+    record = ms.explain(TINY, STAR, checkpoint=HEALTHY, receipt=False, **QUICK, **how)
+    apart = [row.method for row in record.rows if row.agreement is not None and row.agreement < 0.3]
+    lines = [line for line in str(record).splitlines() if "disagree" in line]
+    assert len(lines) == bool(apart)
+    assert all(f"{name} " in lines[0] for name in apart)
+
+
 @pytest.mark.parametrize(("how", "message"), [
     ({"method": "gradcm"}, "did you mean gradcam"),
-    ({"method": ","}, "is not a method"),
+    ({"method": ","}, "is not a value of method"),
     ({"target": 77}, "out of range"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
     ({"require": "covering"}, "passed"),

@@ -28,8 +28,8 @@ TABLE = [
      ms.diff, (TINY, STAR), {"checkpoint": HEALTHY, "tolerance": 0.0, "b_dtype": "bfloat16", "layer": "conv"}),
     (f"predict --doctor {STAR} {SAMPLES}/harbour.jpg -m {TINY} -c {HEALTHY} --size 64 --mean 0.5", 0,
      ms.doctor, (TINY, [STAR, f"{SAMPLES}/harbour.jpg"]), {"checkpoint": HEALTHY, "size": 64, "mean": 0.5}),
-    (f"grads {STAR} --no-save -m {TINY} -c {HEALTHY} --weight-decay 0.1 --hook grad:scale=2@head", 0,
-     ms.grads, (TINY, STAR), {"checkpoint": HEALTHY, "weight_decay": 0.1,
+    (f"grads {STAR} --no-save -m {TINY} -c {HEALTHY} --label-smoothing 0.1 --hook grad:scale=2@head", 0,
+     ms.grads, (TINY, STAR), {"checkpoint": HEALTHY, "label_smoothing": 0.1,
                               "hook": "grad:scale=2@head"}),
     ("models resnet", 0, ms.list_models, ("resnet",), {}),
     ("rules", 0, ms.list_rules, (), {}),
@@ -124,9 +124,9 @@ def test_a_module_is_left_as_it_was(unchanged, use, fails):
     (ms.prune, {"global_": True, "by_channel": True}, "cannot be combined"),
     (ms.prune, {"save_weights": "weights.pt"}, "safetensors"),
     (ms.predict, {"top": 0}, "top"),
-    (ms.predict, {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
-    (ms.lrfind, {"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),
-    (ms.lrfind, {"steps": 2}, "the least is 3"),
+    (ms.predict, {"threshold": 0.5, "scores": "softmax"}, "needs sigmoid scores"),
+    (ms.lrfind, {"low": 1.0, "high": 0.1}, "low=1, high=0.1"),
+    (ms.lrfind, {"steps": 2}, "at least 3"),
     (ms.lrfind, {"loaders": "own.py:loaders", "data": "folder"}, "cannot be combined"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused_before_anything_is_loaded(function, keywords, said):

@@ -36,7 +36,7 @@ def test_what_no_model_takes_is_refused():
     model = tiny_resnet()
     with pytest.raises(UsageError, match="can be iterated only once"):
         ms.stats(model, iter([torch.rand(1, 3, 32, 32)]))
-    with pytest.raises(UsageError, match="no tensor is among the named inputs"):
+    with pytest.raises(UsageError, match="none of the named inputs is a tensor"):
         ms.stats(model, {"x": 1})
     with pytest.raises(UsageError, match="'device' needs a model given by name"):
         ms.stats(model, device="cuda")

@@ -75,8 +75,8 @@ def test_a_range_test_leaves_a_module_and_a_loader_as_they_were(unchanged, capsy
 
 
 REFUSED = {
-    "too few pictures": ({"pictures": 3}, UsageError, "the least is 20"),
-    "no steps": ({"steps": 0}, UsageError, "the least is 1"),
+    "too few pictures": ({"pictures": 3}, UsageError, "at least 20"),
+    "no steps": ({"steps": 0}, UsageError, "at least 1"),
     "an unknown optimizer": ({"optimizer": "adamax"}, UsageError, "did you mean adamw"),
     "a keyword for a model that is named": ({"weights": "DEFAULT"}, UsageError, "'weights'"),
     "data of no kind": ({"data": 7}, UsageError, "'int' is an int"),
@@ -123,9 +123,12 @@ def test_a_training_that_only_memorises_is_not_called_sound(is_learnable):
     assert one.losses[-1] < 0.5
     last = one.held_out[-1]
     if is_learnable:
-        assert one.verdict == "learning"  # as a loader does not tell the number of classes
+        assert one.verdict == "nothing wrong"
+        assert one.reason.startswith(
+            f"learnt: the accuracy in evaluation is {100 * last.accuracy:.1f} % on 200"
+        )
     else:
         assert last.accuracy < 0.45
-        assert one.verdict == "cannot tell"
-        assert f"the accuracy is {100 * last.accuracy:.1f} % of 200 labels: guessing gives" in one.reason
-        assert f"the loss is {last.loss:.4g}, above that of guessing, 1.09" in one.reason
+        (memorised,) = one.findings
+        assert memorised.code == "MS742"
+        assert f"{100 * last.accuracy:.1f} % of 200 labels in evaluation" in memorised.message

@@ -88,6 +88,21 @@ def test_function_and_command_give_the_same_document(capsys, folder):
         assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
 
 
+def test_a_loop_that_no_with_surrounds_says_so():
+    model = nn.Linear(2, 2)
+    (told,) = ms.watch(model, torch.optim.SGD(model.parameters())).record().run.warnings
+    assert told.message == "nothing is watched yet: put the loop in `with watch(...) as watched:`"
+
+
+def test_two_runs_of_a_script_have_no_seed_and_say_how_many_numbers_changed(folder):
+    a, b = (ms.watch("loop.py", arguments=[n]) for n in ("12", "13"))
+    compared = ms.diff(a, b)
+    assert (a.run.seed, compared.b.seed, "seed" in str(compared)) == (None, None, False)
+    n = sum(row.status != "same" for row in compared.figures)
+    shown = len({row.name for row in compared.figures if row.status != "same"})
+    assert f"{n - shown} more numbers of these rows changed" in str(compared)
+
+
 # The version of the log
 
 
@@ -119,7 +134,7 @@ def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version, sa
     changed_log(folder, version)
     with pytest.raises(CannotRunError, match=f"version {VERSION}") as caught:
         ms.watch(report="run")
-    assert f"'run/log.jsonl' is a log of {said}, and" in caught.value.message
+    assert f"'run/log.jsonl' is a log of {said}, but" in caught.value.message
     assert run(["watch", "--report", "run"]) == 4
     assert f"hint: {hint}\n" in capsys.readouterr().err
 
@@ -227,7 +242,7 @@ def test_only_the_models_that_are_given_are_looked_at():
 
 REFUSED = {
     "nothing": ((), {}, "no script"),
-    "no such script": (("lop.py",), {}, "loop.py"),
+    "no such script": (("lop.py",), {}, "lop.py"),
     "a number": ((7,), {}, "int is not a torch.nn.Module"),
     "no models": (([],), {}, "not a torch.nn.Module"),
     "a model without parameters": ((nn.ReLU(),), {}, "ReLU has no parameters"),
@@ -236,7 +251,7 @@ REFUSED = {
     "arguments for a loop": ((Net(),), {"arguments": ["3"]}, "for a script"),
     "a pattern that matches nothing": ((Net(),), {"layer": "cnov"}, "'cnov'"),
     "a call": ((Net(),), {"layer": "relu@1"}, "every call"),
-    "every nothing": ((Net(),), {"every": 0}, "the least is 1"),
+    "every nothing": ((Net(),), {"every": 0}, "at least 1"),
     "another reason": ((Net(),), {"abort_on": "nun"}, "did you mean nan"),
     "a report and a script": (("loop.py",), {"report": "run"}, "is not needed"),
 }

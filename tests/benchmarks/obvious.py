@@ -25,11 +25,9 @@ def observe_obviously(model: nn.Module, batch: Tensor) -> dict[str, dict[str, ob
 
 
 def _row(x: Tensor) -> dict[str, object]:
-    mean = x.mean()
     return {
-        "mean": mean.item(),
+        "mean": x.mean().item(),
         "std": x.std(correction=0).item(),
-        "mad": (x - mean).abs().mean().item(),
         "min": x.min().item(),
         "max": x.max().item(),
         "rms": x.square().mean().sqrt().item(),

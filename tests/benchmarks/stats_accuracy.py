@@ -22,7 +22,6 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 _FIGURES: dict[str, Callable[[Array], float]] = {
     "mean": lambda x: x.mean(),
     "std": lambda x: x.std(),
-    "mad": lambda x: np.abs(x - x.mean()).mean(),
     "min": lambda x: x.min(),
     "max": lambda x: x.max(),
     "rms": lambda x: math.sqrt(np.square(x).mean()),

@@ -28,7 +28,7 @@ class _Reading(Observer):
                 tensor.sum()
 
 
-_FEW = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+_FEW = Wanted(zero=False, near_zero=False, channels=False, histogram=False)
 
 
 def measure(pairs: int | None) -> Iterator[Figure]:

@@ -121,11 +121,7 @@ CONTENTS = {
     "partial": lambda: {"w": torch.ones(1), "norm": functools.partial(nn.LayerNorm, eps=1e-6)},
     "defaults": lambda: collections.defaultdict(list, a=[torch.ones(1)]),
 }
-WAYS = {
-    "zip": {},
-    "old": {"_use_new_zipfile_serialization": False},
-    "protocol 4": {"pickle_protocol": 4},
-}
+WAYS = {"zip": {}, "old": {"_use_new_zipfile_serialization": False}, "protocol 4": {"pickle_protocol": 4}}
 
 
 def resolved(name: str) -> object:

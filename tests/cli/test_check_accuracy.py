@@ -73,23 +73,29 @@ def test_without_the_names_of_the_classes_it_says_what_to_type(run, place):
     # A budget that cannot be judged is not met; its hint, pasted, judges it.
     refused = checked(run, "right", "--min-accuracy 0.9", expect=4)
     assert "MS506 was not judged" in refused.err
-    assert "hint: --labels blue,green,red" in refused.err
+    assert "--min-accuracy 0.9 --labels blue,green,red\n" in refused.err
     (place / "pyproject.toml").write_text("[tool.modelscope]\nmin-accuracy = 0.9\n")
     assert "MS506" in checked(run, "wrong", LABELS, expect=1).out
+
+
+def test_equal_scores_predict_nothing_and_meet_no_budget(run, place):
+    torch.save({"head.weight": torch.zeros(3, 3)}, place / "dead.pth")
+    outcome = checked(run, "dead", f"{LABELS} --min-accuracy 0.3 --select MS506", expect=1)
+    assert "accuracy 0.0 % of 15 images, 30.0 % required" in outcome.out
 
 
 def test_what_has_no_accuracy_says_why(run, place):
     (place / "val" / "red").rename(place / "val" / "cyan")
     said = {
         "": "the accuracy is not computed: no label is named cyan (labels: red, green, blue)",
-        "-w none": "the accuracy of random weights says nothing",
+        "-w none": "accuracy of random weights means nothing",
     }
     for option, reason in said.items():
         weights = option or "-c right.pth"
         line = f"check net.py:Colour val {weights} --mean 0 --std 1 --size 32 {LABELS} --min-accuracy 0.5"
         outcome = run(line, expect=4)
         assert reason in outcome.err
-        assert "leave out --min-accuracy" in outcome.err
+        assert f"hint: modelscope {line.removesuffix(' --min-accuracy 0.5')}\n" in outcome.err
     assert "noise has no class: give images" in run("check net.py:Colour --input-shape 2,3,8,8 -w none").err
 
 

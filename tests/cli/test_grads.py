@@ -21,7 +21,7 @@ class Net(nn.Sequential):
 def test_a_loss_that_is_nan_is_said_and_strict_json(run, cwd):
     (cwd / "nan.py").write_text(NAN)
     outcome = run("grads -m nan.py:Net --json")
-    assert "warning: the scores of 1 image are NaN or infinite and say nothing" in outcome.err
+    assert "warning: the scores of 1 image are NaN or infinite; modelscope stats shows" in outcome.err
     document = outcome.json
     assert document["loss"]["value"] is None
     assert {row["mark"] for row in document["parameters"]} == {"non-finite"}

@@ -67,4 +67,4 @@ def test_a_schema_is_that_of_the_document(run):
     assert json.loads(run("help schema stats").out) == ms.schema("stats")
     assert "DOCUMENT" in run("help schema").out
     assert "'nonsense'" in run("help schema nonsense", expect=2).err
-    assert "unexpected argument 'twice'" in run("help stats twice", expect=2).err
+    assert "hint: modelscope help stats\n" in run("help stats twice", expect=2).err

@@ -59,13 +59,13 @@ def test_the_beginning_of_names_is_a_key_too(run, cwd):
 def test_an_unknown_key_lists_those_there_are(run, last, command):
     error = run(f"{command.format(last)} --key state_dict_em", expect=2).err
     assert "'--key state_dict_em' is not in 'last.pth.tar', which holds state_dict_ema, state_dict, " in error
-    assert "hint: --key state_dict_ema" in error
+    assert error.endswith(" --key state_dict_ema\n")
 
 
 @pytest.mark.parametrize(("line", "said"), [
     ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' contains no tensors"),
-    ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, and there is none"),
-    ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, and there is none"),
+    ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, but none is given"),
+    ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, but none is given"),
 ])  # fmt: skip
 def test_a_key_of_nothing_is_refused(run, last, line, said):
     assert said in run(line, expect=2).err

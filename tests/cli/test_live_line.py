@@ -90,7 +90,7 @@ def lines_of(seconds_each: float, total: int) -> list[tuple[float, str]]:
     pace, lines = Slow("images", total, clock), []
     while pace.done < total:
         clock.now += seconds_each
-        pace.done += 1
+        pace.advance()
         if (line := pace.line()) is not None:
             lines.append((clock.now - 100, line))
     return lines
@@ -107,11 +107,18 @@ def test_a_log_gets_an_estimate_after_two_seconds_and_then_a_line_a_minute():
     assert lines[-1][1] == "images: 364 of 400, about 18 s left"
 
 
+def test_a_slow_first_item_is_not_in_the_estimate():
+    clock = Clock()
+    pace, lines = Slow("steps", 150, clock), []
+    for seconds in [6.5] + [1] * 149:
+        clock.now += seconds
+        pace.advance()
+        lines += [line for line in [pace.line()] if line]
+    assert lines[:2] == ["steps: 1 of 150", "steps: 61 of 150, about 89 s left"]
+
+
 def test_a_log_gets_a_line_after_the_first_of_very_long_items():
-    assert lines_of(30, 10)[:2] == [
-        (30, "images: 1 of 10, about 4 min left"),
-        (90, "images: 3 of 10, about 4 min left"),
-    ]
+    assert lines_of(30, 10)[:2] == [(30, "images: 1 of 10"), (90, "images: 3 of 10, about 4 min left")]
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h")])

@@ -66,4 +66,4 @@ def test_a_checkpoint_without_a_model_names_none_that_was_not_typed(run, cwd, co
     told = run(f"{command} -c own.pt", expect=None)
     assert told.code in (2, 4)
     assert "resnet" not in told.err
-    assert "hint: --model FILE.py:NAME --checkpoint own.pt" in told.err
+    assert "--model FILE.py:NAME --checkpoint own.pt\n" in told.err

@@ -59,6 +59,9 @@ def test_linear_layers_alone(run, cwd, n, side):
     done = run("predict net.py:Net {star} --json")
     assert f"size: {side} x {side}" in done.err
     assert shape_of_input(done.json)[1:] == [n // side**2, side, side]
+    noise = run("stats net.py:Net --json")  # which needs no image
+    assert shape_of_input(noise.json) == [1, n]
+    assert "size:" not in noise.err
 
 
 @pytest.mark.parametrize(

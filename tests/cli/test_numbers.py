@@ -32,7 +32,7 @@ def test_absurd_numbers_are_refused(refused, command, option):
         message, hint = refused(f"{command} {option}={number} {NEEDED.get(command, '{tiny}')}", 2)
         assert option in message
         assert len(message) < 500
-        assert hint.startswith(f"hint: {option} ")
+        assert f" {option} " in hint
 
 
 # Numbers inside of words.

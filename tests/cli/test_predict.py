@@ -57,7 +57,7 @@ def test_labels_of_ones_own(run, cwd, logits, name):
 
 
 @pytest.mark.parametrize(("content", "said"), [
-    ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
+    ("one\ntwo\n", "'labels.json' has 2 labels, but the model has 10 classes"),
     ("[1, 2]", "'1' is not a label"),
     ('{"0": "a", "2": "b"}', "none of the 2 labels has the index 1"),
     ('{"a": "b"}', "none of the 1 labels has the index 0"),
@@ -160,9 +160,15 @@ def test_labels_in_another_order_are_recognised(run, cwd):
     outcome = run(f"predict {model} {{samples}}/shapes --labels {','.join(order)} -f table")
     facts = " ".join(outcome.out.split())
     assert "accuracy 0.0 % of 30 images" in facts
-    assert (
-        f"other order accuracy 100.0 % if the classes are in this one: --labels {','.join(CLASSES)}" in facts
-    )
+    other = f"other order accuracy 100.0 % with the labels in this order: --labels {','.join(CLASSES)}"
+    assert other in facts
+    doctor = f"predict {model} {{samples}}/shapes --doctor -f table"
+    said = " ".join(run(f"{doctor} --labels {','.join(order)}").out.split())
+    assert other in said
+    assert "is more accurate" not in said
+    said = " ".join(run(doctor).out.split())
+    assert "verdict yours is best: 100.0 % right; none of " in said
+    assert "other order" not in said
     right = run(f"predict {model} {{samples}}/shapes -f table").out
     assert "100.0 % of 30 images" in right
     assert "other order" not in right

@@ -177,7 +177,7 @@ def test_what_is_not_a_result_is_refused(content, code, words, capsys):
     ("report empty", 4, "contains neither report.json nor"),
     ("diff runs/old runs/stats.json", 2, "give two results of one command"),
     ("report runs/old --html there", 2, "does not end in .html"),
-    ("summary x.py:Net -o page.html", 2, "hint: leave out --output page.html   --html"),
+    ("summary x.py:Net -o page.html", 2, "hint: modelscope summary x.py:Net   --html"),
     ("report runs/old --html nowhere/page.html", 4, "there is no folder 'nowhere'"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said(line, code, words, watched, capsys):
@@ -204,7 +204,7 @@ def test_a_page_of_check_is_not_a_baseline(capsys):
     capsys.readouterr()
     before = Path("known.html").read_bytes()
     assert typed(f"check {TINY} {STAR} --baseline known.html") == 4
-    assert "hint: --baseline known-known.json --update-baseline" in capsys.readouterr().err
+    assert " --baseline known-known.json --update-baseline " in capsys.readouterr().err
     assert typed(f"check {TINY} {STAR} --baseline known.html --update-baseline") == 2
     assert Path("known.html").read_bytes() == before
 
@@ -214,7 +214,7 @@ def test_a_page_opens_none_of_the_images_that_its_result_names():
     assert typed(f"predict {TINY} {SAMPLES}/shapes --truth folders -q -o own.json") == 0
     assert typed("report own.json") == 0
     page = Path("own.html").read_text(encoding="utf-8")
-    assert "never opens the files that its result names" in page
+    assert "does not open the files that its result names" in page
     assert "The wrong predictions" not in page
 
 
@@ -244,8 +244,8 @@ def test_out_is_the_folder_of_the_page(watched, capsys):
     assert typed("report runs/old --html old.html") == 0
     assert Path("pages/new/report.html").read_bytes() == Path("old.html").read_bytes()
     assert typed("report runs/old --out pages/new") == 2
-    hint = capsys.readouterr().err.rpartition("hint: ")[2].strip()
-    assert typed(f"report runs/old {hint}") == 0
+    hint = capsys.readouterr().err.rpartition("hint: modelscope ")[2].strip()
+    assert typed(hint) == 0
     assert typed("report runs/old --out a --html b.html") == 2
     assert typed("report nowhere --out other") != 0
     assert not Path("other").exists()
@@ -269,7 +269,7 @@ def test_labels_of_another_number_of_classes_are_refused(command, n, labels, cap
         command = "explain --target 0 --no-save"
     name, *rest = command.split()
     assert typed(f"{name} {HEALTHY} {STAR} --labels {names} {' '.join(rest)}") == 4
-    assert "labels, the model 10 classes" in capsys.readouterr().err
+    assert "labels, but the model has 10 classes" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 

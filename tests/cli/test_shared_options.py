@@ -101,7 +101,7 @@ def given(cwd, made):
 
 @pytest.mark.parametrize(("name", "option"), CASES)
 def test_a_shared_option_works(name, option, run, given):
-    value = view_for(name).columns()[0].key if option in ("columns", "sort") else None
+    value = view_for(name).columns[0].key if option in ("columns", "sort") else None
     result = run(line_with(name, option, value), expect=None)
     assert result.code == 0 or (name == "diff" and result.code == 1), result.err
     assert not re.search("(?m)^error: ", result.err)

@@ -1,12 +1,17 @@
 """`modelscope train` and `lrfind`: the contract, the study, and what they leave behind."""
 
 import json
+import shlex
 
+import numpy as np
+import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+import modelscope_cli as ms
+from modelscope_cli.report.train.figures import draw_comparison
 from modelscope_cli.training.data import CLASSES
 
 SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
@@ -80,3 +85,69 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
     assert document["data"]["classes"] == ["blue", "green", "red"]
     assert document["data"]["skipped"] == ["data/red/3.png"]
     assert document["held_out"][-1]["accuracy"] == 1
+
+
+@pytest.fixture
+def bright(cwd):
+    """A folder of two classes, dark and bright noise, of 20 gray images each; and a model that calls F.relu."""
+    draw = np.random.default_rng(0)
+    for label, mean in (("dark", 90), ("light", 160)):
+        (cwd / "photos of noise" / label).mkdir(parents=True)
+        for n in range(20):
+            pixels = draw.normal(mean, 20, (16, 16)).clip(0, 255).astype("uint8")
+            Image.fromarray(pixels).save(cwd / "photos of noise" / label / f"{n}.png")
+    (cwd / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, num_classes=2):\n"
+        "        super().__init__()\n"
+        "        self.first, self.last = torch.nn.Linear(768, 8), torch.nn.Linear(8, num_classes)\n"
+        "    def forward(self, x):\n"
+        "        return self.last(torch.nn.functional.relu(self.first(x.flatten(1))))\n"
+    )
+    return "net.py:Net 'photos of noise' --size 16 --batch 8"
+
+
+@pytest.mark.parametrize("form", ["{}", "--model {}"])
+def test_the_line_that_lrfind_prints_trains_with_what_it_found(run, bright, form):
+    words = "--optimizer adamw --seed 4 --steps 40 --columns lr --json --out found"
+    outcome = run(f"lrfind {form.format(bright)} {words}")
+    line = outcome.err.splitlines()[-1].removeprefix("hint: modelscope ")
+    trained = run(f"{line} --steps 3 --json").json
+    rate = outcome.json["suggestion"]["valley"]
+    settings = trained["settings"]
+    assert settings["lr"] == pytest.approx(rate, rel=0.005)
+    assert (settings["optimizer"], settings["seed"], settings["batch"]) == ("adamw", 4, 8)
+    assert trained["data"]["source"] == "photos of noise"
+    assert shlex.split(line)[0] == "train"
+    assert "hint" not in run(f"lrfind {bright} {words} --force -q").err
+
+
+def test_lrfind_suggests_nothing_where_no_rate_can_lower_the_loss(run, cwd, bright):
+    text = (cwd / "net.py").read_text()
+    (cwd / "net.py").write_text(text.replace("x.flatten(1)))", "x.flatten(1)) - 1e4)"))  # always off
+    outcome = run(f"lrfind {bright} --steps 40 --to 0.1 --json")
+    assert set(outcome.json["suggestion"].values()) == {None}
+    assert "hint" not in outcome.err
+
+
+def test_what_is_learnt_is_said_with_what_was_counted(run, bright):
+    document = run(f"train {bright} --steps 40 --lr 0.01 --json").json
+    assert document["held_out_labels"] == [[0, 4], [1, 4]]
+    assert document["held_out_wrong"] == []
+    assert document["training_accuracy"] > 0.95
+    assert document["verdict"] == "nothing wrong"
+    assert (
+        "100.0 % on 8 labels, which guessing (50.0 %) reaches in 4 of 1,000" in document["reason"]
+    )  # 2 ** -8
+    table = run(f"train {bright} --steps 20 --lr 0.01 --columns name,dead --format tsv").out
+    assert table.splitlines() == ["name\tdead", "first\t", "last\t"]  # neither is a ReLU
+
+
+@pytest.mark.drawn
+def test_without_a_relu_layer_a_study_draws_the_accuracy_in_place_of_dead_channels(bright):
+    record = ms.train("net.py:Net", "photos of noise", size=16, batch=8, steps=20, vary="lr=0.01,1e-6")
+    titles = [axes.get_title(loc="left") for axes in draw_comparison(record).axes]
+    assert titles[1:] == ["validation accuracy, %"]
+    good, *_ = draw_comparison(record).axes[1].lines
+    assert good.get_ydata()[-1] == 100 * record.trainings[0].held_out[-1].accuracy == 100

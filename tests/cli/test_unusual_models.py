@@ -90,5 +90,5 @@ def test_the_hint_names_the_size_a_model_was_built_for(run, cwd, given, hint):
         "def small():\n    return VisionTransformer(64, 16, 1, 2, 32, 64)\n"
     )
     refused = run(f"stats vit.py:small {given}", expect=4)
-    assert f"hint: {hint}\n" in refused.err
-    run(f"stats vit.py:small {'{star} ' * given.startswith('{star}')}{hint}")
+    assert refused.err.endswith(f" {hint}\n")
+    run(refused.err.partition("hint: modelscope ")[2].strip())

@@ -100,7 +100,7 @@ ANSWERS = [
     (LOOP, 5, "--fail-on error --strict", 1, "cannot tell", "cannot tell yet"),
     # A loss of torch with targets is held against what guessing costs, one of the script's own is not.
     (MEASURED, 200, "--fail-on error --strict", 0, "nothing wrong", "verdict: nothing wrong found"),
-    (LOOP, 200, "--fail-on error --strict", 0, "learning", "without a metric its quality is unknown"),
+    (LOOP, 200, "--fail-on error --strict", 0, "learning", "without a metric the quality is unknown"),
     (SLOW, 60, "--fail-on warning", 1, "fault", "warning MS710: 0.weight: "),
     (NO_ZERO_GRAD, 9, "", 0, "fault", "error MS713: "),
     (NO_ZERO_GRAD, 9, "--fail-on error", 1, "fault", "(loop.py:6)"),
@@ -230,14 +230,14 @@ def test_workers_that_are_forked_or_spawned(cwd):
 # command line, exit code, what the error quotes, a word of the hint
 REFUSED = [
     ("watch", 2, "no script", "demo/train.py"),
-    ("watch lop.py", 2, "loop.py", "did you mean loop.py"),
+    ("watch lop.py", 2, "no script 'lop.py'", "modelscope watch loop.py"),
     ("watch -m no.such", 2, "'no.such'", "python -m no.such"),
     ("watch {star}", 4, "is not Python", "python"),
     ("watch wrong.py", 4, "line 1", "python wrong.py"),
-    ("watch --layer cnov loop.py", 2, "'cnov'", "types present"),
+    ("watch --layer cnov loop.py", 2, "'cnov'", "types: "),
     ("watch --out full loop.py", 2, "'full' is not empty", "--force"),
     ("watch --report empty", 2, "'empty'", "modelscope watch"),
-    ("watch --report full loop.py", 2, "'loop.py'", "leave out loop.py"),
+    ("watch --report full loop.py", 2, "'loop.py'", "modelscope watch --report full"),
     ("watch --strict loop.py", 2, "needs --fail-on", "--fail-on error"),
 ]
 

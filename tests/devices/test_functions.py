@@ -65,7 +65,7 @@ CALLS = {
     "summary of a training step": lambda model, x: ms.summary(
         model, x, train=True, optimizer="sgd").training.peak_bytes,
     "stats": lambda model, x: ms.stats(model, x, batch=2),
-    "stats, quantiles": lambda model, x: ms.stats(model, x, columns=["name", "p1", "p50", "mad"], batch=2),
+    "stats, quantiles": lambda model, x: ms.stats(model, x, columns=["name", "p1", "p50"], batch=2),
     "stats in train mode": lambda model, x: ms.stats(model, x, mode="train", hook="zero@block1"),
     "featuremaps": lambda model, x: ms.featuremaps(model, x[:1], layer="block3", strongest=True),
     "featuremaps, best images": lambda model, x: ms.featuremaps(
@@ -74,7 +74,7 @@ CALLS = {
     "doctor": lambda model, x: ms.doctor(model, "demo/shapes/ring", size=48),
     "explain": lambda model, x: ms.explain(model, x[:1]),
     "explain, every method": lambda model, x: ms.explain(model, STAR, method="all", receipt="none", size=48),
-    "grads": lambda model, x: ms.grads(model, x, clip_norm=0.1, weight_decay=0.1, label_smoothing=0.1, batch=2),
+    "grads": lambda model, x: ms.grads(model, x, clip_norm=0.1, label_smoothing=0.1, batch=2),
     "grads of another loss": lambda model, x: ms.grads(model, x, loss="mse", freeze="block1*", mode="train"),
     "ablate": lambda model, x: ms.ablate(model, x, batch=2),
     "ablate channels": lambda model, x: ms.ablate(model, x, method="mean", by_channel=True, layer="block1.conv1"),

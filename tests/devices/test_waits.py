@@ -79,7 +79,7 @@ MOST = {
     "grads, one batch": 2,  # the first output, which is asked what it is, and all that was found
     "grads, 2 batches": 2 + 1,
     "predict, 4 images": 3,
-    "featuremaps, 5 outputs": 5 + 3,
+    "featuremaps, 5 outputs": 5 + 3 + 1,  # the last: blocks are compared with their last layers
     "explain, one method": 3 + 3,  # the map, its target and its baseline
     "explain, three methods with their receipts": 18 + 3,  # the same; each receipt needs 4 more maps
     "summary": 0,

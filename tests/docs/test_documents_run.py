@@ -87,11 +87,11 @@ def tried(line: str) -> str:
 
 
 def frame_of(text: str, command: str) -> list[str]:
-    """Return the line above the table, its columns and, but for lrfind, the names of its rows, without numbers."""
+    """Return the columns of a table, of watch also the line above it, and but for lrfind the names of its rows."""
     above, table = text.split("\n\n")[:2]
     columns, *rows = table.splitlines()
     names = [] if command == "lrfind" else [row.split("  ")[0] for row in rows]
-    title = NUMBER.sub("0", " ".join(above.rpartition("(")[2].split()))
+    title = NUMBER.sub("0", " ".join(above.rpartition("(")[2].split())) if command == "watch" else ""
     return [title, " ".join(columns.split()), *names]
 
 

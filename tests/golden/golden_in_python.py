@@ -71,7 +71,7 @@ def look_at_it_in_python(record, tsv):
     assert sheet.title.splitlines()[0] in str(record)
 
     is_undrawn = record.command == "predict" and getattr(record, "truth", None) is None
-    if view_of(record).figures() and not is_undrawn:
+    if view_of(record).figures and not is_undrawn:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("matplotlib.figure.Figure", DRAWN)
             assert record.plot().axes

@@ -39,8 +39,8 @@ LINES = {
     # stats
     "stats_tiny": f"stats {TINY} {STAR}",
     "stats_tiny_sick": f"stats {SICK} {STAR} {HARB} --batch 1 --near-zero 0.01 --workers 0",
-    "stats_tiny_train": f"stats {TINY} demo/shapes/star demo/shapes/ring --mode train -b 2 --table batch-norm",
-    "stats_tiny_exact": f"stats {TINY} demo/shapes/star --columns name,mean,std,mad,p50,p01,p99.9 -b 1",
+    "stats_tiny_train": f"stats {TINY} demo/shapes/star demo/shapes/ring --mode train -b 2",
+    "stats_tiny_exact": f"stats {TINY} demo/shapes/star --columns name,mean,std,p50,p01,p99.9 -b 1",
     "stats_tiny_plot": f"stats {TINY} {STAR} -l block1.conv1 --plot stats.png",
     "stats_tiny_hook": f"stats {TINY} {STAR} --hook 'zero[3,7]@conv' --hook scale=2@block1.conv1 "
     "--hook call=own.py:halve@block2.conv1",
@@ -102,9 +102,9 @@ LINES = {
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",
     "grads_tiny_options": f"grads {TINY} {STAR} {STAR} --mode train --clip 1 --train-only head "
-    "--hook grad:scale=1@head --no-save --label-smoothing 0.1 --weight-decay 0.01 -t star --batch 2",
+    "--hook grad:scale=1@head --no-save --label-smoothing 0.1 -t star --batch 2",
     "grads_activations": f"grads {TINY} {STAR} --table activations --hook grad:clamp=-0.1,0.1@conv -l conv --no-save",
-    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --table batch-norm --freeze conv --clip-norm 1 --no-save",
+    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --freeze conv --clip-norm 1 --no-save",
     "grads_loss": f"grads {TINY} {STAR} --loss mse --no-save #jt",
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
     "grads_r18": f"grads {R18} {STAR} --no-save",

@@ -1,6 +1,7 @@
 """Lines that fail: the hint is pasted below each, and what comes of it runs."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,23 @@ class Sized(nn.Module):
     def forward(self, x):
         assert x.shape[-1] == self.image_size, "wrong size"
         return self.head(self.c3(self.c2(self.c1(x))).flatten(1))
+
+class Wide(nn.Module):
+    def __init__(self, width, n_classes):
+        super().__init__()
+        self.stem, self.norm, self.end = nn.Conv2d(3, width, 3), nn.GroupNorm(8, width), nn.Linear(width, n_classes)
+    def forward(self, x):
+        return self.end(self.norm(self.stem(x)).mean((2, 3)))
+
+class Headed(nn.Module):
+    def __init__(self, body, head, depth: int = 1):
+        super().__init__()
+        self.body, self.head = body, head
+    def forward(self, x):
+        return self.head(self.body(x))
+
+def NAME():
+    return Headed(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1))
 
 class Embedding(Tiny):
     def forward(self, x):
@@ -91,7 +109,6 @@ stats {TINY} --hook --layer conv --json
 check {TINY} --junit new.xml
 check resnet18 --select MS1
 diff resnet18 resnet18 --b-dtype bfloat16 --layer conv1
-check sets
 diff {TINY} dot.png --dtype-b bfloat16
 grads {TINY} --target cat --no-save
 stats {TINY} --layer conv@9
@@ -121,9 +138,7 @@ train {LEARN} --vary norm-layr=batch
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
 weights {TINY}
-predict layers.pt dot.png
 stats 'old layers.pt' dot.png
-grads dot.png --model layers.pt --no-save
 predict entry.pt dot.png
 predict hooked.pt dot.png
 predict state.pt dot.png
@@ -148,8 +163,69 @@ train {LEARN} --activation leaky:0.1
 weights --scan nowhere
 diff tiny.safetensors
 featuremaps {TINY} dot.png --layer convs --out new
+stats {TINY} --sort sdt
+stats {TINY} --columns name,average
+prune {TINY} dot.png --save out.pth --amount 0.5
+train {LEARN} --save out.pth
+train {LEARN} --epochs 3
+train {LEARN} --lr 0
+train {LEARN} --vary lr=0.1 0.5
+prune {TINY} dot.png --sweep 0.1 0.5 --no-save
+ablate {TINY} dot.png --sweep 0.1 0.5 --no-save
+predict {TINY} few --truth val
+help gradcam
+help learning rate finder
+help vanishing gradient
+grads {TINY} --loss ce --no-save
+summary {TINY} --model-arg class=7
+summary {TINY} --model-arg class=7 --model-arg width=8
+summary {TINY} --model-arg width 8
+stats {TINY} --verbose 2
+stats {TINY} --quiet false
+weights tiny.safetensor
+summary {TINY} --input-shape=1,3,64
+summary {TINY} --depth many
+diff {TINY} {TINY} --labels ten.txt
+summary "timm.create_model('resnet18', num_classes=5)"
+summary 'torchvision.models.resnet18()'
+summary 'models.Tiny(num_classes=5)'
+summary {TINY} summary
+summary summary {TINY}
+stats {TINY} dot.png --mean 0.5 0.5 0.5
+stats main.pt dot.png
+explain {TINY} dot.png --method grad-cam++ --no-save --receipt none
+grads {TINY} --loss crossentropy --no-save
+summary {TINY} --input 1,3,32,32
+stats {TINY} bare
+summary tiny.safetensors
+predict parallel.pth dot.png
+summary Sized
+stats Tiny dot.png
+summary models.py:Wide
+summary models.py:Headed
+predict {TINY} my dots
+predict {TINY} dot.png --labels abc.txt
+predict {TINY} few/1.png
+watch fit.py
 """
 HELD_OUT = f"""
+stats {TINY} --columns name,stddev
+grads {TINY} --loss l2 --no-save
+explain {TINY} dot.png --method GuidedBackprop --no-save --receipt none
+help quantization
+help 'feature map'
+summary models.Tiny
+summary "torch.hub.load('pytorch/vision', 'resnet18')"
+stats {TINY} --columns name std
+prune {TINY} dot.png --global yes --no-save
+predict {TINY} fwe
+stats {TINY} -c tiny.safetenors
+summary {TINY} --input-shape 3 64 64
+diff {TINY} models.py:Other --threshold 0.1
+summary {TINY} --model-arg num_classes:7
+check {TINY} --select never-calld
+heatmap {TINY} dot.png --no-save --receipt none
+scan tiny.safetensors
 predict models.py:Sized --input-shape 3,20,20
 summary models.py:Sized --input-shape 1,3,12,12
 ablate models.py:Sized dot.png --size 40 --no-save
@@ -168,6 +244,7 @@ grads {TINY} --layer hed --no-save
 lrfind {LEARN} --init orthogonal
 weights --scan tiny.safetensors --fail-on dangerus
 grads {TINY} --table weights --no-save
+diff {TINY} dot.png --b-dtype float8
 """
 SETS = "sets/train/f/a.png", "sets/val/f/b.png"
 WORDS = {
@@ -178,6 +255,11 @@ WORDS = {
     "--model NAME": f"--model {TINY}",
     "FILE.py:NAME": "layers.py:layers",
 }
+NET = """
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+"""
 LAYERS = """
 from torch import nn
 
@@ -209,12 +291,31 @@ def made(tmp_path_factory):
     torch.save({"net": layers, "epoch": 2}, folder / "entry.pt")
     torch.save(layers.state_dict(), folder / "state.pt")
     (folder / "several").mkdir()
+    for name in ("bare", "my dots", "scripts"):
+        (folder / name).mkdir()
+    (folder / "scripts" / "fit.py").write_text("pass")
     for name in ("a.pt", "b.pt"):
         torch.save(names["Tiny"]().state_dict(), folder / "several" / name)
+    saved = {"__name__": "__main__"}
+    exec("from torch import nn\n" + NET, saved)
+    (folder / "net.py").write_text("from torch import nn\n" + NET)
+    with pytest.MonkeyPatch.context() as patch:  # pickle looks for the class there
+        patch.setattr(sys.modules["__main__"], "Net", saved["Net"], raising=False)
+        torch.save(saved["Net"](), folder / "main.pt")
     layers.register_forward_hook(print)
     torch.save(layers, folder / "hooked.pt")
-    (folder / "ten.txt").write_text("\n".join("abcdefghij"))
-    for name in ("dot.png", "two/f/a.png", "two/g/b.png", "few/a/1.png", "few/a/2.png", "few/b/3.png", *SETS):
+    for name in ("ten.txt", "scripts/abc.txt"):
+        (folder / name).write_text("\n".join("abcdefghij"))
+    for name in (
+        "dot.png",
+        "two/f/a.png",
+        "two/g/b.png",
+        "few/a/1.png",
+        "few/a/2.png",
+        "few/b/3.png",
+        "my dots/1.png",
+        *SETS,
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.effect_noise((16, 16), 60).convert("RGB").save(folder / name)
     return folder

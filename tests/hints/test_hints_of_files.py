@@ -10,3 +10,4 @@ def test_the_nearest_file_of_the_kind(tmp_path, monkeypatch):
     assert look_for("shapes.pth") == "did you mean shape.pth"
     assert look_for("unlike.pth") == "ls ."
     assert look_for("shape.onnx") == "ls ."
+    assert look_for("other") == "did you mean other.pth"

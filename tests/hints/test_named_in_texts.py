@@ -8,8 +8,8 @@ from pathlib import Path
 import pasting
 
 import modelscope_cli
-from modelscope_cli.shell.hints import SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.synonyms import OPTIONS
 
 # Of programs of others (git, pip, torchrun, gunzip), of scripts that are watched, former names, and what other
 # tools call our options.
@@ -17,8 +17,8 @@ _THEIRS = {
     "--include", "--force-reinstall", "--upgrade", "--standalone", "--nproc-per-node", "--nnodes", "--keep",
 }  # fmt: skip
 _THEIRS |= {"--allow-writes"}  # of the server for agents
-_THEIRS |= {"--epochs", "--variant", "--b-", "--no-", *SYNONYMS}
-_THEIRS |= {option.rstrip("0123456789") for option in SYNONYMS}  # --lr0
+_THEIRS |= {"--epochs", "--variant", "--b-", "--no-", *OPTIONS}
+_THEIRS |= {option.rstrip("0123456789") for option in OPTIONS}  # --lr0
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 _COMMAND = re.compile(r"modelscope ([a-z]+)\b((?:(?!modelscope |`|\bor\b|;).)*)")
 _EVERYWHERE = {"--help", "--help-all", "--version", "--install-completion", "--show-completion", "--debug"}

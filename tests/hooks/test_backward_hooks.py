@@ -116,12 +116,7 @@ def test_models_that_work_in_place_take_every_hook(name: str) -> None:
 
 def test_nothing_is_left_on_tensors_parameters_and_operations() -> None:
     module = model()
-    bound, _ = bind(
-        module,
-        "grad:scale=2@conv",
-        "grad:call=f.py:fn@conv",
-        function=lambda g: None,
-    )
+    bound, _ = bind(module, "grad:scale=2@conv", "grad:call=f.py:fn@conv", function=lambda g: None)
     with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
         output = session.run((X,))
     output.square().sum().backward()

@@ -183,7 +183,7 @@ def test_raise_on_nan_names_the_call_and_counts(unchanged: Check) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("zero@nothing", "--hook 'zero@nothing': layer pattern 'nothing' matches no layer", "types present"),
+        ("zero@nothing", "--hook 'zero@nothing': layer pattern 'nothing' matches no layer", "types: "),
         ("zero@hed", "--hook 'zero@hed': layer pattern 'hed' matches no layer", "did you mean head"),
         ("zero@relu#2", "--hook 'zero@relu#2': layer pattern 'relu#2': there is no call #2", "try relu"),
         ("pre:zero@type:Conv2d@9", "'type:Conv2d' has 3 calls", "try type:Conv2d"),

@@ -89,9 +89,7 @@ def test_a_range_beyond_the_calls_takes_those_that_are_there_and_says_so() -> No
     args = (torch.empty(1, 3, 64, 64, device="meta"),)
     selection = select(resnet(), ["linear@1..4", "conv@1..2"], [], args)
     assert selection.wanted == {("fc", 0), ("conv1", 0), ("layer1.0.conv1", 0)}
-    assert selection.notes == (
-        "layer 'linear@1..4' goes beyond the last call; the existing ones are used: 1 call",
-    )
+    assert selection.notes == ("layer 'linear@1..4' stops at the last call: 1 call in all",)
 
 
 class ScaledStdConv2d(torch.nn.Conv2d):

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.forward_signature import (
-    arrange_named,
-    check_call,
-    training_args,
-)
+from modelscope_cli.inputs.forward_signature import arrange_named, check_call, training_args
 from modelscope_cli.inputs.grammar import ShapeSpec, parse_named, shape_in
 
 
@@ -47,6 +43,11 @@ def one_tensor(x: Tensor):
     """One argument that is said not to be a dict."""
 
 
+def one_unsaid(batch):
+    """One argument of which nothing is said, from which an image may be read."""
+    return batch["image"] if isinstance(batch, dict) else batch
+
+
 def anything(*args, **kwargs):
     """As a wrapper has it."""
 
@@ -72,6 +73,10 @@ def text_first(input_ids: Tensor | None = None, pixel_values: Tensor | None = No
     (one_mapping, "image text", "dict"),
     (one_mapping, "batch is_loud", "keywords"),
     (one_tensor, "x", "keywords"),
+    (one_tensor, "y", "positional"),
+    (one_unsaid, "y", "positional"),
+    (one_unsaid, "image", "dict"),
+    (one_unsaid, "y z", "dict"),
     (anything, "image", "keywords"),
     (image_and_anything, "image depth", "keywords"),
     (image_and_anything, "picture depth", "dict"),
@@ -81,14 +86,27 @@ def text_first(input_ids: Tensor | None = None, pixel_values: Tensor | None = No
 def test_named_inputs_go_in_as_keywords_or_as_the_one_dict(forward, names, expected):
     named = dict.fromkeys(names.split(), torch.zeros(1))
     args = arrange_named(module(forward), named)
-    assert args == (named if expected == "keywords" else (named,))
+    assert args == {"keywords": named, "dict": (named,), "positional": (*named.values(),)}[expected]
+
+
+def test_a_name_that_another_method_of_the_class_reads_is_of_a_dict():
+    class Trained(nn.Module):
+        def forward(self, batch):
+            return self.encode(batch)
+
+        def encode(self, batch):
+            return batch["image"] * 2
+
+    given = torch.ones(1)
+    assert arrange_named(Trained(), {"image": given}) == ({"image": given},)
+    assert arrange_named(Trained(), {"x": given}) == (given,)
 
 
 @pytest.mark.parametrize(("forward", "names", "message", "hint"), [
     (image_and_text, "imag text", "no argument 'imag' (did you mean image); it has image, text", "image="),
     (image_and_text, "image", "needs more arguments: text", "--input text=int64:1,16"),
     (by_name_only, "text", "needs more arguments: image", "--input image=1,3,224,224"),
-    (one_tensor, "y", "no argument 'y'; it has x", "--input x=1,3,224,224"),
+    (one_tensor, "y z", "no argument 'y'; it has x", "--input x=1,3,224,224"),
     (image_and_known, "image loud", "no argument 'loud'; it has image", "--input image="),
     (text_first, "pixels", "it has input_ids, pixel_values", "--input input_ids=int64:1,16"),
 ])  # fmt: skip

@@ -28,7 +28,7 @@ def folder(make_picture, tmp_path):
 
 def test_a_folder_is_its_pictures_sorted_and_the_rest_is_counted(folder):
     assert names(folder) == [str(folder / name) for name in ("a.jpg", "b.PNG", "c.webp")]
-    assert find_images([str(folder)]).notes == [f"'{folder}': 3 images, 1 other files skipped"]
+    assert find_images([str(folder)]).notes == [f"'{folder}': 3 images, 1 other file skipped"]
 
 
 def test_a_folder_without_pictures_of_its_own_is_those_of_its_folders(folder, tmp_path):

@@ -72,7 +72,7 @@ def test_optical_flow_noise_is_two_different_frames(opened):
 
 
 @pytest.mark.parametrize(("options", "quoted"), [
-    ({"shapes": ("1,3,8,8",), "size": "9"}, "size=9"),
+    ({"shapes": ("1,3,8,8",), "size": "9"}, "--size 9"),
     ({"shapes": ("float32:1,3,8,8",), "batch": 4}, "--batch 4"),
     ({"shapes": ("1,3,x",)}, "'x'"),
     ({"size": "32", "family": "custom", "module": nn.Linear(5, 5)}, "--size 32"),

@@ -5,11 +5,7 @@ import torch
 from PIL import Image
 from tolerance import assert_close
 from torch import nn
-from torchvision.models import (
-    EfficientNet_B1_Weights,
-    Inception_V3_Weights,
-    ResNet34_Weights,
-)
+from torchvision.models import EfficientNet_B1_Weights, Inception_V3_Weights, ResNet34_Weights
 from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 from torchvision.models.segmentation import FCN_ResNet50_Weights
 from torchvision.transforms import functional as F

@@ -13,7 +13,7 @@ import torch
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs import decoding
 from modelscope_cli.inputs.decoding import ImageBlocks, choose_workers, pack, unpack
-from modelscope_cli.inputs.files import FileGroups, find_images
+from modelscope_cli.inputs.files import find_images
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="processes are forked on Linux only"
@@ -119,7 +119,7 @@ def test_a_worker_that_is_not_forked_gets_the_same_files(opened, folder):
     (folder / "01.png").write_text("words")
     plan = opened(folder, size="24").preprocessing
     files = find_images([str(folder)]).files
-    images = ImageBlocks(FileGroups(files, 4), 4, plan, is_strict=False)
+    images = ImageBlocks(files, 4, plan, is_strict=False)
     assert len(files) == 40
     for block in (0, 9):
         one = images.decode(block)

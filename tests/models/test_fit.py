@@ -104,10 +104,7 @@ def test_a_fresh_head_for_other_classes(tmp_path: Path, state: State) -> None:
     assert own["classifier.1.weight"].shape == (12, 512, 1, 1)
     assert {
         name for name in state if own[name].shape != state[name].shape or own[name].ne(state[name]).any()
-    } == {
-        "classifier.1.weight",
-        "classifier.1.bias",
-    }
+    } == {"classifier.1.weight", "classifier.1.bias"}
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,7 @@ def test_images_are_prepared_as_the_library_prepares_them(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "task", "cfg"),
-    [
-        ("DetectionModel", "detect", "yolo11n.yaml"),
-        ("SegmentationModel", "segment", "yolo11n-seg.yaml"),
-    ],
+    [("DetectionModel", "detect", "yolo11n.yaml"), ("SegmentationModel", "segment", "yolo11n-seg.yaml")],
 )
 def test_boxes_are_in_pixels_of_the_file(kind, task, cfg, tmp_path):
     import numpy as np

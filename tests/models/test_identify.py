@@ -160,23 +160,33 @@ def test_of_no_model_and_of_nearly_one(tmp_path: Path) -> None:
     assert recognise(ModelRequest(str(path), strict=False))[0].model == "resnet18"
 
 
-def test_no_hint_loads_a_pickle_that_holds_more_than_layers_of_torch(tmp_path: Path) -> None:
+def test_a_model_saved_whole_is_loaded_if_it_holds_nothing_but_layers_of_torch(tmp_path: Path) -> None:
+    torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())
+    image = torch.rand(1, 3, 8, 8)
     torch.save(net, tmp_path / "layers.pt")
+    loaded = load_model(ModelRequest(str(tmp_path / "layers.pt")))
+    assert torch.equal(loaded.module(image), net(image))
+    assert loaded.info.weights.resolved == "layers.pt"
+    # Beside the layers a function; one that is found through a module of torch's layers, as a hostile file may name
+    # it; and a layer that is built from numbers in the file, which may ask for any amount of memory.
     net.register_forward_hook(print)
     torch.save(net, tmp_path / "hooked.pt")
-    # A function that is found through a module of torch's layers, as a hostile file may name it.
     with ZipFile(tmp_path / "layers.pt") as layers, ZipFile(tmp_path / "sly.pt", "w") as sly:
         for name in layers.namelist():
             found, sought = layers.read(name), b"ctorch.nn.modules.flatten\nFlatten\n"
             assert not name.endswith("data.pkl") or sought in found
             sly.writestr(name, found.replace(sought, b"ctorch.nn.modules.module\ntorch.load\n"))
-    hints = {}
-    for name in ("layers.pt", "hooked.pt", "sly.pt"):
+    calling = nn.Sequential(nn.Conv2d(3, 4, 3), _BuiltByCall())
+    torch.save(calling, tmp_path / "calling.pt")
+    for name in ("hooked.pt", "sly.pt", "calling.pt"):
         with pytest.raises(CannotRunError, match="saved whole") as caught:
-            recognise(ModelRequest(str(tmp_path / name)))
-        hints[name] = str(caught.value.hint)
-    assert hints.pop("layers.pt").startswith("--model torch:load ")
-    for hint in hints.values():
+            load_model(ModelRequest(str(tmp_path / name)))
+        hint = str(caught.value.hint)
         assert hint.startswith("--model FILE.py:NAME ")
         assert "only if you trust the file" in hint
+
+
+class _BuiltByCall(nn.Module):
+    def __reduce__(self) -> tuple[type, tuple[int, int]]:
+        return nn.Linear, (3, 4)

@@ -19,10 +19,7 @@ NUMBERS = st.one_of(
 )
 VALUES = st.recursive(
     st.one_of(NUMBERS, st.booleans(), st.text()),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=12),
-        st.dictionaries(st.text(), inner, max_size=4),
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(st.text(), inner, max_size=4)),
 )
 DOCUMENTS = st.lists(st.dictionaries(st.text(), VALUES, min_size=1, max_size=4), min_size=1, max_size=2)
 

@@ -39,7 +39,7 @@ def test_every_command_that_returns_a_record_is_tried():
     (("layers",), {"a": 1}, "expected `array`, got `object` - at `$.layers`"),
     (("layers", 0), [], "expected `object`, got `array` - at `$.layers[0]`"),
     (("model", "class"), None, "expected `str`, got `null` - at `$.model.class`"),
-    (("seed",), "1", "expected `int`, got `str` - at `$.seed`"),
+    (("seed",), "1", "expected `int | null`, got `str` - at `$.seed`"),
     (("schema",), "modelscope/stats/2", "this version reads modelscope/stats/1"),
     (("schema",), "other/stats/1", "its schema is 'other/stats/1'"),
 ])  # fmt: skip

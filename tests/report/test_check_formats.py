@@ -86,3 +86,11 @@ def test_known_findings_are_neither_commands_nor_failures():
     (result,) = json.loads(rendered(known, "sarif"))["runs"][0]["results"]
     assert [one["kind"] for one in result["suppressions"]] == ["external"]
     assert json.loads(rendered(known, "gitlab")) == []
+
+
+def test_junit_says_how_severe_the_findings_are_not_the_rule():
+    one = replace(record("relu", "dead"), fail_on="warning")
+    warning, error = (replace(one.findings[0], severity=severity) for severity in ("warning", "error"))
+    for findings, severity in (((warning,), "warning"), ((error,), "error"), ((warning, error), "error")):
+        suite = ET.fromstring(render_junit(review(replace(one, findings=findings))).encode())
+        assert [failure.get("type") for failure in suite.iter("failure")] == [severity]

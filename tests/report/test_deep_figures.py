@@ -87,7 +87,7 @@ def record() -> Any:
 
 
 def drawn(record: Any, picture: str) -> Any:
-    figure = view_of(record).figures()[picture](record)
+    figure = view_of(record).figures[picture](record)
     figure.set_dpi(DPI)
     figure.draw_without_rendering()
     return figure

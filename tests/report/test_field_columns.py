@@ -70,5 +70,5 @@ def test_columns_of_a_record_inside_and_those_without_values():
 
 def test_every_annotated_field_of_stats_is_a_column_of_its_tables():
     keys = {one.key for one in other_columns(ActivationStats, ())}
-    assert keys <= {one.key for one in view_for("stats").columns()}
+    assert keys <= {one.key for one in view_for("stats").columns}
     assert column(rank=3).rank == 3

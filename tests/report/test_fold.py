@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from modelscope_cli.report.fold import MOST_ROWS, fold
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.fold import fold
+from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,3 +92,11 @@ def test_rows_alike_are_one_line_also_in_a_short_table():
     assert (
         fold(sheet_of((Row(f"l{n}") for n in range(3)), alike=lambda row: 1)) is None
     )  # as long as the line
+
+
+def test_the_largest_rows_are_shown():
+    rows = [Row(f"l{n}", size=float(n % 97)) for n in range(200)]
+    sheet = sheet_of(rows, is_by_layer=False, most_rows=20, size=lambda row: row.size)
+    names = {sheet.rows[place].name for place in fold(sheet).kept}
+    assert len(names) == 20
+    assert {f"l{n}" for n in range(200) if n % 97 >= 91} <= names

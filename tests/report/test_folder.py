@@ -8,13 +8,7 @@ import sys
 import pytest
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.output_files import (
-    OutputFolder,
-    free_folder,
-    is_unfinished,
-    release_claims,
-    write_with,
-)
+from modelscope_cli.output_files import OutputFolder, free_folder, is_unfinished, release_claims, write_with
 
 
 def names(folder):

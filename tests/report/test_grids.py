@@ -95,5 +95,60 @@ def test_signed_maps_have_zero_in_the_middle_of_the_colours(scale):
 @pytest.mark.parametrize(("layer", "cmap"), [("conv", "RdBu_r"), ("relu", "viridis")])
 def test_maps_of_both_signs_are_drawn_around_zero(layer, cmap):
     record = ms.featuremaps("squeezenet1_1", weights="none", size=64, layer=f"{layer}@1", device="cpu")
-    (row,), look = record.maps, record.kept.look
+    (row,) = record.maps
+    look = record.kept.look.of(row)
     assert (look.cmap, look.is_signed) == (cmap, row.min < 0)
+
+
+def test_the_sign_of_one_layer_does_not_colour_another():
+    record = ms.featuremaps(
+        "squeezenet1_1", weights="none", size=64, layer=["conv@1", "relu@1"], device="cpu"
+    )
+    assert [record.kept.look.of(row).cmap for row in record.maps] == ["RdBu_r", "viridis"]
+
+
+def test_the_photo_in_a_picture_has_its_own_colours(tmp_path):
+    ramp = np.linspace(0, 255, 160).astype(np.uint8)
+    photo = Image.fromarray(np.stack(np.broadcast_arrays(ramp[:, None], ramp[None], 255 - ramp[:, None]), -1))
+    photo.save(tmp_path / "ramp.png")
+    record = ms.featuremaps(
+        "squeezenet1_1", tmp_path / "ramp.png", weights="none", layer="relu@1", device="cpu", size=160
+    ).save(tmp_path / "out")
+    margin, above = (
+        image_tiles.MARGIN,
+        {record.maps[0].file: (image_tiles.TITLE, 160), record.contact_sheet: (32, 400)},
+    )
+    for file, (heading, side) in above.items():
+        drawn = Image.open(tmp_path / "out" / file).convert("RGB")
+        crop = drawn.crop((margin, margin + heading, margin + side, margin + heading + side))
+        wanted = photo.resize((side, side), Image.Resampling.LANCZOS)
+        assert np.abs(np.asarray(crop, float) - np.asarray(wanted, float)).max() <= 2, file
+
+
+def test_a_title_is_as_wide_as_it_needs(maps):
+    title = "layer1.0.conv1   Conv2d   64x64x3x3   64 filters, each at its strongest input channel"
+    narrow, wide = (
+        image_tiles.page(
+            image_tiles.to_image(torch.zeros(16, width, dtype=torch.uint8), "viridis"), title, "viridis"
+        ).convert("L")
+        for width in (16, 1000)
+    )
+    height = image_tiles.MARGIN + image_tiles.TITLE
+    words = np.asarray(wide.crop((0, 0, narrow.width, height)))
+    assert (np.asarray(narrow.crop((0, 0, narrow.width, height))) == words).all()
+    assert (words != words[0, 0]).any(0).sum() > len(title)
+
+
+def test_grey_maps_are_counted_where_they_are_shown(tmp_path):
+    conv = torch.nn.Conv2d(3, 5, 1)
+    with torch.no_grad():
+        conv.weight[1:4] = 0
+        conv.weight[4] = torch.nan  # has a colour of its own
+        record = ms.featuremaps(torch.nn.Sequential(conv), torch.rand(1, 3, 8, 8))
+        some = ms.featuremaps(torch.nn.Sequential(conv), torch.rand(1, 3, 8, 8), channels=[0, 1])
+    assert [one.maps[0].note for one in (record, some)] == [
+        "3 of 5 constant (grey)",
+        "1 of 2 constant (grey)",
+    ]
+    record.to_html(tmp_path / "page.html")
+    assert "channels 0-4 of 5; 3 of 5 constant (grey)" in (tmp_path / "page.html").read_text()

@@ -12,12 +12,12 @@ SYMBOL = re.compile(r"[|Δ(/,]|^L2$")
 OF_ROWS = {"layer", "parameter", "model", "page"}
 UNITS = {"size": "bytes"}
 
-COLUMNS = [(command, column) for command in _VIEWS for column in view_for(command).columns() if column.title]
+COLUMNS = [(command, column) for command in _VIEWS for column in view_for(command).columns if column.title]
 
 
 @pytest.mark.parametrize(("command", "column"), COLUMNS, ids=lambda one: getattr(one, "title", one))
 def test_a_heading_finds_its_column_and_is_its_name(command, column):
-    found = find_column(view_for(command).columns(), column.title, "--columns", "")
+    found = find_column(view_for(command).columns, column.title, "--columns", "")
     assert found.title == column.title
     assert found.key == column.key
     if SYMBOL.search(column.title) or column.title in OF_ROWS:

@@ -27,7 +27,7 @@ def test_a_contact_sheet_fits_on_a_screen(n, picture):
             image_tiles.mosaic(image_tiles.resize(colours, max(side // 3 - 2, 1)), 3), "viridis"
         )
 
-    sheet = contact_sheet([Tile(f"{i:03d}_layer", "9x28x28", draw) for i in range(n)], "viridis", picture)
+    sheet = contact_sheet([Tile(f"{i:03d}_layer", "9x28x28", draw) for i in range(n)], picture)
     assert sheet.width <= 1920
     assert sheet.height <= 1080
     has_red = bool((np.asarray(sheet.convert("RGB"))[..., :2] == (200, 0)).all(-1).any())

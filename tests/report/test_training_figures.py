@@ -29,7 +29,7 @@ def uneven(name: str = "relu", kind: str = "ReLU", order: int = 0) -> Any:
 
 
 def figure_of(record: WatchRecord, picture: str) -> Any:
-    figure = view_of(record).figures()[picture](record)
+    figure = view_of(record).figures[picture](record)
     figure.set_dpi(130)
     figure.draw_without_rendering()
     return figure

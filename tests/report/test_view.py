@@ -51,12 +51,13 @@ def test_sorted_by_a_column_that_is_not_shown():
 @pytest.mark.parametrize(("view", "words", "hint"), [
     (Layout(sort="nmae"), "unknown column 'nmae' in --sort 'nmae'", "--sort name"),
     (Layout(sort="name:up"), "'--sort name:up' ends in neither :asc nor :desc", "--sort name:asc"),
-    (Layout(sort=":asc"), "unknown column ''", "--sort name"),
-    (Layout(columns="nmae"), "unknown column 'nmae' in --columns 'nmae'", "--columns name,near_zero"),
+    (Layout(sort=":asc"), "unknown column ''", "--sort name:asc"),
+    (Layout(columns="name,am"), "unknown column 'am'", "--columns name,name"),
+    (Layout(columns="nmae"), "unknown column 'nmae' in --columns 'nmae'", "--columns name"),
     (Layout(columns=" , "), "names no column", "--columns name,near_zero"),
 ])  # fmt: skip
 def test_what_is_mistyped_is_refused_before_anything_runs(view, words, hint):
     with pytest.raises(UsageError) as caught:
         view.check(COLUMNS)
     assert words in caught.value.message
-    assert caught.value.hint == hint
+    assert (caught.value.hint or "").partition("   ")[0] == hint

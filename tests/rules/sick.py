@@ -111,11 +111,7 @@ def near_zero(net: nn.Module) -> nn.Module:
 
 
 def poorly_initialised(net: nn.Module) -> nn.Module:
-    for block in (net.block2, net.block3):
-        for conv, norm in ((block.conv1, block.bn1), (block.conv2, block.bn2)):
-            conv.weight.data *= 1e4  # and a norm that takes it back
-            norm.running_mean *= 1e4
-            norm.running_var *= 1e8
+    net.head.weight.data *= 100
     return net
 
 
@@ -199,7 +195,7 @@ VARIANTS = [
     ("MS204", saturated_sigmoid, "extra.1", {}),
     ("MS204", saturated_tanh, "extra.1", {}),
     ("MS205", near_zero, "block1.bn2", {}),
-    ("MS206", poorly_initialised, "block2.conv1", {}),
+    ("MS206", poorly_initialised, "head", {}),
     ("MS207", drifted, "block1.bn1", {}),
     ("MS208", foreign, "block3.bn2", {}),
     ("MS209", norm_as_made, "block3.bn2", {}),

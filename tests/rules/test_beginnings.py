@@ -181,7 +181,7 @@ def shuffle(x: Tensor) -> Tensor:
 def test_intended_randomness_is_a_warning_that_names_its_source(draw, severity, source):
     finding = found(Masks(draw), select="MS602")["MS602", severity, None]
     line = inspect.getsourcelines(draw)[1] + 1
-    assert f"it draws {source}" in finding.message or f"functional.{source}" in finding.message
+    assert f"the model calls {source}" in finding.message or f"functional.{source}" in finding.message
     assert finding.message.endswith(f"at test_beginnings.py:{line}")
 
 

@@ -34,6 +34,17 @@ TWO = loss(), loss(FLAT, "Adam")
 GOING_ON = tuple(1.0 - 0.5 * i / N for i in range(N))
 GONE_OUT = (*(1.0 - 0.05 * i for i in range(10)), *(0.5,) * (N - 10))
 ALL_ALIKE = {"commonest_label": 1.0, "commonest_labels": (1.0,) * N, "label_entropy": 0.0}
+
+
+def blocks(pure: int, rows: int, mixed: int = 1, commonest_label: float = 0.4):
+    """Return a training of which so many batches in turn are of one class, and then of several."""
+    shares = ((1.0,) * pure + (0.6,) * mixed) * N
+    sorted_by_class = criterion(
+        rows=(rows,) * N, commonest_labels=shares[:N], commonest_label=commonest_label
+    )
+    return training(criteria=(sorted_by_class,), inputs=(entering(shape=(rows, 3, 8, 8)),))
+
+
 EQUAL = numbers(target_variance=(0.0,) * N)
 # Frozen as torch's default draws it, with a standard deviation of 1 / sqrt(3 fan-in)
 AS_DRAWN = {
@@ -92,10 +103,7 @@ def large_input(std=(90.0,) * N, is_computed=False):
 def overwritten(ratio=30.0, losses=(2.3, 4.1, 3.9, 4.0, 3.5), others=30.0):
     """Weights that the first step replaces, after which the loss is higher for some steps."""
     rest = (1e-3,) * (N - 1)
-    weights = (
-        parameter(update_ratio=(ratio, *rest)),
-        parameter("head.weight", update_ratio=(others, *rest)),
-    )
+    weights = (parameter(update_ratio=(ratio, *rest)), parameter("head.weight", update_ratio=(others, *rest)))
     return training(loss=(loss((*losses, *FALLING[5:])),), parameters=weights)
 
 
@@ -173,6 +181,9 @@ SPEAKS = {
         "one class": training(criteria=(criterion(**ALL_ALIKE),)),
         "one number": training(criteria=(EQUAL,)),
         "sorted": training(criteria=(criterion(commonest_labels=(1.0,) * N),)),
+        "sorted in blocks of some batches": blocks(3, 24),
+        "two classes in blocks": blocks(2, 16, commonest_label=0.6),
+        "small batches in blocks": blocks(2, 8, commonest_label=0.5),
     },
     "MS735": {
         "many labels": guessing(),
@@ -228,6 +239,9 @@ QUIET = {
     },
     "MS725": {
         "adversaries": training(loss=TWO, criteria=(EQUAL,)),
+        "most of one class, and small batches": blocks(1, 8, commonest_label=0.85),
+        "patches of one class": training(criteria=(criterion(commonest_labels=(1.0, 1.0, 0.6) * (N // 3)),)),
+        "rarely of one class": blocks(1, 16, commonest_label=0.6, mixed=2),
         "one part of several": training(criteria=(EQUAL, criterion())),
         "few labels": training(criteria=(numbers(target_variance=(0.0,) * N, rows=from_step(0, 1, N - 20)),)),
         "a class that is not learnt": training(
@@ -300,7 +314,7 @@ QUIET = {
     "MS732": {
         "images one by one, too short": training(
             steps=8, loss=(loss(FALLING[:8]),), models=(model(norm_values=(576, 1)),)
-        ),
+        )
     },
 }
 

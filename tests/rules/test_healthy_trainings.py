@@ -35,13 +35,8 @@ from trainings import (
     with_weight,
 )
 
-from modelscope_cli.records.training_facts import (
-    ScheduleFacts,
-)
-from modelscope_cli.records.watch import (
-    DROPPED,
-    WatchRecord,
-)
+from modelscope_cli.records.training_facts import ScheduleFacts
+from modelscope_cli.records.watch import DROPPED, WatchRecord
 from modelscope_cli.rules.training.rule_types import LASTING
 
 CONTRASTIVE = tuple(4.13 - 0.7 * i / N for i in range(N))

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 from rules.test_training_rules import SICK
-from trainings import N, codes, training, with_weight
+from trainings import N, codes, criterion, model, training, with_weight
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.trials import DATA, GRADIENT, MODEL, Fix, Trials
+from modelscope_cli.records.trials import DATA, GRADIENT, MODEL, NO, Fix, TrialRow, Trials
 from modelscope_cli.records.watch import FAULT
 from modelscope_cli.rules.training import _EXPLAINS_NOTHING, RULES, judge_training
 from modelscope_cli.rules.training.rule_types import Link
+from modelscope_cli.rules.training.trial import REFUTABLE
+from modelscope_cli.watching.trials.catalogue import TRIALS, Trial
 
 FIX = Fix(
     trial="usual settings",
@@ -52,6 +54,84 @@ def test_a_finding_whose_cause_was_proved_has_the_proof_and_refuted_ones_are_bel
     assert first.message.startswith(FIX.sentence)
     first, second, *_ = judge_training(still, still.facts, Trials(fix=FIX, refuted=("MS710",))).findings
     assert (first.code, second.code, second.follows) == ("MS790", "MS710", "MS790")
+
+
+# What a trial takes away by its own change, so that its proof is of that rule; not NaN, which follows from others
+CURED = [
+    (one, code)
+    for one in TRIALS
+    for code in one.codes.split()
+    if not one.is_general and code not in ("MS701", "MS702", "MS703")
+]
+
+
+@pytest.mark.parametrize(("trial", "code"), CURED, ids=lambda one: getattr(one, "name", one))
+def test_a_proof_and_the_rule_whose_cure_it_is_are_one_finding(trial: Trial, code: str) -> None:
+    record, _, _ = SICK[code]
+    proof = replace(FIX, trial=trial.name, codes=tuple(trial.codes.split()))
+    findings = judge_training(record, record.facts, Trials(fix=proof)).findings
+    assert (findings[0].code, findings[0].proved) == (code, proof)
+    assert [one.code for one in findings if one.follows is None] == [code]
+
+
+def test_two_rules_that_one_change_cures_are_one_cause() -> None:
+    modes = model(evaluation_since=20, frozen_modes=("Dropout",), evaluated=(5, 0), loose_modes=("Dropout",))
+    record = training(models=(modes,))
+    findings = judge_training(record, record.facts).findings
+    assert [(one.code, one.follows) for one in findings] == [("MS743", None), ("MS718", None)]
+    proof = replace(FIX, trial="usual modes", codes=("MS718", "MS743"))
+    findings = judge_training(record, record.facts, Trials(fix=proof)).findings
+    assert [(one.code, one.follows) for one in findings] == [("MS743", None), ("MS718", "MS743")]
+
+
+@pytest.mark.parametrize("code", ["MS710", "MS744", "MS739"])
+def test_what_was_tried_in_vain_is_said_and_not_advised_again(code: str) -> None:
+    record, _, _ = SICK[code]
+    (plain,) = (one for one in judge_training(record, record.facts).findings if one.code == code)
+    tried = Trials(outcome="no time is left", in_vain={code: ["a learning rate of 1", "AdamW"]})
+    (one,) = (one for one in judge_training(record, record.facts, tried).findings if one.code == code)
+    assert "a learning rate of 1 and AdamW made it no better" in one.hint
+    assert (plain.hint in one.hint) is (code not in REFUTABLE)  # what the script does wrong in any case is
+    proof = replace(FIX, codes=(code,))
+    (one,) = (
+        one
+        for one in judge_training(record, record.facts, replace(tried, fix=proof)).findings
+        if one.code == code
+    )
+    assert one.hint == FIX.write
+
+
+@pytest.mark.parametrize("code", ["MS712", "MS720", "MS738", "MS713", "MS718"])
+@pytest.mark.parametrize(
+    ("unchanged", "cured", "added"),
+    [(1.0, 1.0, "; accuracy 1.00 either way"), (0.97, 0.99, ""), (None, None, "")],
+)
+def test_the_cure_of_what_a_script_does_wrong_is_not_doubted_in_a_training_that_learns(
+    code: str, unchanged: float | None, cured: float | None, added: str
+) -> None:
+    record, _, _ = SICK[code]
+    rows = (
+        TrialRow("rerun", "unchanged", N, 2.3, 0.1, unchanged, None),
+        TrialRow("cure", "the cure", N, 2.3, 0.2, cured, NO),
+        TrialRow("another", "another change", N, 2.3, 0.2, 0.4, NO),
+    )
+    (plain,) = (one for one in judge_training(record, record.facts).findings if one.code == code)
+    tried = Trials(rows=rows, in_vain={code: ["the cure"]})
+    (one,) = (one for one in judge_training(record, record.facts, tried).findings if one.code == code)
+    assert one.hint == plain.hint + added
+
+
+def test_a_cure_after_which_a_training_still_fails_may_not_be_enough() -> None:
+    record = training(failing=True, criteria=(criterion(is_probability=(True,) * N, accuracy=(0.1,) * N),))
+    rows = (
+        TrialRow("rerun", "unchanged", N, 2.3, 2.3, 0.1, None),
+        TrialRow("cure", "the cure", N, 2.3, 2.3, 0.2, NO),
+    )
+    for judged in (rows, ()):
+        tried = Trials(rows=judged, in_vain={"MS720": ["the cure"]})
+        first, *_ = judge_training(record, record.facts, tried).findings
+        assert first.code == "MS720"
+        assert first.hint.endswith("; this alone may not be enough: the cure made it no better")
 
 
 @pytest.mark.parametrize("code", ["MS712", "MS720"])

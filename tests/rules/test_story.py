@@ -42,6 +42,7 @@ def told(record: WatchRecord) -> list[tuple[str, str | None]]:
 
 DEAD = {"layers": (LAYERS[0], layer(zero_fraction=from_step(0.5, 0.95)), LAYERS[2])}
 LARGE = {"parameters": (parameter(update_ratio=from_step(1e-3, 0.3)), *PARAMETERS[1:])}
+SMALL_STEPS = parameter(update_ratio=(1e-7,) * N).series
 SYMPTOMS = {"failing": True, **DEAD, **LARGE}
 
 
@@ -102,6 +103,38 @@ def test_a_harmless_finding_is_not_a_cause(harmless: str, facts) -> None:
     assert (harmless, None) in findings
     assert ("MS709", None) in findings
     assert harmless not in {follows for _, follows in findings}
+
+
+def test_a_norm_of_few_values_explains_dead_units_that_nothing_else_explains() -> None:
+    few = {"models": (model(norm_values=(4, 1), norm_name="fc"),)}
+    assert told(training(failing=True, **DEAD, **few)) == [
+        ("MS732", None),
+        ("MS705", "MS732"),
+        ("MS735", "MS732"),
+    ]
+    assert judged(training(failing=True, **DEAD, **few)).findings[0].layer == "fc"
+    many = {"models": (model(norm_values=(4096, 1)),)}
+    assert ("MS705", None) in told(training(failing=True, **DEAD, **many))
+
+
+def test_the_advice_on_a_consequence_begins_with_its_cause() -> None:
+    """Gradients that are clipped to nothing need no higher learning rate."""
+    still = {"parameters": tuple(replace(one, series=SMALL_STEPS) for one in PARAMETERS)}
+    clipped = event("clipped", "gradients are clipped to 1e-06 (a.py:7)", step=N)
+    first, second, *_ = judged(training(failing=True, events=(clipped,), **still)).findings
+    assert (first.code, first.place, second.code, second.follows) == ("MS741", "a.py:7", "MS710", "MS741")
+    assert second.hint == "correct MS741 first; if this is still found: raise the learning rate"
+
+
+@pytest.mark.parametrize(
+    ("norms", "is_found"), [((None,) * N, True), ((1e-9,) * N, True), ((1e-3,) * N, False)]
+)
+def test_a_loss_that_does_not_depend_on_the_output_needs_no_higher_learning_rate(norms, is_found) -> None:
+    layers = tuple(replace(one, series=replace(one.series, grad_norm=norms)) for one in LAYERS)
+    first = judged(training(failing=True, layers=layers)).findings[0]
+    assert (first.code == "MS710" and "depend" in first.message) is is_found
+    if is_found:
+        assert "learning rate" not in first.hint
 
 
 def test_what_begins_once_values_are_not_finite_follows_from_that() -> None:
@@ -189,6 +222,16 @@ CANNOT_TELL = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("growth", "codes"), [(200.0, []), (2000.0, ["MS706"])])
+def test_a_hidden_layer_that_grows_a_thousand_times_is_told_however_little_the_loss_tells(
+    growth: float, codes: list[str]
+) -> None:
+    grown = layer(std=from_step(1.0, growth, SINCE))
+    unclear = {"loss": (loss(NOISY),), "criteria": ()}
+    assert [code for code, _ in told(training(layers=(grown, *LAYERS[1:]), **unclear))] == codes
+    assert "MS706" not in [code for code, _ in told(training(layers=(grown, *LAYERS[1:])))]  # it learns
+
+
 @pytest.mark.parametrize("what", CANNOT_TELL)
 def test_cannot_tell_comes_with_its_reason(what: str) -> None:
     changes, reason = CANNOT_TELL[what]
@@ -274,6 +317,11 @@ def test_a_loss_seen_on_training_data_only_leaves_memorising_untested() -> None:
     assert (judgement.findings, judgement.verdict, judgement.reason) == ((), SOUND, memorising)
     assert training_answer((), SOUND, memorising, "loss 2").startswith(f"Nothing wrong found; {memorising}; ")
     assert memorising in (judged(training(criteria=())).reason or "")
+    passes = model(validated=(0, 0.0, 1.0))  # whose accuracy the script computes by itself
+    evaluation = "the evaluation (its forward passes were seen, but not its labels)"
+    assert judged(training(models=(passes,))).reason == f"{memorising}; {evaluation}"
+    seen = criterion(), criterion(is_training=False)
+    assert judged(training(models=(passes,), criteria=seen)).reason is None
     layers = "the layers of a compiled model, which are not visible; "
     compiled = judged(training(events=(event("compiled", ""),))).reason
     assert compiled == memorising.replace("whether", f"{layers}whether")

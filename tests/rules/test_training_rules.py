@@ -39,14 +39,7 @@ from trainings import (
 )
 
 from modelscope_cli.records.check import ERROR
-from modelscope_cli.records.training_facts import (
-    GRADIENT,
-    LOSS,
-    OUTPUT,
-    Birth,
-    ScheduleFacts,
-    TimeFacts,
-)
+from modelscope_cli.records.training_facts import GRADIENT, LOSS, OUTPUT, Birth, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import (
     BROADCAST,
     DROPPED,
@@ -294,7 +287,7 @@ def test_findings_from_the_graph_of_a_hand_made_loss(kind: str, code: str) -> No
     found = judged(
         training(failing=True, criteria=(), events=(event(kind, "the loss is odd (a.py:9)"),))
     ).findings
-    assert (found[0].code, found[0].message) == (code, "the loss is odd (a.py:9)")
+    assert (found[0].code, found[0].message, found[0].place) == (code, "the loss is odd", "a.py:9")
 
 
 @pytest.mark.parametrize("name", ["nll_loss", "ctc_loss"])
@@ -355,6 +348,12 @@ def test_steps_that_do_not_add_up_are_small_while_the_training_fails() -> None:
 def test_steps_that_killed_what_follows_are_counted_until_then() -> None:
     weight = {"update_ratio": from_step(0.3, 1e-3, 10), "grad_norm": from_step(0.1, 0.0, 10)}
     assert codes(with_weight(**weight))[0] == "MS709"
+
+
+@pytest.mark.parametrize(("last", "is_told"), [(1e-3, False), (1e-6, False), (1e-8, True)])
+def test_a_rate_that_is_nothing_is_told_also_where_the_loss_fell(last: float, is_told: bool) -> None:
+    found = codes(training(lr=(loss(from_step(0.1, last, SINCE - 2)),)))
+    assert ("MS719" in found) == is_told
 
 
 def test_a_warm_up_that_lasts_is_named_once_the_training_fails() -> None:

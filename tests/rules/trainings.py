@@ -6,11 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.records.training_facts import (
-    Disagreement,
-    OptimizerFacts,
-    RankFacts,
-)
+from modelscope_cli.records.training_facts import Disagreement, OptimizerFacts, RankFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,
@@ -219,13 +215,7 @@ def training(*, failing: bool = False, **changes: Any) -> WatchRecord:
         facts = replace(facts, criteria=(criterion(value=FLAT, accuracy=(0.1,) * N),))
     facts = replace(facts, **{key: changes.pop(key) for key in FACTS.__slots__ if key in changes})
     return WatchRecord(
-        **{**usual, **changes},
-        run=_RUN,
-        recorded=N,
-        exit_code=0,
-        ranks=1,
-        near_zero=0.05,
-        facts=facts,
+        **{**usual, **changes}, run=_RUN, recorded=N, exit_code=0, ranks=1, near_zero=0.05, facts=facts
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.training.lrfind import LrSweep, Sweep, find_lr, largest_fall, noise_of, suggest
+from modelscope_cli.training.lrfind import LrSweep, find_lr, largest_fall, noise_of, suggest
 from modelscope_cli.training.runner import Callback
 
 
@@ -26,7 +26,7 @@ def small():
 
 
 def test_rates_rise_from_end_to_end():
-    log = Sweep(1e-5, 10, 7)
+    log = LrSweep(1e-5, 10, 7)
     assert [log.rate(i) for i in range(7)] == close(np.geomspace(1e-5, 10, 7))
 
 
@@ -45,7 +45,7 @@ def test_the_model_is_trained_at_the_rate_of_each_step():
 
     model, _, batches = small()
     optimizer, changes = torch.optim.SGD(model.parameters(), lr=7.0), Changes()
-    test = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-3, 0.1, 10), [changes])
+    test = find_lr(model, optimizer, batches, F.cross_entropy, LrSweep(1e-3, 0.1, 10), [changes])
     assert changes.seen == pytest.approx(np.geomspace(1e-3, 0.1, 10), rel=1e-3)
     assert test.lr == close(np.geomspace(1e-3, 0.1, 10))
     assert test.stopped == "the end of the range"
@@ -53,12 +53,12 @@ def test_the_model_is_trained_at_the_rate_of_each_step():
 
 def test_it_stops_where_the_loss_diverges_or_is_not_finite():
     model, optimizer, batches = small()
-    test = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-4, 1e6, 60))
+    test = find_lr(model, optimizer, batches, F.cross_entropy, LrSweep(1e-4, 1e6, 60))
     assert len(test.lr) < 60
     assert test.stopped.startswith(("diverged", "the loss was not finite"))
 
     strange = [(torch.full((8, 4), math.nan), torch.zeros(8, dtype=torch.long))]
-    test = find_lr(model, optimizer, strange, F.cross_entropy, Sweep())
+    test = find_lr(model, optimizer, strange, F.cross_entropy, LrSweep())
     assert test.stopped == "the loss was not finite at step 0"
     assert (test.loss, test.smoothed, test.suggestion.valley) == ((None,), (None,), None)
 
@@ -68,7 +68,7 @@ def test_the_smoothed_loss_of_a_constant_is_the_constant(loss, n):
     class Run:
         step = 0
 
-    swept = LrSweep(Sweep())
+    swept = LrSweep()
     run = Run()
     run.loss = torch.tensor(loss, dtype=torch.float64)
     for run.step in range(n):
@@ -120,7 +120,7 @@ def test_suggestions_are_those_of_fastai(losses):
 )
 def test_the_curve_is_cut_where_fastai_cuts_it(n, last, left):
     """fastai records the losses that are not finite, cuts `[steps // 10 : -5]`, and drops what is from NaN on."""
-    swept = LrSweep(Sweep(steps=100))
+    swept = LrSweep(steps=100)
     swept.lr, swept.losses = RATES[:n].tolist(), [1.0] * (n - 1) + [last]
     swept.smoothed = swept.losses if math.isfinite(last) else swept.losses[:-1]
     rates, curve = swept.judged()
@@ -134,7 +134,7 @@ def swept(losses):
     class Run:
         step = 0
 
-    callback, run = LrSweep(Sweep(steps=len(losses))), Run()
+    callback, run = LrSweep(steps=len(losses)), Run()
     for run.step, loss in enumerate(losses):
         run.loss = torch.tensor(loss, dtype=torch.float64)
         callback.after_loss(run)
@@ -167,16 +167,23 @@ def test_a_fall_beyond_its_noise_is_not(noise):
         assert fall > explained
 
 
+@pytest.mark.parametrize(("fall", "is_flat"), [(0.003, True), (0.006, True), (0.025, False), (0.1, False)])
+def test_a_steady_fall_of_less_than_a_hundredth_is_flat(fall, is_flat):
+    for start in (0.02, 1.4, 300.0):
+        found, noise = swept([start * (1 - fall * i / 99) for i in range(100)])
+        assert (found <= noise) == is_flat
+
+
 def test_labels_that_are_drawn_give_a_flat_curve_without_a_suggestion():
     model, optimizer, batches = small()
     drawn = [
         (inputs, torch.randint(3, (32,), generator=torch.Generator().manual_seed(i)))
         for i, (inputs, _) in enumerate(batches)
     ]
-    flat = find_lr(model, optimizer, drawn, F.cross_entropy, Sweep(1e-6, 1e-2, 40))
+    flat = find_lr(model, optimizer, drawn, F.cross_entropy, LrSweep(1e-6, 1e-2, 40))
     assert 0 < flat.fall <= flat.noise
     assert flat.suggestion.recommended is None
     model, optimizer, batches = small()
-    found = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-4, 1, 100))
+    found = find_lr(model, optimizer, batches, F.cross_entropy, LrSweep(1e-4, 1, 100))
     assert found.fall > found.noise
     assert found.suggestion.recommended is not None

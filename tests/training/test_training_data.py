@@ -1,6 +1,7 @@
 """What is trained on: the drawn set, folders of pictures, and what is wrong with them."""
 
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from PIL import Image
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.training.data import CLASSES, Shapes, draw, open_drawn, open_folder
+from modelscope_cli.training.data import CLASSES, open_drawn, open_folder
+from samples.dataset import Shapes, draw
 
 
 @pytest.fixture
@@ -48,15 +50,33 @@ def test_drawn_pictures_are_normalised_shapes_and_held_out_ones_are_others():
 def test_a_folder_is_split_and_its_empty_class_left_out(folder):
     data = open_folder(folder, 16, seed=0)
     assert data.classes == ("0_red", "1_green", "2_blue")
-    assert (data.n_training, data.n_held_out) == (32, 4)
+    assert (data.n_training, data.n_held_out) == (30, 6)
     pictures = [example for part in (data.training, data.held_out) for example in part]
     assert len(pictures) == 36
     for picture, label in pictures:
         assert picture.shape == (3, 16, 16)
         assert picture.mean((1, 2)).argmax() == label  # red, green, blue
     again = open_folder(folder, 16, seed=0)
-    assert again.training.indices == data.training.indices
-    assert open_folder(folder, 16, seed=1).training.indices != data.training.indices
+    assert again.training.files == data.training.files
+    assert open_folder(folder, 16, seed=1).training.files != data.training.files
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (1, 2, 9), (4, 4, 4), (100, 7, 13), (3, 50)])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_each_class_has_its_share_of_the_held_out_images(tmp_path, counts, seed):
+    for label, n in enumerate(counts):
+        (tmp_path / str(label)).mkdir()
+        for image in range(n):
+            (tmp_path / str(label) / f"{image}.png").touch()
+    data = open_folder(tmp_path, 16, seed)
+    parts = data.training.files, data.held_out.files
+    trained, held_out = (Counter(label for _, label in files) for files in parts)
+    for label, n in enumerate(counts):
+        assert trained[label] >= 1
+        assert trained[label] + held_out[label] == n
+        assert abs(held_out[label] - n / 5) < 1
+        assert held_out[label] or n < 2
+    assert not {path for path, _ in parts[0]} & {path for path, _ in parts[1]}
 
 
 @pytest.mark.parametrize("names", [("train", "val"), ("Training", "test")])
@@ -86,7 +106,7 @@ def test_unreadable_pictures_are_skipped_and_counted(folder):
     whole = (folder / "2_blue" / "7.png").read_bytes()
     (folder / "2_blue" / "7.png").write_bytes(whole[: len(whole) // 2])
     data = open_folder(folder, 16, seed=0)
-    seen = sum(len(labels) for part in (data.batches(8, 0), data.held_out_batches()) for _, labels in part)
+    seen = sum(len(labels) for part in (data.batches(10, 0), data.held_out_batches()) for _, labels in part)
     assert seen == 36 - 2
     assert sorted(data.unreadable) == [str(folder / "1_green" / "5.png"), str(folder / "2_blue" / "7.png")]
 

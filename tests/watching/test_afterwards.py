@@ -110,7 +110,7 @@ def test_a_report_made_later_goes_where_it_is_asked_for(tmp_path, monkeypatch, c
     with pytest.raises(UsageError, match="'other' is not empty"):
         ms.watch(report="out", out="other")
     assert run(["watch", "--report", "out", "--out", "other"]) == 2
-    assert "\nhint: --out other --force\n" in capsys.readouterr().err
+    assert "\nhint: modelscope watch --report out --out other --force\n" in capsys.readouterr().err
     assert run(["watch", "--report", "out", "--out", "other", "--force"]) == 0
     ms.watch(report="out", out="out")  # which holds the log
     assert "gradients.png" in {path.name for path in Path("out").iterdir()}

@@ -183,7 +183,7 @@ class Cut(Net):
 
 @pytest.mark.parametrize(("how", "code", "layer", "words"), [
     ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
-    ("detached", "MS715", "trunk.weight", "its output is detached"),
+    ("detached", "MS715", "trunk.weight", "the loss does not depend on it"),
     ("not called", "MS716", "trunk.weight", "is never used"),
 ])  # fmt: skip
 def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.functional import cross_entropy as imported_before_anybody_looked
 
+from modelscope_cli.report.watch.table import run_facts
 from modelscope_cli.watching.criteria import KINDS
 
 N, CLASSES = 12, 5
@@ -86,9 +87,7 @@ CALLS = [
 @pytest.mark.parametrize(("name", "way"), CALLS)
 def test_a_criterion_is_seen_with_its_own_value(recorded, name, way):
     values = []
-    record = recorded(
-        lambda: values.extend(train(lambda logits: WAYS[way](name)(*fit_for(name, logits)))),
-    )
+    record = recorded(lambda: values.extend(train(lambda logits: WAYS[way](name)(*fit_for(name, logits)))))
     (seen,) = record.facts.criteria
     assert (seen.name, seen.is_training, seen.is_summed, seen.shapes) == (name, True, False, None)
     assert seen.place.startswith("test_criteria.py:")
@@ -424,3 +423,22 @@ def test_a_class_that_is_masked_is_not_predicted(recorded):
     mask = torch.zeros(CLASSES).index_fill(0, torch.tensor([CLASSES - 1]), -math.inf)
     seen, logits = figures(recorded, lambda x: F.cross_entropy(x + mask, labels))
     assert seen.series.accuracy[0] == close((logits + mask).argmax(1).eq(labels).float().mean().item())
+
+
+@pytest.mark.parametrize(("n_labels", "absent"), [(320, (1,)), (64, ())])
+def test_a_class_that_no_label_is_of_is_told_once_there_are_enough_labels(recorded, n_labels, absent):
+    def script():
+        net = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(n_labels // 16):
+            labels = torch.tensor([0, 2, 3])[torch.randint(3, (16,))]
+            loss = F.cross_entropy(net(torch.randn(16, 4)), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    record = recorded(script)
+    assert record.facts.criteria[0].absent == absent
+    facts = dict(run_facts(record))
+    said = f"class 1 of 4 did not occur in the {n_labels} labels that were looked at"
+    assert facts.get("labels") == (said if absent else None)

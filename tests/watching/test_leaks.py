@@ -175,13 +175,7 @@ HOT = functional.one_hot(TOKENS, 7).float()
         (OneHot, HOT[:, :-1], TOKENS[:, 1:]),
         (lambda is_sick: Forced(not is_sick), (torch.randn(6, 8), TOKENS, True), TOKENS),
     ],
-    ids=[
-        "numbers",
-        "numbers, time last",
-        "time first",
-        "one-hot",
-        "a target that is given",
-    ],
+    ids=["numbers", "numbers, time last", "time first", "one-hot", "a target that is given"],
 )
 def test_places_that_see_what_they_are_to_tell(make, given, targets) -> None:
     torch.manual_seed(0)

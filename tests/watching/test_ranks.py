@@ -121,7 +121,7 @@ def test_a_rank_that_ends_otherwise_is_named():
     messages = [event.message for event in find_other_ends([RankLog(end=end) for end in ends])]
     assert messages == [
         "rank 1 ended with exit code 3, after 7 steps",
-        "rank 2 ended without an end in its log, after 0 steps",
+        "rank 2 ended without finishing its log, after 0 steps",
         "rank 2 took 0 steps, the others 7",
     ]
 

@@ -117,7 +117,8 @@ def test_a_script_that_trains_nothing_ends_in_its_time(recorded, monkeypatch):
     assert time.seconds["forward"] == pytest.approx(10 * 0.2)
     assert time.seconds["data"] == pytest.approx(10 * 0.4)
     assert (
-        record.reason == "no step was seen: 10 forwards and no backward pass, so only the time was looked at"
+        record.reason
+        == "no step and no backward pass was seen, only 10 forwards: nothing but the time was judged"
     )
 
 
@@ -195,12 +196,12 @@ def judged(rule, **facts):
         (
             "MS771",
             {"seconds": {"data": 61.0, "rest": 39.0}, "workers": 2},
-            "61 % of each step waits for 2 workers",
+            "61 % of each step is spent waiting for 2 workers",
         ),
         (
             "MS771",
             {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0},
-            "40 % of each step waits for data, which the training process loads itself",
+            "40 % of each step is spent waiting for data, which the training process loads itself",
         ),
         ("MS771", {"seconds": {"data": 29.0, "rest": 71.0}, "workers": 2}, None),
         ("MS771", {"seconds": {"data": 4.0, "rest": 1.0}, "workers": 2}, None),

@@ -2,12 +2,13 @@
 
 import csv
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from rules.trainings import criterion, training
+from rules.trainings import criterion, loss, training
 from torch import nn
 
 import modelscope_cli as ms
@@ -103,6 +104,18 @@ def test_a_layer_that_is_finite_again_is_told_by_its_counts():
     assert not any("nan" in shown(one)[1] for one in (record, spoilt_at(3)))
 
 
+@pytest.mark.parametrize("n", [3, 20, 300, 2000])
+def test_the_losses_in_their_row_are_the_means_that_the_verdict_compares(n):
+    values = tuple(2.3 - i / n + 0.1 * (-1) ** i for i in range(n))
+    record = training(steps=n, loss=(loss(values),), lr=(loss((0.1,) * n),), criteria=())
+    first, last = max(min(n // 10, 50), 3), max(min(n // 4, 50), 3)
+    words = dict(watch_sheet(record).facts)["loss"]
+    found = [float(word) for word in re.findall(r"[0-9.]+(?= over)", words)]
+    assert found == pytest.approx([np.mean(values[:first]), np.mean(values[-last:])], rel=1e-3)
+    spoilt = replace(record, loss=(loss((*values[:-1], math.nan)),))
+    assert "not finite over the last" in dict(watch_sheet(spoilt).facts)["loss"]
+
+
 @pytest.mark.parametrize("format", ["tsv", "csv"])
 def test_machines_read_nan_and_since_when(format, tmp_path):
     rows = list(
@@ -126,8 +139,8 @@ def test_the_evaluation_in_its_row_is_the_one_that_the_verdict_is_about(rows, la
     record = training(criteria=(criterion(accuracy=(0.3,) * 60), evaluation))
     reason = judge_training(record, record.facts).reason
     facts = dict(watch_sheet(replace(record, reason=reason)).facts)
-    accuracy, loss = 100 * np.mean(accuracies[-late:]), np.mean(losses[-late:])
-    assert f"in evaluation the accuracy is {accuracy:.1f} % of {late * rows:,} labels: " in reason
-    assert f"in evaluation the loss is {loss:.4g}, above" in reason
+    accuracy, cost = 100 * np.mean(accuracies[-late:]), np.mean(losses[-late:])
+    assert f"the accuracy in evaluation is {accuracy:.1f} % on {late * rows:,} labels: " in reason
+    assert f"the loss in evaluation is {cost:.4g}, above" in reason
     assert facts["evaluation"].endswith(f", {accuracy:.1f} % at the end")
-    assert f"{loss:.4g}" in facts["evaluation"]
+    assert f"{cost:.4g}" in facts["evaluation"]

@@ -129,10 +129,7 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         ((_CLEAR, ""), (_END, "    loss.backward()\n    optimizer.zero_grad()\n    optimizer.step()")),
         (),
     ),
-    "MS716": (
-        ((_MODEL, _MODEL + "\nmodel[1].extra = nn.Linear(8, 8)"),),
-        (),
-    ),
+    "MS716": (((_MODEL, _MODEL + "\nmodel[1].extra = nn.Linear(8, 8)"),), ()),
     "MS717": (
         (
             (
@@ -187,10 +184,7 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         ((_LABELS, _LABELS + "\nimages[5] = float('nan')"),),
         ((_LABELS, _LABELS + "\nimages = images.nan_to_num()"),),
     ),
-    "MS731": (
-        ((_MODEL, _MODEL + "\nnn.init.constant_(model[0].bias[:6], -10)"),),
-        (),
-    ),
+    "MS731": (((_MODEL, _MODEL + "\nnn.init.constant_(model[0].bias[:6], -10)"),), ()),
     "MS735": (
         (
             (_LABELS, "labels = torch.randint(4, (64,))"),
@@ -436,10 +430,7 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         ),
         (),
     ),
-    "MS742": (
-        ((_END, _END + _VALIDATE.replace("labels", "(labels + 1) % 4")),),
-        ((_END, _END + _VALIDATE),),
-    ),
+    "MS742": (((_END, _END + _VALIDATE.replace("labels", "(labels + 1) % 4")),), ((_END, _END + _VALIDATE),)),
     "MS745": (
         (_SCALER, (_END, "    scaler.scale(loss).backward()\n    optimizer.step()")),
         (

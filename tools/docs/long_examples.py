@@ -124,10 +124,7 @@ model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288
 """
 # Reported with `--try-fixes`
 TRIED: dict[str, tuple[Edits, Edits]] = {
-    "MS790": (
-        ((_OPTIMIZER, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e3)"),),
-        ((_OPTIMIZER, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)"),),
-    ),
+    "MS790": (((_LOSS, _LOSS.replace("labels[batch])", "labels[batch], label_smoothing=1.0)")),), ()),
     "MS791": (
         ((_MODEL, "\n" + _SQUASH.format("x.tanh() ** 2 - 1").strip()),),
         ((_MODEL, "\n" + _SQUASH.format("1 - x.tanh() ** 2").strip()),),

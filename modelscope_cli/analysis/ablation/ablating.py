@@ -24,7 +24,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
-from modelscope_cli.analysis.predictions.scores import predictions_of
+from modelscope_cli.analysis.predictions.scores import is_undecided, predictions_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
@@ -84,7 +84,7 @@ class Effect:
     channel: int | None  # the replaced channel; None for all of them
     n_images: int = 0  # number of images compared
     _sums: dict[str, float] = field(default_factory=dict)
-    _answers: Counter[int] = field(default_factory=Counter)
+    _answers: Counter[int | None] = field(default_factory=Counter)
     _has_changed: bool = False
     _right: RightPredictions = field(default_factory=RightPredictions)
 
@@ -104,7 +104,9 @@ class Effect:
         for name, figure in figures.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
         self._has_changed |= bool(changed.any())
-        self._answers.update(after.scores.best_classes())
+        undecided = is_undecided(after.scores.tensor()).reshape(len(after), -1).all(1).tolist()
+        answers = zip(after.scores.best_classes(), undecided, strict=True)
+        self._answers.update(None if is_none else answer for answer, is_none in answers)
         self._right.add(after.scores.tensor(), truth)
         self.n_images += len(after)
 
@@ -112,7 +114,7 @@ class Effect:
         """`before`: the accuracy of the intact model."""
         accuracy = self._right.share()
         means = {name: total / self.n_images for name, total in self._sums.items()}
-        ((answer, _),) = self._answers.most_common(1)
+        ((answer, n_answers),) = self._answers.most_common(1)
         return Ablation(
             **self.candidate.call.fields,
             channel=self.channel,
@@ -124,9 +126,10 @@ class Effect:
             kl_divergence=_finite(means["divergence"]),
             output_l2=_finite(means["distance"]),
             answer_index=answer,
-            answer_label=label_of_class(answer, categories),
+            answer_label=None if answer is None else label_of_class(answer, categories),
             accuracy=accuracy,
             accuracy_drop=before.value - accuracy.value if before and accuracy else None,
+            answer_fraction=n_answers / self.n_images,
         )
 
 

@@ -130,8 +130,8 @@ def by_shape(image: Tensor, channel_dim: int, is_spatial: bool) -> Arranged:
     places = channels_first.shape[1:]
     if not places or math.prod(places) == 1:
         return Arranged(channels_first.reshape(-1))
-    if len(places) == 2:
-        return Arranged(channels_first)
+    if len(places) < 3:
+        return Arranged(channels_first if len(places) == 2 else channels_first[:, None])
     if len(places) == 3:
         return with_frames(channels_first, [])
     return Arranged(channels_first.flatten(2), "further dimensions side by side")

@@ -26,10 +26,8 @@ class _Entry:
     module: _BatchNorm
     running_mean: Tensor  # before the pass, which updates it
     running_var: Tensor
-    n_before: Tensor  # batches tracked before the pass; 0 where they are not
     means: list[Tensor] = field(default_factory=list)
     variances: list[Tensor] = field(default_factory=list)
-    n_values: int = 0  # per channel in one batch
 
 
 class BatchNormObserver(Observer):
@@ -37,13 +35,11 @@ class BatchNormObserver(Observer):
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _Entry] = {}
-        self.in_eval_mode: dict[str, None] = {}  # batch norms that use their running statistics
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        if not isinstance(module, _BatchNorm) or module.running_mean is None or module.running_var is None:
+        if not isinstance(module, _BatchNorm) or not module.training:
             return
-        if not module.training:
-            self.in_eval_mode[call.name] = None
+        if module.running_mean is None or module.running_var is None:
             return
         x: Tensor = args[0] if args else kwargs["input"]
         key, wide = (call.name, call.index), widest_float(x.device)
@@ -51,24 +47,11 @@ class BatchNormObserver(Observer):
             first = self._entries.get((call.name, 0))
             mean = first.running_mean if first else module.running_mean.to(wide, copy=True)
             variance = first.running_var if first else module.running_var.to(wide, copy=True)
-            tracked = module.num_batches_tracked
-            n_before = tracked.clone() if tracked is not None else torch.tensor(0)
-            self._entries[key] = _Entry(call, module, mean, variance, n_before)
+            self._entries[key] = _Entry(call, module, mean, variance)
         entry = self._entries[key]
         variance, mean = channel_statistics(x)
         entry.means.append(mean.to(wide))
         entry.variances.append(variance.to(wide))
-        entry.n_values = x.numel() // x.shape[1]
-
-    def notices(self) -> tuple[Notice, ...]:
-        """Return which batch norms were in eval mode, and have no row."""
-        names = [*self.in_eval_mode]
-        text = f"in eval mode, with its running statistics, which do not drift: {some(names, _N_NAMED)}"
-        return (
-            (Notice("batch_norm_in_eval_mode", f"{counted(len(names), 'batch norm')} {text}"),)
-            if names
-            else ()
-        )
 
     def rows(self) -> Deferred[tuple[BatchNormDrift, ...]]:
         """Return one row per call, in execution order."""
@@ -78,36 +61,24 @@ class BatchNormObserver(Observer):
 
 def _to_row(entry: _Entry) -> Deferred[BatchNormDrift]:
     mean, variance = torch.stack(entry.means).mean(0), torch.stack(entry.variances).mean(0)
-    tensors = mean, variance, entry.running_mean, entry.running_var, entry.n_before
-    return Deferred(tensors, partial(_compared, entry))
+    return Deferred((mean, variance, entry.running_mean, entry.running_var), partial(_compared, entry))
 
 
 def _compared(
-    entry: _Entry,
-    mean: Tensor,
-    variance: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    n_before: Tensor,
+    entry: _Entry, mean: Tensor, variance: Tensor, running_mean: Tensor, running_var: Tensor
 ) -> BatchNormDrift:
     module = entry.module
     scale = running_var + module.eps
     gap = (mean - running_mean) / scale.sqrt()
     ratio = (variance + module.eps) / scale
-    # Batch norm updates its running variance with the unbiased one: torch.nn.BatchNorm2d, Note.
-    unbiased = variance * (entry.n_values / max(entry.n_values - 1, 1))
-    momentum = module.momentum
-    share = momentum if momentum is not None else 1.0 / (int(n_before) + 1)
     return BatchNormDrift(
         **entry.call.fields,
         channels=len(gap),
-        momentum=momentum,
-        mean_gap=_rms(gap),
+        momentum=module.momentum,
+        mean_gap=float(gap.square().mean().sqrt()),
         var_ratio=float(ratio.log().mean().exp()),
         var_ratio_min=float(ratio.amin()),
         var_ratio_max=float(ratio.amax()),
-        mean_move=share * _rms(gap),
-        var_move=share * _rms((unbiased - running_var) / scale),
         is_frozen=is_frozen(module),
     )
 
@@ -176,10 +147,6 @@ class NormInputObserver(Observer):
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return variance (divided by n) and mean of each channel, both `(C,)`."""
     return torch.var_mean(x.detach().float(), [dim for dim in range(x.ndim) if dim != 1], correction=0)
-
-
-def _rms(x: Tensor) -> float:
-    return float(x.square().mean().sqrt())
 
 
 def running_statistics(model: nn.Module) -> Deferred[dict[str, tuple[Tensor, Tensor]]]:

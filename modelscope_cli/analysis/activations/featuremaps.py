@@ -15,12 +15,13 @@ from modelscope_cli.analysis.activations.filters import filters_of
 from modelscope_cli.analysis.activations.maps import (
     CapturedOutput,
     ChannelChoice,
+    blocks_of,
     capture_maps,
     choose_channels,
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.subject import Subject, as_patterns
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
@@ -28,7 +29,7 @@ from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord, KeptMaps, MapLook, OutputMaps
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import Keywords, as_tuple, spelled_out
 from modelscope_cli.records.naming import block_of, counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word, refuse_both
@@ -145,22 +146,31 @@ _FEWEST_STAGES = 3
 def one_a_stage(exhibits: Sequence[CapturedOutput]) -> list[CapturedOutput]:
     """Return the last output of each stage (maps of one size), in order; all outputs if there are at most `FEW`.
 
-    Of a network whose maps all have one size, such as a vision transformer, return the last output of each block,
-    or of a dozen of them.
+    Of a network whose maps all have one size, such as a vision transformer, return the output of each block, or of
+    a dozen of them.
     """
+    blocks = blocks_of(exhibit.record.name for exhibit in exhibits)
+
+    def block(exhibit: CapturedOutput) -> str:
+        name = exhibit.record.name
+        return name if name in blocks else block_of(name)
+
     drawable = [exhibit for exhibit in exhibits if exhibit.maps is not None]
     if len(drawable) <= FEW:
         return list(exhibits)
-    spatial = [exhibit for exhibit in drawable if max(_size(exhibit), default=1) > 1]
+    # Rows, such as tokens without a position, only count where there are no maps.
+    rows, maps = ([one for one in drawable if side(_size(one), default=1) > 1] for side in (max, min))
+    spatial = maps or rows
     by_size = {_size(exhibit): exhibit for exhibit in spatial}
     # The first layers of a block may still have the size of the stage before, so ends of blocks take precedence.
-    ends = [list(run)[-1] for _, run in groupby(spatial, lambda exhibit: block_of(exhibit.record.name))]
+    ends = [list(run)[-1] for _, run in groupby(spatial, block)]
     by_size |= {_size(exhibit): exhibit for exhibit in ends}
     if len(by_size) >= _FEWEST_STAGES:
-        return sorted(by_size.values(), key=lambda exhibit: exhibit.record.order)
-    blocks = ends or drawable
-    n = min(_MOST_BLOCKS, len(blocks))
-    return [blocks[round((len(blocks) - 1) * i / max(n - 1, 1))] for i in range(n)]
+        return [exhibit for exhibit in spatial if exhibit is by_size[_size(exhibit)]]
+    of_blocks = [exhibit for exhibit in ends if exhibit.record.name in blocks]
+    of_blocks = of_blocks if len(of_blocks) >= _FEWEST_STAGES else ends or drawable
+    n = min(_MOST_BLOCKS, len(of_blocks))
+    return [of_blocks[round((len(of_blocks) - 1) * i / max(n - 1, 1))] for i in range(n)]
 
 
 def _size(exhibit: CapturedOutput) -> tuple[int, ...]:
@@ -221,10 +231,7 @@ def featuremaps(
     check_range("max_channels", max_channels, least=1)
     check_word("scale", scale, ("channel", "layer"))
     check_range("top_images", top_images, least=0, most=25)
-    on_an_image: dict[str, tuple[Any, Any]] = {
-        "overlay": (overlay, False),
-        "attention": (attention, False),
-    }
+    on_an_image: dict[str, tuple[Any, Any]] = {"overlay": (overlay, False), "attention": (attention, False)}
     if top_images:
         colours = {"scale": (scale, "channel"), "cmap": (cmap, "auto")}
         why = "these options need a single image"
@@ -248,18 +255,18 @@ def featuremaps(
     interventions = subject.bind().interventions
     never: tuple[str, ...] = ()
     if filters:
-        exhibits = filters_of(module, as_patterns(layer), as_patterns(exclude), choice)
+        exhibits = filters_of(module, as_tuple(layer), as_tuple(exclude), choice)
     elif attention:
         exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
     else:
         exhibits = capture_maps(*of_first, choice=choice, interventions=interventions)
         never = subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
     hooks = subject.conclude()
-    n_outputs = len(exhibits)
+    n_outputs, others = len(exhibits), _pattern_of(exhibits)
     if not layer and not exclude:
         exhibits = exhibits[:FEW] if filters else one_a_stage(exhibits)
     which = "the first are" if filters else "one per stage is"
-    for said in _notes(len(exhibits), n_outputs, which, channels):
+    for said in _notes(len(exhibits), n_outputs, which, others, channels):
         subject.progress.note(said)
     rows = [exhibit.record for exhibit in exhibits]
     if not any(row.shown for row in rows):
@@ -273,9 +280,7 @@ def featuremaps(
         hooks=hooks,
         outputs=n_outputs,
     )
-    is_signed = cmap == "auto" and any(one.min is not None and one.min < 0 < (one.max or 0) for one in rows)
-    cmap = ("RdBu_r" if is_signed else "viridis") if cmap == "auto" else cmap
-    look = MapLook(scale, cmap, image, is_overlay=overlay, is_signed=is_signed)
+    look = MapLook(scale, cmap, image, is_overlay=overlay)
     return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
 
 
@@ -305,11 +310,21 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     return image
 
 
-def _notes(n_taken: int, n_outputs: int, which: str, channels: str | Sequence[int]) -> list[str]:
+def _pattern_of(exhibits: Sequence[CapturedOutput]) -> str:
+    """Return a layer pattern that matches outputs: of the more usual kind of layer, else a name."""
+    types = [one.record.type.lower() for one in exhibits]
+    counts = {kind: sum(one.startswith(kind) for one in types) for kind in ("conv", "linear")}
+    most = max(counts, key=counts.__getitem__)
+    return most if counts[most] else next((one.record.name for one in exhibits), "")
+
+
+def _notes(n_taken: int, n_outputs: int, which: str, others: str, channels: str | Sequence[int]) -> list[str]:
     """Explain the choices made for the user."""
     notes = []
     if n_taken < n_outputs:
-        notes.append(f"{n_outputs} outputs: {which} drawn ({n_taken}); --layer selects others: --layer conv")
+        notes.append(
+            f"{n_outputs} outputs: {which} drawn ({n_taken}); --layer selects others: --layer {others}"
+        )
     if isinstance(channels, str) and channels.isdecimal():
         notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")
     return notes

@@ -1,6 +1,6 @@
 """Capture the outputs of the selected calls for one image as maps."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +12,12 @@ from modelscope_cli.analysis.activations.attention import NO_ATTENTION
 from modelscope_cli.analysis.spatial.cells import Cells, Tracker
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.fetch import fetch
-from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
+from modelscope_cli.hooks.layers import ChannelFinder, list_layers, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.hooks.spec import Range, channels_of
 from modelscope_cli.records.featuremaps import FeatureMap
-from modelscope_cli.records.naming import label_of, some
+from modelscope_cli.records.naming import block_of, label_of, some
 from modelscope_cli.records.run import Arguments
 
 
@@ -100,6 +100,16 @@ class _Caught:
     n_images: int  # number of images in `tensor`
     is_of_images: bool  # whether the first dimension of `tensor` is that of the images
 
+    # Whether it equals the output before it, on its device; None where it cannot
+    repeats: Tensor | None = None
+
+    def after(self, other: "_Caught") -> "_Caught":
+        """Return this with `repeats`, which is read after the run: a device would be waited for at every block."""
+        one, two = self.tensor, other.tensor
+        is_plain = one.layout is torch.strided is two.layout
+        is_alike = is_plain and one.dtype == two.dtype and one.shape == two.shape and one.device == two.device
+        return replace(self, repeats=(one == two).all()) if is_alike else self
+
     def exhibit(self) -> CapturedOutput:
         """Arrange it for the first image."""
         tensor, record = self.tensor, self.record
@@ -126,19 +136,27 @@ class _Caught:
 
 
 class _Capturer(Observer):
-    def __init__(self, tracker: Tracker, is_innermost_only: bool) -> None:
+    def __init__(self, tracker: Tracker, blocks: Container[str] | None) -> None:
         self.caught: list[_Caught] = []
         self._tracker = tracker
-        self._is_innermost_only = is_innermost_only
+        self._blocks = blocks  # the calls that are captured although others are inside them; None for all
         self._channels = ChannelFinder()
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         outputs = tensors_in(output)
         channel_dims = [self._channels.find(module, tensor) for _, tensor in outputs]
-        if self._is_innermost_only and not is_innermost:
+        is_block = self._blocks is not None and not is_innermost
+        if is_block and call.name not in (self._blocks or ()):
             return
-        for (path, tensor), channel_dim in zip(outputs, channel_dims, strict=True):
-            self.caught.append(self._catch(call, path, tensor, channel_dim))
+        caught = [self._catch(call, *one, dim) for one, dim in zip(outputs, channel_dims, strict=True)]
+        if is_block and self.caught and len(caught) == 1:
+            caught = [caught[0].after(self.caught[-1])]
+        self.caught += caught
+
+    def found(self) -> list[_Caught]:
+        """Return the outputs but for blocks that return what their last layer did."""
+        flags = iter(fetch(one.repeats for one in self.caught if one.repeats is not None))
+        return [one for one in self.caught if one.repeats is None or not next(flags)]
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
         self._channels.see(module, output)
@@ -180,33 +198,59 @@ def capture_maps(
 ) -> list[CapturedOutput]:
     """Run the model, up to the last selected call, and return the selected outputs in execution order.
 
+    Where no layers are named, these are the outputs of the innermost calls, and after them those of blocks that
+    compute more than their last layer, such as the sum of a residual block.
+
     Args:
         interventions: change values on the way; with any, the forward runs to its end.
     """
     tracker = Tracker()
-    capturer = _Capturer(tracker, selection.is_innermost_only)
+    blocks = blocks_of(layer.name for layer, _ in list_layers(model)) if selection.is_innermost_only else None
+    capturer = _Capturer(tracker, blocks)
     session = HookSession(
         model, [capturer], wanted=selection.wanted, names=selection.names, interventions=interventions
     )
     with session, tracker.follow(args):
         session.run(args)
-    return finished([caught.exhibit() for caught in capturer.caught], choice)
+    found = capturer.found()
+    if blocks is None:
+        found.sort(key=lambda caught: caught.record.order)
+    return finished([caught.exhibit() for caught in found], choice)
 
 
-def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
-    """Return outputs in the order of their calls, with the channels to show; having none of these is a problem."""
+def blocks_of(layers: Iterable[str]) -> set[str]:
+    """Return the blocks that layers are in, and the numbered stages that those are in."""
+    blocks = {block_of(name) for name in layers}
+    parts = [name.split(".") for name in blocks]
+    stages = {".".join(part[:n]) for part in parts for n in range(len(part)) if part[n - 1][-1:].isdigit()}
+    return (blocks | stages) - {""}
+
+
+def finished(found: Sequence[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
+    """Return outputs with the channels to show; having none of these is a problem."""
     outputs = []
-    found = sorted(exhibits, key=lambda exhibit: exhibit.record.order)
     ranges = value_ranges([one.maps if one.frames is None else one.frames for one in found])
-    for exhibit, (low, high) in zip(found, ranges, strict=True):
+    flat = fetch(_constant(one.maps) for one in found)
+    for exhibit, (low, high), is_flat in zip(found, ranges, flat, strict=True):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
             channels = choice.of(maps)
             problem = None if channels else f"it has no such channel, only 0 to {len(maps) - 1}"
-            note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if channels else "")))
+            n_flat = int(is_flat[list(channels)].sum()) if len(is_flat) else 0
+            grey = f"{n_flat} of {len(channels)} constant (grey)" if n_flat else ""
+            missing = choice.missing(len(maps)) if channels else ""
+            note = ", ".join(filter(None, (record.note, missing, grey)))
             record = replace(record, shown=channels, min=low, max=high, problem=problem, note=note)
         outputs.append(replace(exhibit, record=record))
     return outputs
+
+
+def _constant(maps: Tensor | None) -> Tensor:
+    """Return which of `(C, H, W)` maps have one finite value everywhere; empty for vectors and filters."""
+    if maps is None or maps.ndim != 3 or not maps.numel():
+        return torch.zeros(0, dtype=torch.bool)
+    flat = maps.flatten(1)
+    return (flat == flat[:, :1]).all(1) & flat[:, 0].isfinite()
 
 
 def value_ranges(several: Sequence[Tensor | None]) -> list[tuple[float, float] | tuple[None, None]]:

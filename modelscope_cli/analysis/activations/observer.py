@@ -12,11 +12,13 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.blocks.blocks import ForEachBlock
+from modelscope_cli.analysis.outputs.degenerate import alike
+from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.statistics.moments import RANGE, Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
-from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor, trailing_counts
 from modelscope_cli.errors import refuse_failed_device
-from modelscope_cli.hooks.fetch import Deferred, joined
+from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -148,113 +150,62 @@ def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> No
             merged[activation.key] = activation
 
 
-@dataclass(frozen=True, slots=True)
-class SecondPassSums:
-    """Sums of the second pass for one output; merged in the order of the batches."""
-
-    abs_deviation: float  # sum of |x - mean|; 0 if not needed
-    trailing: dict[int, ValueCounts]  # trailing digits of the values, by bucket
-
-    def merge(self, later: "SecondPassSums") -> "SecondPassSums":
-        return SecondPassSums(
-            self.abs_deviation + later.abs_deviation,
-            {bucket: tally.merge(later.trailing[bucket]) for bucket, tally in self.trailing.items()},
-        )
+Tallies = dict[int, ValueCounts]
+"""Counts of the trailing digits of the values of one output, by bucket; the second pass gathers them."""
 
 
-def merge_all(
-    before: Sequence[SecondPassSums], later: Sequence[SecondPassSums]
-) -> tuple[SecondPassSums, ...]:
-    """Merge the sums of two batches, output by output."""
-    return tuple(earlier.merge(new) for earlier, new in zip(before, later, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """What to gather of one output: |x - `centre`| unless None, and trailing digits in the `buckets`."""
-
-    centre: float | None
-    buckets: tuple[int, ...]
-
-    def __bool__(self) -> bool:
-        return self.centre is not None or bool(self.buckets)
+def merge_all(before: Sequence[Tallies], later: Sequence[Tallies]) -> tuple[Tallies, ...]:
+    """Merge the counts of two batches, output by output."""
+    return tuple(
+        {bucket: tally.merge(new[bucket]) for bucket, tally in earlier.items()}
+        for earlier, new in zip(before, later, strict=True)
+    )
 
 
 class SecondPass(Observer):
-    """Gathers what needs the results of the first pass. `first`: these results, merged over all batches."""
+    """Gathers what quantiles need beside the first pass. `first`: its results, merged over all batches."""
 
-    def __init__(self, first: Mapping[Key, Activation], wanted: Wanted) -> None:
-        self._wanted = wanted
-        self._missing = {key: _missing(activation, wanted) for key, activation in first.items()}
-        self._begin()
+    def __init__(self, first: Mapping[Key, Activation], names: tuple[str, ...]) -> None:
+        self._buckets = {key: _buckets_of(activation, names) for key, activation in first.items()}
+        self._digits: dict[Key, dict[int, Tensor]] = {}  # of the current batch, still on the device
 
     @property
     def is_needed(self) -> bool:
-        return any(self._missing.values())
-
-    def _begin(self) -> None:
-        # Of the current batch, still on the device
-        self._sums: dict[Key, float | Tensor] = {}
-        self._digits: dict[Key, dict[int, Tensor]] = {}
+        return any(self._buckets.values())
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
             key = (call.name, call.index, path)
-            missing = self._missing.get(key)
-            if not missing:
-                continue
-            if missing.centre is not None:
-                self._sums[key] = self._sums.get(key, 0.0) + abs_deviation(tensor, missing.centre)
-            digits = self._digits.setdefault(key, {})
-            for bucket, counts in trailing_counts(tensor, missing.buckets).items():
-                digits[bucket] = digits[bucket] + counts if bucket in digits else counts
+            if buckets := self._buckets.get(key):
+                digits = self._digits.setdefault(key, {})
+                for bucket, counts in trailing_counts(tensor, buckets).items():
+                    digits[bucket] = digits[bucket] + counts if bucket in digits else counts
 
-    def take(self) -> tuple[SecondPassSums, ...]:
-        """Return the sums of a batch, in the order of the activations, and reset them."""
-        taken = joined(self._taken(key, missing) for key, missing in self._missing.items())()
-        self._begin()
+    def take(self) -> tuple[Tallies, ...]:
+        """Return the counts of a batch, in the order of the activations, and reset them."""
+        taken = joined(self._taken(key, buckets) for key, buckets in self._buckets.items())()
+        self._digits = {}
         return tuple(taken)
 
-    def _taken(self, key: Key, missing: _Missing) -> Deferred[SecondPassSums]:
-        digits, total = self._digits.get(key, {}), self._sums.get(key, 0.0)
-        total = total if isinstance(total, Tensor) else torch.tensor(total, dtype=torch.float64)
+    def _taken(self, key: Key, buckets: Sequence[int]) -> Deferred[Tallies]:
+        digits = self._digits.get(key, {})
 
-        def finish(total: Tensor, *counts: Tensor) -> SecondPassSums:
-            tallies = [ValueCounts.of(one) for one in counts] or [ValueCounts.none() for _ in missing.buckets]
-            return SecondPassSums(float(total), dict(zip(missing.buckets, tallies, strict=True)))
+        def finish(*counts: Tensor) -> Tallies:
+            tallies = [ValueCounts.of(one) for one in counts] or [ValueCounts.none() for _ in buckets]
+            return dict(zip(buckets, tallies, strict=True))
 
-        return Deferred((total, *(digits[bucket] for bucket in missing.buckets if digits)), finish)
+        return Deferred(tuple(digits[bucket] for bucket in buckets if digits), finish)
 
 
-def complete(activation: Activation, sums: SecondPassSums, wanted: Wanted) -> None:
+def _buckets_of(activation: Activation, names: tuple[str, ...]) -> tuple[int, ...]:
     moments = activation.moments
-    if moments is None:
-        return
-    if _wants_deviation(moments, wanted):
-        activation.moments = replace(moments, abs_deviation=sums.abs_deviation)
-    if moments.leading and moments.n:
-        activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, sums.trailing)
-
-
-def _missing(activation: Activation, wanted: Wanted) -> _Missing:
-    moments = activation.moments
-    if moments is None or activation.problem:
-        return _Missing(None, ())
-    is_short = activation.dtype in SHORT or moments.leading is None
-    buckets = () if is_short or moments.leading is None else buckets_of(wanted.quantiles, moments.leading)
-    return _Missing(moments.mean if _wants_deviation(moments, wanted) else None, buckets)
-
-
-def _wants_deviation(moments: Moments, wanted: Wanted) -> bool:
-    return wanted.mad and moments.abs_deviation is None
+    if moments is None or activation.problem or activation.dtype in SHORT or moments.leading is None:
+        return ()
+    return buckets_of(names, moments.leading)
 
 
 class ActivationObserver(Observer):
-    """Reduces every output of the observed calls to statistics.
-
-    Args:
-        is_innermost_only: whether to skip calls that contain other layers.
-    """
+    """Reduces every output of the observed calls to statistics."""
 
     def __init__(self, wanted: Wanted, *, is_innermost_only: bool) -> None:
         self.activations: dict[Key, Activation] = {}
@@ -329,6 +280,7 @@ class BatchCapture:
 
     inputs: tuple[ArgumentStats, ...]
     outputs: tuple[Activation, ...]
+    alike: tuple[bool, ...]  # whether the output is the same for all images; empty for one image
 
 
 def observe_activations(
@@ -341,12 +293,11 @@ def observe_activations(
     batch_norms: BatchNormObserver | None = None,
     family: str = "custom",
     entering: dict[str | int, ArgumentStats] | None = None,
-    n_batches: int | None = None,
+    alikes: list[bool] | None = None,
 ) -> list[Activation]:
     """Run every batch and return the statistics of the activations, in execution order.
 
-    The mean absolute deviation needs the mean of all images, and a quantile its bucket, so every batch is run a
-    second time if they are wanted; for the deviation alone only with several batches.
+    A quantile needs its bucket among all images, so every batch is run a second time if one is wanted.
 
     Args:
         over: iterates over the batches, the same in each pass; see `Blocks.over`.
@@ -354,10 +305,9 @@ def observe_activations(
         batch_norms: observes batch norms; with it, the model runs in train mode.
         family: as in `LoadedModel`; detection models need targets in train mode.
         entering: receives the statistics of the inputs.
-        n_batches: if known; with several, the first pass omits what only the second can compute.
+        alikes: receives whether the output is the same for all images, of each batch of several.
     """
-    at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
-    observer = ActivationObserver(at_first, is_innermost_only=selection.is_innermost_only)
+    observer = ActivationObserver(wanted, is_innermost_only=selection.is_innermost_only)
     is_training = batch_norms is not None
 
     def open_session(*observers: Observer) -> HookSession:
@@ -366,35 +316,43 @@ def observe_activations(
             model, observers, wanted=wanted, names=names, is_training=is_training, interventions=interventions
         )
 
-    def run(session: HookSession, batch: Batch) -> None:
-        session.run(training_args(model, family, batch.args) if is_training else batch.args)
+    def run(session: HookSession, batch: Batch) -> Any:
+        return session.run(training_args(model, family, batch.args) if is_training else batch.args)
 
     def see(batch: Batch) -> BatchCapture:
-        run(session, batch)
+        output = run(session, batch)
+        leaves = leaves_of(output) if alikes is not None and batch.n_images > 1 else ()
+        scores = main_leaf(leaves)[1] if leaves else None
+        found = () if scores is None or len(scores) != batch.n_images else (alike(scores, batch.args),)
         inputs: Deferred[Any] = entered(batch.args) if entering is not None else Deferred((), tuple)
-        return BatchCapture(*joined([inputs, observer.take()])())
+        flags = numbers(found).then(lambda values: tuple(map(bool, values)))
+        return BatchCapture(*joined([inputs, observer.take(), flags])())
 
     merged: dict[Key, Activation] = {}
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
         for capture in over("activations", see, BatchCapture):
+            if alikes is not None:
+                alikes.extend(capture.alike)
             if entering is not None:
                 merge_arguments(entering, capture.inputs)
             merge_into(merged, capture.outputs)
-    if wanted.quantiles or (wanted.mad and n_batches != 1):
-        second = SecondPass(merged, wanted)
+    if wanted.quantiles:
+        second = SecondPass(merged, wanted.quantiles)
 
-        def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
+        def look_again(batch: Batch) -> tuple[Tallies, ...]:
             run(session, batch)
             return second.take()
 
-        extra: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
+        tallies: Sequence[Tallies] = [{}] * len(merged)
         if second.is_needed:
             for intervention in interventions:
                 intervention.repeat()
             with open_session(second) as session:
-                extra = reduce(merge_all, over("second pass", look_again, tuple[SecondPassSums, ...]))
-        for activation, sums in zip(merged.values(), extra, strict=True):
-            complete(activation, sums, wanted)
+                tallies = reduce(merge_all, over("second pass", look_again, tuple[Tallies, ...]))
+        for activation, trailing in zip(merged.values(), tallies, strict=True):
+            moments = activation.moments
+            if moments and moments.leading and moments.n:
+                activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, trailing)
     return sorted(merged.values(), key=lambda activation: activation.call.order)
 
 
@@ -441,7 +399,6 @@ def to_row(activation: Activation) -> ActivationStats:
         **known,
         mean=moments.mean,
         std=moments.std,
-        mad=moments.mad,
         min=moments.low,
         max=moments.high,
         rms=moments.rms,

@@ -17,24 +17,21 @@ from modelscope_cli.analysis.activations.observer import (
     to_rows,
 )
 from modelscope_cli.analysis.blocks.blocks import Blocks
+from modelscope_cli.analysis.outputs.degenerate import too_large
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.statistics.moments import Wanted
-from modelscope_cli.analysis.subject import Subject, as_patterns, describe_module, header
+from modelscope_cli.analysis.subject import Subject, describe_module, header
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.keywords import MODES, BlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.keywords import MODES, BlockKeywords, as_tuple, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word
-from modelscope_cli.records.run import Notice
-from modelscope_cli.records.stats import (
-    COLUMN_OF_FIGURE,
-    StatsRecord,
-    quantiles_in,
-)
+from modelscope_cli.records.run import ALIKE, Notice
+from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord, column_keys, quantiles_in
 
 
 class Observation:
@@ -51,7 +48,9 @@ class Observation:
         activations = sorted(self._observer.activations.values(), key=lambda item: item.call.order)
         rows = to_rows(activations)
         images = rows[0].numel // max(math.prod(rows[0].shape[1:]), 1) if rows else 0
-        warnings = [] if rows else [Notice("nothing_observed", "none of the layers has run in the block yet")]
+        warnings = (
+            [] if rows else [Notice("nothing_observed", "no layer has run inside the `with` block yet")]
+        )
         return StatsRecord(header("stats", self._loaded, None, 0, warnings), rows, images, self._near_zero)
 
     def __str__(self) -> str:
@@ -81,14 +80,13 @@ def observe(
         UsageError: a pattern that matches nothing.
     """
     loaded = model if isinstance(model, LoadedModel) else describe_module(model)
-    take = as_patterns(layer)
+    take = as_tuple(layer)
     try:
-        names = names_of(loaded.module, take, as_patterns(exclude))
+        names = names_of(loaded.module, take, as_tuple(exclude))
     except ModelscopeError as error:
         error.speak_python()
         raise
-    # The mean absolute deviation over several forwards would need a second pass.
-    observer = ActivationObserver(Wanted(mad=False, threshold=near_zero), is_innermost_only=not take)
+    observer = ActivationObserver(Wanted(threshold=near_zero), is_innermost_only=not take)
     with HookSession(loaded.module, [observer], names=names, is_restoring=False):
         yield Observation(loaded, observer, near_zero)
 
@@ -130,6 +128,9 @@ def stats(
     """
     check_word("mode", mode, MODES)
     check_range("near_zero", near_zero, least=0)
+    columns = [columns] if isinstance(columns, str) else columns
+    for one in {*(columns or ())} - {*quantiles_in(columns or ())}:
+        check_word("columns", one, column_keys())
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
@@ -141,16 +142,11 @@ def stats(
     figures: dict[str, Any] = {
         figure: columns is None or key in columns for figure, key in COLUMN_OF_FIGURE.items()
     }
-    more: dict[str, Any] = {
-        "quantiles": quantiles_in(columns or ()),
-    }
-    options = {
-        "layer": as_patterns(layer),
-        "exclude": as_patterns(exclude),
-        "near_zero": near_zero,
-    }
+    more: dict[str, Any] = {"quantiles": quantiles_in(columns or ())}
+    options = {"layer": as_tuple(layer), "exclude": as_tuple(exclude), "near_zero": near_zero}
     alone = _why_alone(mode, hook)
     arguments: dict[str | int, ArgumentStats] = {}
+    alikes: list[bool] = []
     with blocks.begin(subject, {**options, "figures": figures, **more}, alone):
         activations = observe_activations(
             module,
@@ -161,13 +157,17 @@ def stats(
             batch_norms=batch_norms,
             family=subject.loaded.family,
             entering=arguments,
-            n_batches=subject.inputs.n_batches,
+            alikes=alikes,
         )
     rows = to_rows(activations)
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
-    subject.warn((*blocks.warnings(), *(batch_norms.notices() if batch_norms else ())))
+    subject.warn(blocks.warnings())
+    if alikes and all(alikes):
+        subject.tell_if_degenerate((ALIKE,) * subject.inputs.n_images)
+    if not layer and not exclude and len(rows[-1].shape) == 2:
+        subject.warn(too_large(rows[-1].std or 0.0, module, is_training=is_training))
     return StatsRecord(
         run=subject.run(),
         layers=rows,
@@ -184,7 +184,7 @@ def stats(
 def _why_alone(mode: str, hook: str | Sequence[str]) -> str:
     """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
-        "in train mode every batch norm sees the batches in order": mode == "train",
+        "in train mode every batch norm needs the batches in order": mode == "train",
         "--hook counts its changes over all batches": bool(hook),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")

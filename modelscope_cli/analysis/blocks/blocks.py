@@ -91,7 +91,7 @@ class Blocks:
             raise UsageError(message, "leave out --resume   to start one")
         if has_run and not self._is_again and not force:
             message = f"folder '{self.out}' contains the blocks of another run"
-            raise UsageError(message, "--resume or --force   continues it, or starts again")
+            raise UsageError(message, "--resume   continues it; --force starts again")
 
     @contextmanager
     def begin(self, subject: Subject, options: Mapping[str, Any], alone: str = "") -> Iterator[None]:
@@ -111,7 +111,7 @@ class Blocks:
             raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
         has_parts = self._folder is not None and (subject.inputs.n_batches > 1 or self._is_again)
         if alone or not (self._is_shared or has_parts):
-            if alone and self._folder is not None:
+            if alone and has_parts:
                 subject.progress.note(f"no blocks are stored: {alone}")
             yield
             return

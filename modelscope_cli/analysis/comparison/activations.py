@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.matching import LayerNames, Matching, match
 from modelscope_cli.analysis.comparison.programs import Program
+from modelscope_cli.analysis.predictions.scores import same_best
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
@@ -124,7 +125,7 @@ class _OutputSums:
             return self.difference
         distance = to_distance(self.sums)
         status = "changed" if distance.exceeds(tolerance) else self.difference.status
-        return dataclasses.replace(self.difference, status=status, **dataclasses.asdict(distance))
+        return dataclasses.replace(self.difference, status=status, **distance.figures())
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +188,8 @@ def diff_activations(
                         and not x.call.name
                         and _are_scores(x.tensor, y.tensor)
                     ):
-                        changed = x.tensor.argmax(1).cpu() != y.tensor.argmax(1).cpu()
-                        labels_changed = (labels_changed or 0) + int(changed.sum())
+                        is_same = same_best(x.tensor, y.tensor)
+                        labels_changed = (labels_changed or 0) + int((~is_same).sum())
                     del x, y
             for row in rows.values():
                 row.settle()

@@ -64,7 +64,7 @@ def find_causes(
     Args:
         values: those of B, where A is unstable: each layer of A is then given what enters it in B.
     """
-    tested = [row for row in rows if row.rel_l2 is not None or row.status == "reshaped"]
+    tested = [row for row in rows if row.differing is not None or row.status == "reshaped"]
     first = next((row for row in tested if row.status not in ("same", "not tested")), None)
     matching = matching or Matching({})  # without values for two models with layers
     if first is not None:
@@ -137,11 +137,10 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
 
     if isinstance(b.program, OnnxProgram):
         for node in b.program.net.model.nodes:
-            is_norm = node.op_type == "BatchNormalization" and node.attributes.get("training_mode") == 1
             is_dropout = node.op_type == "Dropout" and b.program.net.is_stored_and_nonzero(
                 "".join(node.inputs[2:3])
             )
-            if (is_norm and has_statistics(node.module)) or is_dropout:
+            if (node.normalises_by_batch and has_statistics(node.module)) or is_dropout:
                 message, layer = f"node '{node.name}' ({node.op_type}) of B is in training mode", node.module
                 break
     elif isinstance(b.program, ExportedProgramRun):
@@ -288,7 +287,7 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
 
 
 def _argument(changed: Changed, kind: str, layer: str, where: str) -> Cause:
-    hint = f"give {changed.function} in B A's {changed.argument}"
+    hint = f"in B, call {changed.function} with A's {changed.argument}"
     return Cause(kind, layer or None, f"{where}, {changed}", hint)
 
 
@@ -390,10 +389,7 @@ def _counterpart(name: str, tensor: Tensor, stored: Stored) -> Tensor | None:
 
 
 def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
-    """Return the other tensor, or its transpose where that alone fits or fits better; None if neither does.
-
-    Axes of size one do not matter: exporters add them to the weights of a norm.
-    """
+    """Return the other tensor or its transpose, whichever fits, axes of size one aside; None if neither does."""
     if other.squeeze().shape == tensor.squeeze().shape:
         other = other.reshape(tensor.shape)
     turned = [other, other.T] if other.ndim == 2 else [other]

@@ -16,14 +16,10 @@ from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, tra
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
+from modelscope_cli.analysis.comparison.precision import precision_causes
 from modelscope_cli.analysis.comparison.programs import Program, program_of
 from modelscope_cli.analysis.comparison.relation import relations
-from modelscope_cli.analysis.comparison.request import (
-    Patterns,
-    Source,
-    choose_tolerance,
-    refuse_given,
-)
+from modelscope_cli.analysis.comparison.request import Patterns, Source, choose_tolerance, refuse_given
 from modelscope_cli.analysis.comparison.sides import (
     describe,
     is_quantised,
@@ -31,7 +27,7 @@ from modelscope_cli.analysis.comparison.sides import (
     open_shared,
     open_weights,
 )
-from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
+from modelscope_cli.analysis.subject import by_image, first_of, tell_of_images
 from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.inputs.python_inputs import PythonInputs
@@ -49,6 +45,7 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
+from modelscope_cli.records.keywords import as_tuple
 from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
@@ -167,8 +164,8 @@ class ModelComparison:
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
             raise CannotRunError(message, "give two versions of one model")
         every = {name for row in rows for name in (row.name, row.b_name) if name}
-        kept = select_names(every, as_patterns(layer))
-        left_out = select_names(every, as_patterns(exclude)) if exclude else set()
+        kept = select_names(every, as_tuple(layer))
+        left_out = select_names(every, as_tuple(exclude)) if exclude else set()
         rows = tuple(row for row in rows if {row.name, row.b_name} & kept and row.name not in left_out)
         if not causes and any(row.status not in ("same", "renamed", "folded") for row in rows):
             causes = tuple(relations(rows, ours, theirs))
@@ -186,11 +183,7 @@ class ModelComparison:
         )
 
     def run(
-        self,
-        python_inputs: PythonInputs,
-        modes: tuple[str, str],
-        layer: Patterns,
-        exclude: Patterns,
+        self, python_inputs: PythonInputs, modes: tuple[str, str], layer: Patterns, exclude: Patterns
     ) -> DiffRecord:
         """Run both sides on the same input and compare the outputs of their layers."""
         modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
@@ -221,18 +214,18 @@ class ModelComparison:
             side_b,
             inputs,
             tolerance,
-            layers=as_patterns(layer),
-            exclude=as_patterns(exclude),
+            layers=as_tuple(layer),
+            exclude=as_tuple(exclude),
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
         values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
             diff, values = _with_rounding(diff, side_a, side_b, first, tolerance)
-        is_meant = program is None and (  # differences from a requested precision or mode need no cause
-            (a.dtype, a.mode) != (b.dtype, b.mode) or is_quantised(loaded[1].module)
-        )
-        causes: tuple[Cause, ...] = ()
-        if not is_meant:
+        causes: tuple[Cause, ...] = ()  # differences from a requested mode or quantisation need none
+        is_meant = program is None and (a.mode != b.mode or is_quantised(loaded[1].module))
+        if program is None and a.dtype != b.dtype and not is_meant:
+            causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
+        elif not is_meant:
             evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values
             causes = find_causes(side_a, side_b, *evidence)
         warnings = (
@@ -271,11 +264,8 @@ class ModelComparison:
 def _with_rounding(
     diff: Activations, a: Side, b: Side, args: Arguments, tolerance: float
 ) -> tuple[Activations, dict[Key, Tensor]]:
-    """Mark the differences that are no larger than A's own rounding, and not of the layer alone, as the same.
-
-    Also returns the values of B where A is that unstable.
-    """
-    changed = {row.key: row for row in diff.examined if row.status == "changed" and row.rel_l2 is not None}
+    """Mark differences within A's own rounding, not of the layer alone, as the same; return B's values there."""
+    changed = {row.key: row for row in diff.examined if row.status == "changed" and row.differing is not None}
     own = within_rounding(a, changed, args) if changed else {}
     if not own or b.program is None or diff.matching is None:
         return diff, {}
@@ -335,12 +325,17 @@ def diff_tensors(
     biases = {f"{layer_of(one)}.bias" for pair in pairs.items() for one in pair if one.endswith(".weight")}
     pairs = {name: other for name, other in pairs.items() if name not in folded}
     paired = {*pairs.values(), *(name for found in folds for name in (found.b_weight, found.b_bias))}
+    rest = {name: one for name, one in a.items() if name not in pairs and name not in folded}
+    once = _by_value(b) if is_exported and rest else {}  # an exporter stores tensors of equal values once
+    shared = {name: once[key][0] for key, names in _by_value(rest).items() if key in once for name in names}
 
     def of_one(name: str, status: str, ours: Tensor | None, theirs: Tensor | None) -> TensorDifference:
         tensor, note = ours if theirs is None else theirs, None
         if name in biases and tensor is not None and not tensor.count_nonzero():
-            note = "all zeros, as without a bias"
+            note = "all zeros, the same as no bias"
             status = "folded" if is_exported else status
+        if name in shared and theirs is None:
+            note, status = f"the same as {shared[name]}, which B has once", "folded"
         return TensorDifference(name=name, status=status, matched=note, **traits(ours, theirs))
 
     rows = [
@@ -393,4 +388,4 @@ def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> 
         status = "changed"
     else:
         status = "same" if b_name == name else "renamed"
-    return dataclasses.replace(row, status=status, **dataclasses.asdict(distance))
+    return dataclasses.replace(row, status=status, **distance.figures())

@@ -200,7 +200,7 @@ def _refuse_run_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
-            message = f"'{option}' needs models to run, and these are saved results"
+            message = f"'{option}' needs models to run, but these are saved results"
             raise UsageError(message, f"leave out {'all options of B' if name == 'b' else option}")
 
 
@@ -211,5 +211,5 @@ def _refuse_one_result(result: Any, other: Any) -> NoReturn:
             f"there is nothing to compare '{result}' with", "give a second result of the same command"
         )
     model = shlex.quote(other) if isinstance(other, str) else "NAME"
-    message = f"'{result}' is a saved result, and the other side is not"
+    message = f"'{result}' is a saved result, but the other side is not"
     raise UsageError(message, f"modelscope stats {model} -o other.json   makes one to compare it with")

@@ -1,7 +1,7 @@
 """Distance of two tensors: sums over chunks and batches, and figures computed from them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -31,6 +31,11 @@ class Distance:
         if self.nonfinite or not tolerance:
             return bool(self.differing)
         return self.rel_l2 > tolerance
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of a `records.Difference`; no distance where some value is finite on one side only."""
+        counts = {"differing": self.differing, "nonfinite": self.nonfinite}
+        return counts if self.nonfinite else asdict(self)
 
 
 def sum_up(a: Tensor, b: Tensor) -> Tensor:

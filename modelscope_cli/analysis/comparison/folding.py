@@ -4,6 +4,7 @@ A norm multiplies all weights of a channel by gamma / sqrt(var + eps): their dir
 factors tell which norm it was.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from modelscope_cli.records.diff import FOLDING, Cause
 
 # Of torch, of TensorFlow, and of others: a state dict does not have it.
 _EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-2, 1e-8, 0.0)
+_LARGEST = 0.1  # epsilon in use
 _NEAR = 0.5  # mean sine of the angles of rows, beyond which a tensor of another name is another one
 _TURNS = ((False,), (False, True))  # channels on the second axis, too, where a weight has more than two
 EXPORT_AGAIN = "export again from the weights of A"
@@ -138,6 +140,7 @@ def find_folds(
         if name.endswith(".weight") and tensor.ndim > 1 and tensor.is_floating_point()
     }
     order = {name: n for n, name in enumerate(dict.fromkeys(name.rpartition(".")[0] for name in a))}
+    usual = _EPSILONS[0]
     for conv, b_weight in _counterparts(convs, a, b, pairs) if norms else ():
         ours, theirs = convs[conv], b[b_weight]
         ranked = []
@@ -146,9 +149,11 @@ def find_folds(
             for name, norm in norms.items():
                 if norm["running_var"].shape == factors.shape:
                     behind = order[name] - order[conv]
-                    for eps in _EPSILONS:  # the median, since single channels may differ
+                    for eps in (*_EPSILONS, *_epsilon(norm, factors)):  # median: some channels may differ
                         gap = ((_scale(norm, eps) / factors - 1).abs().nan_to_num()).median().item()
-                        ranked.append(((gap > FOLDING, behind < 0, abs(behind), gap), name, eps, is_turned))
+                        is_far = gap > FOLDING  # the weights differ, and say nothing about epsilon
+                        key = (is_far, behind < 0, abs(behind), abs(eps - usual) if is_far else gap)
+                        ranked.append((key, name, eps, is_turned))
         if not ranked:
             continue
         (is_far, *_), name, eps, is_turned = min(ranked)
@@ -157,8 +162,18 @@ def find_folds(
         if is_far and (is_other or apart(best.weight, theirs) >= apart(ours, theirs)):
             continue  # a convolution that was not folded, or of another model
         del norms[name]
+        usual = usual if is_far else eps
         parts = tuple(f"{one}.{own}" for one in (conv, name) for own in _parts(a, one))
         yield StoredFold(best, b_weight, _bias_of(conv, b_weight, ours, b, pairs), eps, parts)
+
+
+def _epsilon(norm: Mapping[str, Tensor], factors: Tensor) -> Iterator[float]:
+    """Yield the epsilon by which a norm has these factors, if there is one."""
+    variance = norm["running_var"].detach().cpu().double()
+    eps = float(f"{((_scale(norm, 0.0) / factors).square() * variance - variance).median():.2g}")
+    gap = (_scale(norm, eps) / factors - 1).abs().median() if 0 < eps < _LARGEST else math.inf
+    if gap <= FOLDING:
+        yield eps
 
 
 def _parts(tensors: Mapping[str, Tensor], layer: str) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from modelscope_cli.analysis.comparison.distance import plain_values
 from modelscope_cli.analysis.comparison.variants import coarse
 from modelscope_cli.records.diff import Cause, TensorDifference
 from modelscope_cli.records.naming import counted, layer_of, some
@@ -15,7 +16,8 @@ from modelscope_cli.records.naming import counted, layer_of, some
 _RELATED = 0.3
 _PARALLEL = 1 - 1e-9  # the cosine of a multiple, rounded to float32
 _WITHIN = "equal within the tolerance"
-_SCALED = "the same as in A up to a factor"
+_NOT_FINITE = "not compared, because of NaN or infinity"
+_SCALED = "the same as in A up to a factor (B = {factor})"
 _CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
@@ -24,13 +26,17 @@ _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 def relations(
     rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
 ) -> Iterator[Cause]:
-    """Yield what differs by shape, such as the head, then how far the other weights are those of A."""
+    """Yield what is not finite, what differs by shape, then how far the other weights are those of A."""
+    if bad := [row for row in rows if row.nonfinite and not row.matched]:
+        yield _not_finite(bad, a, b)
     weights = [row for row in rows if _is_weight(row)]
     paired = [row for row in weights if row.shape and row.b_shape]
     removed, added = ([row for row in weights if row.status == status] for status in ("removed", "added"))
     reshaped = [row for row in paired if row.status == "reshaped"]
     heads = [row for row in reshaped if (row.shape or ())[1:] == (row.b_shape or ())[1:]]
     others = [row for row in reshaped if row not in heads]
+    ends = [row.shape or row.b_shape or () for row in (*removed[-1:], *added[-1:])]
+    is_resized = bool(removed and added) and ends[0][1:] == ends[1][1:] and ends[0] != ends[1]
     is_other = max(len(removed), len(added)) > len(paired)
     if is_other or len(others) > 1:  # a wider layer gives the next one more input channels
         message = f"of the weights, {len(paired)} are in both, {len(reshaped)} of them in another shape; "
@@ -40,7 +46,7 @@ def relations(
         least = min(heads, key=lambda row: row.shape or ())
         also = "".join(f"; {_outputs(row, row)}" for row in heads if row is not least)
         yield _head(_outputs(least, least) + also, *heads)
-    elif removed and added and _is_resized(removed[-1], added[-1]) and len(removed + added) < len(paired):
+    elif is_resized and len(removed + added) < len(paired):
         heads = [removed.pop(), added.pop()]
         yield _head(f"{_outputs(*heads)}, where it is {layer_of(heads[1].name)}", *heads)
     positions = [row for row in rows if row.status == "reshaped" and "pos" in row.name]
@@ -51,17 +57,34 @@ def relations(
     if rest := [row for row in paired if row.status != "reshaped"]:
         alone = () if is_other else (removed, added)
         yield Cause("backbone" if heads else "weights", None, _kinship(rest, alone, rows, a, b), "")
+    status = {row.name: row.status for row in rows}
+    moved = [row for row in rows if row.name.endswith(".running_var") and row.status == "changed"]
+    if frozen := [row for row in moved if status.get(f"{layer_of(row.name)}.weight") == "same"]:
+        by = sorted(row.rel_l2 or 0.0 for row in frozen)
+        moves = " to ".join(dict.fromkeys(f"{100 * one:.2g} %" for one in (by[0], by[-1])))
+        message = f"weights equal, but running_var changed by {moves}: {_span(frozen)}"
+        yield Cause("norms", layer_of(frozen[0].name), message, "in train mode while frozen?")
+
+
+def _not_finite(rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Cause:
+    """Return how many values are NaN or infinite on each side of rows where that differs."""
+    texts = []
+    named = [row.name for row in rows], [row.b_name or row.name for row in rows]
+    for side, names, tensors in zip("AB", named, (a, b), strict=True):
+        values = [plain_values(tensors[name]) for name in names]
+        n_nan = sum(int(one.isnan().sum()) for one in values)
+        n_inf = sum(int((~one.isfinite()).sum()) for one in values) - n_nan
+        counts = " and ".join(f"{n:,} {what}" for n, what in ((n_nan, "NaN"), (n_inf, "infinite")) if n)
+        bad = some(name for name, one in zip(names, values, strict=True) if not one.isfinite().all())
+        texts.append(f"{side} has {counts} values in {bad}" if counts else f"{side} has none there")
+    texts.sort(key=lambda text: text.endswith("none there"))
+    return Cause("not_finite", layer_of(rows[0].name), ", ".join(texts), "")
 
 
 def _is_weight(row: TensorDifference) -> bool:
     """Tell whether a tensor is a weight by its name, or without a layer, as in ONNX files, by its axes."""
     n_axes = len(row.shape or row.b_shape or ())
     return n_axes > 1 and (row.name.endswith("weight") or (n_axes != 3 and not layer_of(row.name)))
-
-
-def _is_resized(ours: TensorDifference, theirs: TensorDifference) -> bool:
-    shape, b_shape = ours.shape or (), theirs.b_shape or ()
-    return shape[1:] == b_shape[1:] and shape != b_shape
 
 
 def _head(message: str, *rows: TensorDifference) -> Cause:
@@ -84,19 +107,23 @@ def _kinship(
     b: Mapping[str, Tensor],
 ) -> str:
     """Return how many weights are equal, of one start, unrelated, and only in A or B."""
-    changed = [row for row in weights if row.status in ("changed", "retyped")]
+    changed = [row for row in weights if row.status in ("changed", "retyped") and not row.nonfinite]
     names, n = {row.name for row in weights}, len(weights) + max(map(len, alone), default=0)
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
     groups: dict[str, list[TensorDifference]] = {
-        "equal": [],
-        _WITHIN: [],
-        _SCALED: [],
-        _CLOSE: [],
-        _UNRELATED: [],
+        name: [] for name in ("equal", _WITHIN, _SCALED, _CLOSE, _UNRELATED)
     }
     rounded = _rounding(changed, a, b)
     for row in weights:
         groups.setdefault(rounded if rounded and row in changed else _relation(row), []).append(row)
+    named = [(a[row.name], b[row.b_name or row.name]) for row in groups[_SCALED]]
+    pairs = [
+        (ours.cpu().double(), theirs.cpu().double()) for ours, theirs in named
+    ]  # some devices have no float64
+    factors = sorted((((ours * theirs).sum() / ours.square().sum()).item() for ours, theirs in pairs))
+    ends = dict.fromkeys(f"{factor:.4g} x A" for factor in (*factors[:1], *factors[-1:]))
+    scaled = _SCALED.format(factor=" to ".join(ends))
+    groups = {scaled if relation == _SCALED else relation: group for relation, group in groups.items()}
     text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
     for side, only in zip("AB", alone, strict=False):
         text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
@@ -126,16 +153,19 @@ def _relation(row: TensorDifference) -> str:
     chance = 3 * math.prod(row.shape or ()) ** -0.5  # three standard deviations
     if row.status not in ("changed", "retyped"):
         return _WITHIN if row.differing else "equal"
+    if row.nonfinite:
+        return _NOT_FINITE
     return _SCALED if abs(cosine) > _PARALLEL else _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
 
 
 def _counted(group: Sequence[TensorDifference], n: int, relation: str) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    where = f": {_span(group)}" * (len(group) < n and relation in (_SCALED, _CLOSE, _UNRELATED))
-    verb = "is" if len(group) == 1 else "are"
+    where = f": {_span(group)}" * (
+        len(group) < n and (relation in (_CLOSE, _UNRELATED) or " x A" in relation)
+    )
     bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
-    return f"{which} {verb} {relation.format_map(bounds)}{where}"
+    return f"{which} {'is' if len(group) == 1 else 'are'} {relation.format_map(bounds)}{where}"
 
 
 def _span(rows: Sequence[TensorDifference]) -> str:

@@ -15,6 +15,7 @@ from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import
 from modelscope_cli.models.weights_file import is_model_file
+from modelscope_cli.records.run import invocation
 
 Patterns = str | Sequence[str]
 
@@ -127,9 +128,12 @@ def requests_of(
     exported = names.a.model or str(names.a.checkpoint)
     other = names.b.model or str(names.b.checkpoint)
     if is_program(exported) and (names.a.model is not None or not is_program(other)):
-        message = f"'{exported}' is an exported model: it can only be B, and A the model it came from"
-        other = "NAME" if is_program(other) else other
-        raise UsageError(message, f"modelscope diff {shlex.quote(other)} {shlex.quote(exported)}")
+        message = f"'{exported}' is an exported model: give it as B, and as A the model it came from"
+        words, swapped = invocation().argv or ("diff", exported, other), {exported: other, other: exported}
+        words, note = tuple(swapped.get(word, word) for word in words), ""
+        if is_program(other):  # neither can be A in a run
+            words, note = ("diff", exported, other), "   compares their weights"
+        raise UsageError(message, shlex.join(("modelscope", *words)) + note)
     reason = "is a setting of models, and checkpoints without a model are compared as they are"
     if names.b.model is None:
         refuse_given({**of_b.typed(), "--b-key": None}, reason, "--model NAME")
@@ -144,7 +148,7 @@ def requests_of(
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
     keys = {"--key": settings.key, "--b-key": of_b.key}
     if not _has_checkpoint(settings, names, of_b):
-        refuse_given(keys, "needs a checkpoint, and there is none", "--checkpoint FILE")
+        refuse_given(keys, "needs a checkpoint, but none is given", "--checkpoint FILE")
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )

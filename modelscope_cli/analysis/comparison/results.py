@@ -102,8 +102,8 @@ def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding:
     n = max(row.numel, 1)
     bounds = (abs(one) for one in (row.min, row.max) if one is not None)
     rms = row.rms if row.rms is not None else max(bounds, default=abs(value))
-    if key in ("mean", "std", "mad", "rms"):
-        return (2 if key == "mad" else 1) * rms
+    if key in ("mean", "std", "rms"):
+        return rms
     if key in ("min", "max") or key[1:].replace(".", "").isdigit():  # a quantile, such as p99.9
         return abs(value) + rms * (math.sqrt(2 * math.log(n)) + 2)
     if key in ("zero", "near_zero"):  # the share of values that near to the threshold, and a few single ones

@@ -1,6 +1,5 @@
 """The two sides of `diff`: loaded, passed from Python or copied."""
 
-import copy
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,12 +23,12 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file
 from modelscope_cli.checkpoints.tensors import file_sha256, read_checkpoint
 from modelscope_cli.devices import resolve_device
-from modelscope_cli.errors import CannotRunError, UsageError, refuse_failed_device
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.hooks.torch_private import is_compiled
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
-from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.architecture import Architecture, copied
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import load_model, load_skeleton, resolve_dtype
@@ -75,7 +74,7 @@ def sources_handed_over(
             named_file = ModelRequest(side, seed=settings.seed)
             return named_file if side.lower().endswith(".pt2") else check_request(named_file)
         if _is_handed(side):
-            reason = "needs a model that is named; B was passed as a module"
+            reason = "needs a model given by name, but B is a module"
             refuse_given(loading, reason, "change the module yourself")
             return _described(side)
         is_file = holds_weights(side)
@@ -107,7 +106,7 @@ def _same_module(ours: LoadedModel, of_b: BSettings, settings: ModelRequest) -> 
         raise UsageError(
             message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
         )
-    refuse_given({"--b-weights": of_b.weights}, "needs a model that is named", "b_checkpoint='FILE'")
+    refuse_given({"--b-weights": of_b.weights}, "needs a model given by name", "b_checkpoint='FILE'")
     return ours, _varied(ours, of_b.checkpoint, of_b, settings)
 
 
@@ -171,7 +170,8 @@ def _varied(
     info, filled = loaded.info, None
     device = resolve_device(of_b.device)[0] if of_b.device else loaded.device
     dtype = resolve_dtype(of_b.dtype) if of_b.dtype else loaded.dtype
-    module = _copied(loaded)
+    message = f"'{loaded.info.name}' cannot be copied for B"
+    module = copied(loaded.module, message, "give two modules as a and b")
     if checkpoint is not None:
         architecture = Architecture("import", info.name, loaded.family, lambda _: module, False, True)
         request = ModelRequest(info.name, key=of_b.key or settings.key, strict=settings.strict)
@@ -183,16 +183,6 @@ def _varied(
     return replace(
         loaded, module=module, info=info, device=device, dtype=dtype, notes=notes, warnings=warnings
     )
-
-
-def _copied(loaded: LoadedModel) -> nn.Module:
-    try:
-        return copy.deepcopy(loaded.module)
-    except Exception as error:  # from any attribute of the user's module
-        refuse_failed_device(error)
-        reason = in_one_line(error, 200)
-        message = f"'{loaded.info.name}' cannot be copied for B: {type(error).__name__}: {reason}"
-        raise CannotRunError(message, "give two modules as a and b") from error
 
 
 def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, LoadedModel]:

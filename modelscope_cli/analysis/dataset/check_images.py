@@ -1,7 +1,6 @@
 """`check DIR`: the public function, which reads the images of one or two data sets once for the rules."""
 
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from modelscope_cli.analysis.dataset.look import ImageFacts, look_at
 from modelscope_cli.analysis.health.check import known_findings, several, write_baseline
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.files import FileList, ListedImage, find_images
+from modelscope_cli.inputs.files import FileList, ListedImage, find_images, is_picture
 from modelscope_cli.inputs.image import UnreadableImage, UnreadableImages, strict_pillow
 from modelscope_cli.interrupts import deferred
 from modelscope_cli.records.check import (
@@ -61,8 +60,8 @@ class _Listed:
 
 def examine_images(
     folders: Sequence[str], against: Sequence[str], progress: Progress
-) -> tuple[DatasetEvidence, int]:
-    """Read every image once; return the evidence for the rules, and how many images Ctrl-C left unread."""
+) -> tuple[DatasetEvidence, list[Notice]]:
+    """Read every image once; return the evidence for the rules, and what no rule is about."""
     listed = _list(folders, against, progress)
     facts: list[ImageFacts] = []
     broken = UnreadableImages()
@@ -84,6 +83,8 @@ def examine_images(
     leaks = ([first[0], *second, *first[1:]] for first, second in sides if first and second)
     labels = [listed.label(n) for n in range(len(facts))]
     classes = Counter(filter(None, labels[:n_first])), Counter(filter(None, labels[n_first:]))
+    for side, words in zip(classes, (folders, against), strict=True):
+        side.update(dict.fromkeys(empty_folders(words) if side else (), 0))
     if not is_whole:
         classes[1].clear()  # a class may be among the images that were not read
     group = partial(_group, facts, listed)
@@ -107,7 +108,17 @@ def examine_images(
         classes=classes,
         readable=(sum(n < n_first for n in good), sum(n >= n_first for n in good)),
     )
-    return evidence, len(listed.files) - len(facts)
+    kinds = {"is_one_colour": "of one colour", "has_frames": "with several frames: the first is tested"}
+    notices = []
+    for key, words in kinds.items():
+        if names := [listed.files[n].name for n, look in enumerate(facts) if getattr(look, key)]:
+            message = f"{counted(len(names), 'image')} {words}: {some(names, 3)}"
+            notices.append(Notice(key.partition("_")[2], message))
+    tell(progress, (), notices)
+    if n_unread := len(listed.files) - len(facts):
+        message = f"Ctrl-C: {n_unread:,} of {counted(len(listed.files), 'image')} were not tested"
+        notices.append(Notice("interrupted", message))
+    return evidence, notices
 
 
 def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) -> _Listed:
@@ -121,6 +132,16 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
         roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
         n_first = len(files) if n < len(folders) else n_first
     return _Listed(FileList(files), n_first, tuple(roots))
+
+
+def empty_folders(words: Sequence[str]) -> list[str]:
+    """Return the names of the folders without any image that are directly in one of these."""
+    inside = [entry for word in words if os.path.isdir(word) for entry in os.scandir(word) if entry.is_dir()]
+    return [
+        folder.name
+        for folder in inside
+        if not any(is_picture(name) for *_, names in os.walk(folder) for name in names)
+    ]
 
 
 def _looks(files: FileList) -> Iterator[ImageFacts]:
@@ -171,7 +192,7 @@ def check_images(
     Every image is read and decoded once; its size and two hashes are kept.
 
     Args:
-        images: folders, globs or lists (`@files.txt`).
+        images: folders, globs or lists (`@files.txt`); of a folder with `train` and `val` inside, these two.
         against: a second data set, which must not share images with the first.
         select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
 
@@ -183,8 +204,11 @@ def check_images(
     folders, others = _words(images), _words(against)
     if not folders:
         raise UsageError("there is no folder of images to check", "modelscope check IMAGES")
-    _refuse_sets(folders, others)
     progress = progress or SILENT
+    train, held_out = _sets_in(folders[0]) if len(folders) == 1 and not others else ([], [])
+    if train:
+        progress.note(f"'{folders[0]}' contains data sets: {some(train)}, compared with {some(held_out)}")
+        folders, others = tuple(train), tuple(held_out)
     settings = read_settings(
         None,
         select=several(select),
@@ -197,14 +221,14 @@ def check_images(
     invoked = invocation()
     before = known_findings(settings.baseline, update_baseline)
     accepted = before.findings
-    evidence, n_unread = examine_images(folders, others, progress)
+    evidence, notices = examine_images(folders, others, progress)
+    is_cut_short = any(one.code == "interrupted" for one in notices)
     findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
     if settings.baseline is not None and update_baseline:
         new = updated(accepted, findings, infos)
         accepted = write_baseline(settings.baseline, new, before.model, progress)
     findings, gone = compare(findings, accepted, infos)
     report = evidence.report
-    unread = f"Ctrl-C: {n_unread:,} of {counted(n_unread + report.images, 'image')} were not tested"
     run = Run.of(
         "check",
         ModelInfo("images", ", ".join(folders), "data set", WeightsInfo("none", "none", "none")),
@@ -214,11 +238,11 @@ def check_images(
         device="none",
         dtype="none",
         seed=0,
-        warnings=[Notice("interrupted", unread)] if n_unread else [],
+        warnings=notices,
         invoked=invoked,
     )
     verdict = verdict_of(findings, infos, settings.fail_on, run.input)
-    verdict = NOT_JUDGED if n_unread and verdict == PASSED else verdict
+    verdict = NOT_JUDGED if is_cut_short and verdict == PASSED else verdict
     record = CheckRecord(
         run=run,
         findings=findings,
@@ -233,23 +257,18 @@ def check_images(
         verdict=verdict,
     )
     unjudged = unjudged_error(record)
-    if unjudged and not n_unread:
+    if unjudged and not is_cut_short:
         raise unjudged
     return record
 
 
-def _refuse_sets(folders: Sequence[str], others: Sequence[str]) -> None:
-    """Refuse a folder of sets, such as `train` and `val`: they are not classes."""
-    if len(folders) != 1 or others or not os.path.isdir(folders[0]):
-        return
-    names = {name.lower(): os.path.join(folders[0], name) for name in sorted(os.listdir(folders[0]))}
-    train, held_out = ([path for name, path in names.items() if name in sets] for sets in _SETS)
-    if train and held_out:
-        message = (
-            f"'{folders[0]}' contains data sets, not classes: {some(map(os.path.basename, train + held_out))}"
-        )
-        words = shlex.join(["modelscope", "check", train[0], "--against", held_out[0]])
-        raise UsageError(message, words)
+def _sets_in(folder: str) -> tuple[list[str], list[str]]:
+    """Return the data sets that a folder has inside, such as `train` and `val`: they are not classes."""
+    inside = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    train, held_out = (
+        [os.path.join(folder, name) for name in inside if name.lower() in names] for names in _SETS
+    )
+    return (train, held_out) if train and held_out else ([], [])
 
 
 def _words(paths: Folders) -> tuple[str, ...]:

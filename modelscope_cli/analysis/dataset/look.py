@@ -3,10 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import ListedImage
-from modelscope_cli.inputs.image import UNREADABLE, UnreadableImageError, decode
+from modelscope_cli.inputs.image import OF_SEVERAL, UNREADABLE, UnreadableImageError, count_frames, decode
 from modelscope_cli.paths import refuse_endless
 
 
@@ -20,6 +21,8 @@ class ImageFacts:
     height: int = 0
     file_sha256: bytes = b""
     pixels_sha256: bytes = b""  # of the decoded RGB pixels, with their width and height
+    is_one_colour: bool = False
+    has_frames: bool = False  # whether the file has several, of which the first is decoded
 
 
 def look_at(file: ListedImage) -> ImageFacts:
@@ -29,11 +32,15 @@ def look_at(file: ListedImage) -> ImageFacts:
         if content is None:
             refuse_endless(file.name)
             content = Path(file.name).read_bytes()
-        image = decode(ListedImage(file.name, content), "RGB")
+        held = ListedImage(file.name, content)
+        image = decode(held, "RGB")
     except UnreadableImageError as error:
         return ImageFacts(error.kind)
     except (OSError, CannotRunError):
         return ImageFacts(UNREADABLE)
     pixels = hashlib.sha256(b"%d x %d\0" % image.size)
     pixels.update(image.tobytes())
-    return ImageFacts("", *image.size, hashlib.sha256(content).digest(), pixels.digest())
+    digests = hashlib.sha256(content).digest(), pixels.digest()
+    is_one_colour = all(low == high for low, high in cast("Any", image.getextrema()))
+    has_frames = file.name.lower().endswith(OF_SEVERAL) and count_frames(held) > 1
+    return ImageFacts("", *image.size, *digests, is_one_colour, has_frames)

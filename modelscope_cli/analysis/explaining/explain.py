@@ -2,10 +2,10 @@
 
 import shlex
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from os import PathLike
 from statistics import fmean, median
 from typing import Any, Unpack
@@ -16,7 +16,7 @@ from torch import Tensor
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
-from modelscope_cli.analysis.explaining.receipt.randomisation import find_head
+from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED
 from modelscope_cli.analysis.explaining.receipt.verdict import together, winner_first
 from modelscope_cli.analysis.explaining.request import (
     ALL,
@@ -42,22 +42,24 @@ from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.explain import (
+    FAILED,
     FIGURES,
     MOST_SHOWN,
+    NONE,
     PASSED,
     QUICK,
+    SCATTERED,
     ExplainedImage,
     ExplainRecord,
     Explanation,
     Receipt,
-    ShownMap,
 )
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.progress import Progress, counting, spell_time
+from modelscope_cli.records.progress import Progress, counting
 from modelscope_cli.records.run import Arguments
 
-_MEDIANS = ("adds_up", "adds_up_to", "completeness")
+_MEDIANS = ("adds_up_to", "completeness")
 
 
 @dataclass(slots=True)
@@ -74,10 +76,12 @@ class Totals:
     words: str | None = None
     index: int | None = None
     unfit: dict[str, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)  # the first `MOST_SHOWN`
     kept: list[ExplainedImage] = field(default_factory=list)  # the first `MOST_SHOWN`
     _first: dict[str, MethodResult] = field(default_factory=dict)
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
     _judged: dict[str, list[Receipt]] = field(default_factory=dict)
+    _places: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, result: ImageResult) -> None:
         is_same = self.images == 0 or self.words == result.words
@@ -90,25 +94,30 @@ class Totals:
         self.degenerate += result.degenerate
         self.passes += result.passes
         self.unfit = {**result.unfit, **self.unfit}
-        ranked = winner_first({method: outcome.receipt for method, outcome in result.outcomes.items()})
-        for method, outcome in result.outcomes.items():
+        for method, outcome in result.maps.items():
             self._first.setdefault(method, outcome)
+            self._places.setdefault(method, Counter()).update([outcome.where.place] if outcome.where else [])
+            failed = [one.test for one in outcome.receipt.tests if one.answer == FAILED]
+            self.failures += [f"{test} of {method} on {result.name}" for test in failed]
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
-            figures |= {key: getattr(outcome.map, key) for key in ("adds_up", "completeness", "steps")}
-            figures |= {"seconds": outcome.seconds, "adds_up_to": outcome.adds_up_to}
+            figures |= {key: getattr(outcome.map, key) for key in ("completeness", "steps")}
+            figures |= {key: getattr(outcome, key) for key in ("seconds", "adds_up_to", "agreement")}
             for key, value in figures.items():
                 values = self._values.setdefault(method, {}).setdefault(key, array("d"))
                 if value is not None:
                     values.append(value)
             answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
             self._judged.setdefault(method, []).append(answers)
+        del self.failures[MOST_SHOWN:]
         if len(self.kept) < MOST_SHOWN:
-            self.kept.append(_shown(result, ranked))
+            self.kept.append(result)
 
     def rows(self) -> tuple[Explanation, ...]:
         """Return one row per method, the winner first."""
         rows = {method: self._row(method, outcome) for method, outcome in self._first.items()}
-        return tuple(rows[method] for method in winner_first({m: row.receipt for m, row in rows.items()}))
+        scattered = {method for method, places in self._places.items() if 2 * places[SCATTERED] > self.images}
+        ranked = winner_first({method: row.receipt for method, row in rows.items()}, scattered)
+        return tuple(rows[method] for method in ranked)
 
     def _row(self, method: str, first: MethodResult) -> Explanation:
         means: dict[str, Any] = {
@@ -122,35 +131,23 @@ class Totals:
             method=method,
             layer=first.map.layer,
             why=first.map.why,
-            adds_up=means["adds_up"],
             completeness=means["completeness"],
             steps=means["steps"],
             seconds=means["seconds"] or 0.0,
             receipt=receipt,
             adds_up_to=means["adds_up_to"],
+            where=first.where if self.images == 1 else None,
+            places=dict(self._places[method].most_common()),
+            agreement=means["agreement"],
+            place_by_image=self._place_by_image(method) if self.images > 1 else {},
         )
 
-
-def _shown(result: ImageResult, methods: Iterable[str]) -> ExplainedImage:
-    """Return what the figure needs of an image, with the methods in this order."""
-    outcomes = {method: result.outcomes[method] for method in methods}
-    return ExplainedImage(
-        name=result.name,
-        words=result.words,
-        index=result.index,
-        logit=result.logit,
-        probability=result.probability,
-        score_name=result.score_name,
-        picture=result.picture,
-        maps={
-            method: ShownMap(one.map.cells, one.shown, one.units, one.receipt)
-            for method, one in outcomes.items()
-        },
-    )
+    def _place_by_image(self, method: str) -> dict[str, str]:
+        boxes = {one.name: one.maps[method].where for one in self.kept if method in one.maps}
+        return {name: box.place for name, box in boxes.items() if box is not None}
 
 
 BATCH = 16
-_LONG = 10  # seconds from which the cost is announced
 
 
 @spelled_out
@@ -208,41 +205,27 @@ def explain(
     subject.open(batch=1)  # an image is asked many times over before the next
     tell_of_size(subject)
     totals = Totals()
-    aim, calls, most = parse_aim(str(target)), _calls(subject, layer), given.request.batch or BATCH
-    options = {
-        "method": method,
-        "target": str(target),
-        "layer": layer,
-        "receipt": kind,
-        "labels": subject.labels,
-    }
+    aim, calls, most = parse_aim(target), _calls(subject, layer), given.request.batch or BATCH
+    options: dict[str, Any] = {"method": method, "target": str(target), "layer": layer, "receipt": kind}
+    options |= {"labels": subject.labels, "passes": most}
     alone = "--hook counts what it changes over all images" if hook else ""
-    n_seen = 0
+    n_seen, module, is_named = 0, subject.loaded.module, method not in (AUTO, ALL)
 
     def see(batch: Batch) -> tuple[ImageResult, ...]:
         nonlocal n_seen
         first = batch.numbers[0] if batch.numbers else n_seen
         n_seen += batch.n_images
-        return tuple(
-            explain_image(
-                question,
-                names,
-                subject.loaded.module,
-                receipt=kind,
-                is_asked_for=method not in (AUTO, ALL),
-                has_maps=n < MOST_SHOWN,
-                counted=_counted(
-                    subject, question, "passes for the maps", sum(_COSTS.get(name, 1) for name in names)
-                ),
-                announced=partial(_announced, subject, question) if n == 0 else lambda *_: nullcontext(),
-            )
-            for n, question in enumerate(ask(batch, first), first)
-        )
+        results = []
+        for n, question in enumerate(ask(batch, first), first):
+            with _counted(subject, question, names, kind):
+                one = explain_image(
+                    question, names, module, receipt=kind, is_asked_for=is_named, has_maps=n < MOST_SHOWN
+                )
+            results.append(one)
+        return tuple(results)
 
-    with (
-        _asking(subject, aim, calls, most) as ask,  # the model is left as it was
-        blocks.begin(subject, {**options, "passes": most}, alone),
-    ):
+    # The model is left as it was
+    with _asking(subject, aim, calls, most) as ask, blocks.begin(subject, options, alone):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
             for one in images:
                 totals.add(one)
@@ -259,6 +242,7 @@ def explain(
         probability=None if totals.probability is None else totals.probability / totals.images,
         images=totals.images,
         rows=rows,
+        failures=tuple(totals.failures) if totals.images > 1 else (),
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
         passed=require is None or (verdict is not None and verdict.answer == PASSED),
         hooks=hooks,
@@ -269,33 +253,23 @@ def explain(
     return record.keep(tuple(totals.kept))
 
 
-@contextmanager
-def _announced(subject: Subject, question: ImageQuery, passes: int, pace: float) -> Iterator[None]:
-    """Announce the cost of the receipts, from seconds a pass, if it is long; count the passes of one image."""
-    seconds = passes * pace
-    n_images = subject.inputs.n_images
-    if n_images * seconds > _LONG:
-        whole = f", about {spell_time(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
-        note = f"receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
-        subject.progress.note(f"{note}; --receipt none is faster")
-    with _counted(subject, question, "passes", passes):
-        yield
-
-
-_COSTS = {"occlusion": 100, "integrated-gradients": 31}  # passes, about; of the others 1
+# Passes for a map, and to make it again; of the others 1
+_COSTS = {"occlusion": (100, 100), "integrated-gradients": (31, 3)}
 
 
 @contextmanager
-def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> Iterator[None]:
+def _counted(subject: Subject, question: ImageQuery, names: Sequence[str], receipt: str) -> Iterator[None]:
+    """Show the passes of a single image, of about as many as there will be."""
     if subject.inputs.n_images != 1:
         yield
         return
+    for_maps, again = map(sum, zip(*(_COSTS.get(name, (1, 1)) for name in names), strict=True))
+    passes = for_maps + (0 if receipt == NONE else COVERED + 4 * again)
     run = question.run
-    with counting(subject.progress, what, passes) as run.tick:
+    with counting(subject.progress, "passes", passes) as run.tick:
         yield
         for _ in range(passes):  # which is an estimate
             run.tick()
-    run.tick = lambda: None
 
 
 def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
@@ -313,17 +287,9 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def _asking(
-    subject: Subject,
-    aim: TargetSpec,
-    calls: tuple[str, ...],
-    most: int,
+    subject: Subject, aim: TargetSpec, calls: tuple[str, ...], most: int
 ) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
-    """Open the model, and yield a function from a batch and its first number to a query per image.
-
-    Args:
-        calls: the label of the layer's call; empty to find the layer.
-        most: images per pass.
-    """
+    """Open the model, and yield a function from a batch and its first number to a query per image."""
     loaded, names = subject.loaded, ModuleNames()
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
     layers: dict[tuple[int, ...], ExplainedLayer] = {}
@@ -368,7 +334,7 @@ def _asking(
                     n_together = most_together(image)
                     answer = reader.read(output, (image,), 1)
                     settled = answer.settled()
-                    subject.check_labels(settled.main.n_classes)
+                    subject.check_labels(settled.main.n_classes, aim.name if aim.kind == "class" else "")
                     target = choose_target(reader, aim, image, answer, settled)
                     logit, probability = numbers([target.score(output), target.probability(output)])()
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
@@ -382,7 +348,6 @@ def _asking(
                     look_at(settled),
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
-                    partial(find_head, loaded.module, partial(counted, image)),
                 )
 
         yield ask
@@ -399,6 +364,6 @@ def _images(args: Arguments) -> Iterator[Tensor]:
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
             "explain needs a model of single images, (N, C, H, W)",
-            "modelscope summary --list   lists classifiers",
+            "modelscope grads ...   shows the gradients by layer, for any input",
         )
     return iter(each)

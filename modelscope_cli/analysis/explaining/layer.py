@@ -32,9 +32,9 @@ class Map:
     cells: Tensor
     why: str  # how it was computed, or why this layer was chosen, as a sentence
     layer: str | None = None  # the name of the layer; None for methods that explain the pixels
-    adds_up: float | None = None  # the sum of the cells over the logit, for maps in logits
     completeness: float | None = None  # the relative error of that sum
     steps: int | None = None  # number of passes, if it varies
+    brief: Tensor | None = None  # the same in fewer passes, which comparisons make again; None if `cells` are
 
     def on(self, size: tuple[int, int]) -> Tensor:
         """Return the map at the size of the image, `(H, W)`, by bilinear interpolation."""
@@ -53,20 +53,10 @@ def map_at_layer(scored: Scored, image: Tensor, combined: Callable[[Tensor, Tens
     values = scored.at(layer, image)
     gradient = layer.layout.maps(values.gradient)[0]
     made = combined(layer.layout.maps(values.activation)[0], gradient)
-    has_gradient, score, cells = fetch([gradient.any(), values.score, made])
+    has_gradient, cells = fetch([gradient.any(), made])
     if not has_gradient:
         raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(values.gradient.any()))
-    return Map(cells, layer.why, layer.name, share_of(cells, float(score)))
-
-
-def share_of(cells: Tensor, score: float) -> float | None:
-    """Return the sum of a map as a share of the score."""
-    return float(cells.double().sum()) / score if score else None
-
-
-def strongest(gradient: Tensor) -> Tensor:
-    """Return the largest |gradient| over the channels, `(C, H, W)` to `(H, W)`: Simonyan et al. 2014, section 3."""
-    return torch.amax(gradient.abs(), 0).cpu()
+    return Map(cells, layer.why, layer.name)
 
 
 _MOST_PREFIX = 16  # class, distillation and register tokens before the patches
@@ -276,11 +266,9 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
             f"score depends only on the class token"
         )
         return UnfitError(message, "leave out --layer   or name a layer before the last attention")
-    message = (
-        f"the gradient of the score is exactly zero everywhere at '{where}': nothing can be explained there"
-    )
+    message = f"the gradient of the score is exactly zero everywhere at '{where}': nothing to explain there"
     return ZeroGradientError(
-        message, "modelscope grads ...   shows where it ends, for example at weights of zero"
+        message, "modelscope grads ...   shows where it ends, such as at weights of zero"
     )
 
 

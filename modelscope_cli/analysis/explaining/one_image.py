@@ -1,8 +1,8 @@
 """The maps of one image, and the receipt of each."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,55 +10,46 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.layer import Map, no_gradient, share_of
-from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
-from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
-from modelscope_cli.analysis.explaining.receipt.randomisation import Maps, head_randomisation
+from modelscope_cli.analysis.explaining.layer import Map, no_gradient
+from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS
+from modelscope_cli.analysis.explaining.receipt.faithfulness import Faithfulness
+from modelscope_cli.analysis.explaining.receipt.randomisation import Maps, find_head, head_randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.scored import Counted, Scored, UnfitError, ZeroGradientError
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
+from modelscope_cli.analysis.explaining.where import agreement, evidence_box
 from modelscope_cli.analysis.outputs.degenerate import Degenerate
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.fetch import numbers
 from modelscope_cli.hooks.layers import without_gradient
-from modelscope_cli.records.explain import NONE, Receipt
+from modelscope_cli.records.explain import NONE, ExplainedImage, Receipt, ShownMap
 from modelscope_cli.records.naming import percent
 
 
 @dataclass(frozen=True, slots=True)
-class MethodResult:
+class MethodResult(ShownMap):
     """A map and its tests."""
 
     map: Map
-    shown: Tensor  # the map at the size of the image, `(H, W)` on the CPU
     seconds: float  # time for the map alone
-    units: str  # the unit of the map; empty without one
-    receipt: Receipt
     adds_up_to: float | None = None  # the sum of a map in logits over its expected value
+    agreement: float | None = None  # see `Explanation`
 
     def figures(self) -> "MethodResult":
         """Return a copy without maps, which are large."""
         nothing = self.shown.new_empty(0, 0)
-        return replace(self, map=replace(self.map, cells=nothing), shown=nothing)
+        return replace(self, map=replace(self.map, cells=nothing, brief=None), cells=nothing, shown=nothing)
 
 
 @dataclass(frozen=True, slots=True)
-class ImageResult:
-    """The explanation of one image: plain numbers and small maps."""
+class ImageResult(ExplainedImage):
+    """The explanation of one image: plain numbers and small maps, which are stored for the first images only."""
 
-    name: str  # the file's name, or a number
-    # words, index: the target, and its class if it is one
-    words: str
-    index: int | None
-    logit: float
-    probability: float | None
-    outcomes: dict[str, MethodResult]  # by method; maps are stored for the first images of a run only
+    maps: dict[str, MethodResult]
     unfit: dict[str, str]  # why methods do not fit, by method
     degenerate: Degenerate
-    picture: Tensor | None = None  # the image before normalisation, `(3, H, W)` uint8; None if not shown
-    passes: int = 0  # number of images that went through the model
-    score_name: str = "logit"  # what `logit` is
+    passes: int  # number of images that went through the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,6 @@ class ImageQuery:
     is_normalised: bool = True  # whether zero is the mean colour
     # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
-    find_head: Callable[[], nn.Module | None] = lambda: None  # returns the last layer with parameters
 
     @property
     def run(self) -> Counted:
@@ -91,8 +81,6 @@ def explain_image(
     receipt: str,
     is_asked_for: bool,
     has_maps: bool,
-    counted: AbstractContextManager[None],
-    announced: Callable[[int, float], AbstractContextManager[None]],
 ) -> ImageResult:
     """Explain one image by every method that fits.
 
@@ -100,24 +88,17 @@ def explain_image(
         receipt: `quick` or `none`.
         is_asked_for: whether the methods were named, so that one that does not fit is an error.
         has_maps: whether to return maps and image, and not only figures.
-        counted: entered for the maps.
-        announced: entered for the receipt, with its approximate number of passes, and the seconds that a pass
-            for the maps took.
     """
-    started, n_before = time.perf_counter(), question.run.images
-    with counted:
-        outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
+    outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
     if receipt != NONE:
-        pace = (time.perf_counter() - started) / max(question.run.images - n_before, 1)
-        with announced(_passes(outcomes), pace):
-            outcomes = _with_receipts(question, outcomes)
+        outcomes = _with_receipts(question, outcomes, model)
     return ImageResult(
         name=question.name,
         words=question.target.words,
         index=getattr(question.target, "index", None),
         logit=question.logit,
         probability=question.probability if question.target.has_probability else None,
-        outcomes=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
+        maps=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
         unfit=unfit,
         degenerate=question.degenerate,
         picture=question.picture if has_maps else None,
@@ -139,7 +120,7 @@ def _outcomes(
         started = time.perf_counter()
         try:
             if name in flat:  # but for rounding, whatever the image
-                message = "the output is most like itself, so the gradient of this similarity is zero"
+                message = "the similarity of the output to itself is at its maximum, so its gradient is zero"
                 raise UnfitError(message, "--method integrated-gradients,occlusion")
             explanation = METHODS[name].explain(scored, image)
             if not explanation.cells.any():
@@ -152,15 +133,19 @@ def _outcomes(
         seconds = time.perf_counter() - started
         full_size = explanation.on(size)
         units = METHODS[name].units and question.target.score_name.replace("logit", "logits")
-        outcomes[name] = MethodResult(explanation, full_size, seconds, units, Receipt())
+        box = evidence_box(full_size)
+        outcomes[name] = MethodResult(
+            explanation.cells, full_size, units, Receipt(), box, explanation, seconds
+        )
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
-    in_logits = [METHODS[name].kind for name, one in outcomes.items() if one.map.adds_up is not None]
-    blanks = _logits_of_nothing(dict.fromkeys(in_logits), scored, image)
+    in_logits = [n for n, one in outcomes.items() if METHODS[n].units and (one.map.completeness or 0.0) <= 1]
+    blanks = _logits_of_nothing({METHODS[name].kind for name in in_logits}, scored, image)
+    agreements = agreement({name: outcome.cells for name, outcome in outcomes.items()})
     for name, outcome in outcomes.items():
-        if outcome.map.adds_up is not None:
-            share = share_of(outcome.map.cells, question.logit - blanks[METHODS[name].kind])
-            outcomes[name] = replace(outcome, adds_up_to=share)
+        due = question.logit - blanks[METHODS[name].kind] if name in in_logits else 0.0
+        share = float(outcome.cells.double().sum()) / due if due else None
+        outcomes[name] = replace(outcome, adds_up_to=share, agreement=agreements[name])
     return outcomes, {name: error.message for name, error in unfit.items()}
 
 
@@ -179,7 +164,7 @@ def _because(error: UnfitError, model: nn.Module) -> UnfitError:
     return error
 
 
-def _logits_of_nothing(kinds: Iterable[str], scored: Scored, image: Tensor) -> dict[str, float]:
+def _logits_of_nothing(kinds: Collection[str], scored: Scored, image: Tensor) -> dict[str, float]:
     """Return the logit at the baseline of a map in logits: a layer of zeros, an image of zeros, or none."""
 
     def logit(kind: str) -> Tensor:
@@ -187,16 +172,12 @@ def _logits_of_nothing(kinds: Iterable[str], scored: Scored, image: Tensor) -> d
             return scored.at(scored.find(scored, image), image, is_blank=True).score
         return scored.scores(torch.zeros_like(image)) if kind == PIXELS else image.new_zeros(1)
 
-    kinds = tuple(kinds)
     return dict(zip(kinds, numbers(map(logit, kinds))(), strict=True))
 
 
-def _passes(outcomes: Mapping[str, MethodResult]) -> int:
-    """Return the approximate number of passes for the receipt of one image."""
-    return COVERED + 1 + 4 * sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
-
-
-def _with_receipts(question: ImageQuery, outcomes: Mapping[str, MethodResult]) -> dict[str, MethodResult]:
+def _with_receipts(
+    question: ImageQuery, outcomes: Mapping[str, MethodResult], model: nn.Module
+) -> dict[str, MethodResult]:
     scored, image = question.scored, question.image
     faithfulness = Faithfulness(
         scored.probability,
@@ -208,24 +189,29 @@ def _with_receipts(question: ImageQuery, outcomes: Mapping[str, MethodResult]) -
     )
 
     def again(image: Tensor = image) -> Maps:
-        return {name: _map_of(METHODS[name], scored, image) for name in outcomes}
+        maps: dict[str, Tensor] = {}
+        for name in outcomes:
+            with suppress(CannotRunError):  # for example because the gradient is zero
+                maps[name] = METHODS[name].briefly(scored, image)
+        return maps
 
     repeated, elsewhere = again(), again(faithfulness.left_half)
-    head = question.find_head()
-    references = {name: outcome.map.cells for name, outcome in outcomes.items()}
+    head = find_head(model, partial(question.run, image))
+    references = {n: one.cells if one.map.brief is None else one.map.brief for n, one in outcomes.items()}
     is_linear = all(METHODS[name].units for name in outcomes)  # maps in logits are linear in them
     score = partial(scored.scores, image) if is_linear else None
     randomised = {} if head is None else head_randomisation(head, again, references, score, seed=scored.seed)
     unseen = _unseen(question)
     reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
-    reasons |= dict.fromkeys(("repeat", "image"), "a map to compare it with is missing, flat or not finite")
-    reasons["head"] = "the changed model has no map" if randomised else "no layer has parameters to shuffle"
+    reasons |= dict.fromkeys(("repeat", "image"), "the map to compare with is missing, flat or not finite")
+    reasons["head"] = (
+        "the model with a random head has no map" if randomised else "no layer has parameters to shuffle"
+    )
     receipts = {}
     for name, outcome in outcomes.items():
         figures: dict[str, Any] = {} if unseen else faithfulness.covering(outcome.shown)
         for key, others in (("repeatability", repeated), ("other_image", elsewhere)):
-            other = others[name]
-            figures[key] = None if other is None else spearman(other, outcome.map.cells)
+            figures[key] = spearman(others[name], references[name]) if name in others else None
         figures["head_randomisation"] = randomised.get(name)
         receipt = judged(replace(outcome.receipt, **figures), reasons, outcome.map.completeness)
         receipts[name] = replace(outcome, receipt=receipt)
@@ -238,11 +224,3 @@ def _unseen(question: ImageQuery) -> str:
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
     return f"class probability below {percent(target.least_probability)}"
-
-
-def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
-    """Return a map for comparisons; None if there is none, for example because the gradient is zero."""
-    try:
-        return method.briefly(scored, image).cells
-    except CannotRunError:
-        return None

@@ -4,7 +4,7 @@ import re
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.explain import NONE, PASSED, QUICK, RECEIPTS
-from modelscope_cli.records.refusals import check_choice
+from modelscope_cli.records.refusals import check_word
 
 AUTO, ALL = "auto", "all"
 # Of `explaining.methods`, which imports torch.
@@ -30,7 +30,7 @@ def choose_methods(method: str) -> tuple[str, ...]:
     parts = [part.strip() for part in method.split(",") if part.strip()]
     names = tuple(dict.fromkeys(spellings.get(_letters(part), part) for part in parts))
     for name in names or (method,):
-        check_choice("method", name, (AUTO, ALL, *METHOD_NAMES))
+        check_word("method", name, (AUTO, ALL, *METHOD_NAMES))
     return names
 
 
@@ -38,7 +38,7 @@ def receipt_kind(receipt: str | bool) -> str:
     """Return `quick` or `none`; True is the default, False none."""
     if isinstance(receipt, bool):
         return QUICK if receipt else NONE
-    check_choice("receipt", receipt, RECEIPTS)
+    check_word("receipt", receipt, RECEIPTS)
     return receipt
 
 
@@ -46,7 +46,7 @@ def check_requirement(require: str | None, kind: str) -> None:
     """Refuse a requirement other than `passed`, and one without a receipt."""
     if require is None:
         return
-    check_choice("require", require, (PASSED,))
+    check_word("require", require, (PASSED,))
     if kind == NONE:
         raise UsageError("--require needs the receipt", "leave out --receipt none")
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.dataflow import Cut, ValuePosition
+from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import Run
 
@@ -52,20 +53,6 @@ class ExplainedLayer:
     why: str
 
 
-class Target(Protocol):
-    """The explained number of a model's output."""
-
-    @property
-    def words(self) -> str:
-        """The target in words, such as `207 (golden retriever)`."""
-
-    def score(self, output: Any) -> Tensor:
-        """Return the logit of every image, `(N,)` float32, differentiable."""
-
-    def probability(self, output: Any) -> Tensor:
-        """Return the probability of every image, `(N,)` in 0..1."""
-
-
 @dataclass(frozen=True, slots=True)
 class LayerGradient:
     """One value of the pass, the gradient of the score with respect to it, and the score, `(N,)`."""
@@ -97,7 +84,7 @@ class Scored:
 
     # From images `(N, C, H, W)` to the model's output; call it with a copy, as a model may work in place
     run: Counted
-    target: Target
+    target: ClassTarget | OtherTarget
     batch: int  # images per pass
     find: Callable[["Scored", Tensor], ExplainedLayer]  # returns the layer to explain for one image
     seed: int = 0  # the seed of random methods
@@ -108,20 +95,16 @@ class Scored:
             return torch.cat([self.target.score(self.run(some.clone())) for some in images.split(self.batch)])
 
     def probability(self, images: Tensor) -> Tensor:
-        """Return the probability of the target for every image, `(N,)`."""
+        """Return the probability of the target for every image, `(N,)`, of at most one batch."""
         with torch.no_grad():
-            copies = (some.clone() for some in images.split(self.batch))
-            return torch.cat([self.target.probability(self.run(some)) for some in copies])
+            return self.target.probability(self.run(images.clone()))
 
     def gradients(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores and their gradients with respect to the pixels, by batch: `(n,)` and `(n, C, H, W)`."""
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
             score = self.target.score(self.run(pixels.clone()))
-            total = score.sum()
-            if not total.requires_grad:
-                raise not_connected()
-            gradient = _gradient(total, pixels)
+            gradient = _gradient(score, pixels)
             if gradient is None:
                 raise not_connected()
             yield score.detach(), gradient
@@ -136,17 +119,17 @@ class Scored:
             output = self.run(image)
         leaf = cut.seen()
         score = self.target.score(output)
-        gradient = torch.zeros_like(leaf)
-        if score.requires_grad:
-            gradient_at_leaf = _gradient(score.sum(), leaf)
-            gradient = gradient if gradient_at_leaf is None else gradient_at_leaf
+        gradient = _gradient(score, leaf)
+        gradient = torch.zeros_like(leaf) if gradient is None else gradient
         return LayerGradient(leaf.detach().float(), gradient.float(), score.detach())
 
 
-def _gradient(score: Tensor, value: Tensor) -> Tensor | None:
-    """Return the gradient of a score; None if it does not depend on the value."""
+def _gradient(scores: Tensor, value: Tensor) -> Tensor | None:
+    """Return the gradient of the sum of the scores; None if it does not depend on the value."""
+    if not scores.requires_grad:
+        return None
     try:
-        return torch.autograd.grad(score, value, allow_unused=True)[0]
+        return torch.autograd.grad(scores.sum(), value, allow_unused=True)[0]
     except (CannotRunError, RuntimeError):
         raise
     except Exception as error:  # an autograd function of the model may raise anything

@@ -7,12 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from modelscope_cli.errors import (
-    CannotRunError,
-    ModelscopeError,
-    UsageError,
-    failed_device,
-)
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, failed_device
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
 from modelscope_cli.plain_text import in_one_line
@@ -48,7 +43,10 @@ def flags_kept(model: nn.Module) -> Iterator[None]:
 def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) -> set[Tensor]:
     selected: set[Tensor] = set()
     for pattern in patterns:
-        names = names_of(model, [pattern], ())
+        try:
+            names = names_of(model, [pattern], ())
+        except UsageError as error:
+            raise UsageError(error.message, (error.hint or "").replace("--layer", option)) from None
         layers = [module for layer, module in list_layers(model) if layer.name in names]
         parameters = {parameter for module in layers for parameter in module.parameters()}
         if not parameters:

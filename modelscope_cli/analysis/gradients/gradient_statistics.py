@@ -19,6 +19,7 @@ from modelscope_cli.hooks.layers import tensors_in, type_of
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.grads import (
+    NEVER_CALLED,
     ActivationGradient,
     ClipInfo,
     ParameterGradient,
@@ -131,8 +132,9 @@ def mark_gradient(norm: float, n_non_finite: int, output_norm: float, *, by_size
     return mark(norm, output_norm)
 
 
-_NOTHING = "no gradient arrived: the loss does not depend on it"
-_DETACHED = "no gradient: frozen or detached"
+_NOTHING, _DETACHED = "no gradient", "frozen or detached"
+# Modules that hold parameters for the module around them, and are not called themselves
+_HOLDERS = "ParameterList", "ParameterDict", "NonDynamicallyQuantizableLinear"  # the last: of attention
 
 
 @dataclass(slots=True)
@@ -227,6 +229,7 @@ class _Parameter:
     type: str
     order: int
     value: nn.Parameter
+    is_called: bool = True  # whether its layer is
     after: Mean = field(default_factory=Mean)
     before: Mean = field(default_factory=Mean)
 
@@ -239,7 +242,6 @@ class ParameterFigures:
     after: Moments | None = None
     before: Moments | None = None
     noise: float | None = None
-    likelihood_norm: float | None = None
     clipped: float | None = None  # share of its values
     problem: str | None = None  # why its gradient has no statistics
 
@@ -249,12 +251,10 @@ class ParameterGradients:
 
     Args:
         clip: acts on the mean over all passes, as training clips the gradient of a batch.
-        weight_decay: of the prior in the loss; its share of each gradient is separate.
     """
 
-    def __init__(self, model: nn.Module, clip: ClipInfo | None, weight_decay: float) -> None:
+    def __init__(self, model: nn.Module, clip: ClipInfo | None) -> None:
         self._clip = clip
-        self._weight_decay = weight_decay
         modules = dict(model.named_modules())
         self._parameters = [
             _Parameter(name, layer, type_of(modules[layer]), 0, parameter)
@@ -265,9 +265,6 @@ class ParameterGradients:
 
     def _trained(self) -> Iterator[_Parameter]:
         return (entry for entry in self._parameters if entry.value.requires_grad)
-
-    def values(self) -> list[nn.Parameter]:
-        return [entry.value for entry in self._trained()]
 
     def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:
         for entry in self._trained():
@@ -310,8 +307,7 @@ class ParameterGradients:
             problem = str(error)
             return weight.then(lambda norm: ParameterFigures(norm, problem=problem))
         whole = entry.after if entry.before.value is None else entry.before
-        others = [self._likelihood(entry, whole), self._clipped(entry)]
-        parts: list[Deferred[Any]] = [weight, *moments, whole.noise(), *others]
+        parts: list[Deferred[Any]] = [weight, *moments, whole.noise(), self._clipped(entry)]
         return joined(parts).then(lambda figures: ParameterFigures(*figures))
 
     def rows(
@@ -325,6 +321,7 @@ class ParameterGradients:
         """Return one row a parameter, in execution order; `by_size` as in `mark_gradient`."""
         for entry in self._parameters:
             entry.order = _order_of(entry.layer, orders)
+            entry.is_called = entry.layer in orders or entry.type in _HOLDERS
         pairs = zip(self._parameters, figures, strict=True)
         ordered = sorted(pairs, key=lambda pair: pair[0].order)
         return tuple(self._row(entry, numbers, output_norm, by_size) for entry, numbers in ordered)
@@ -344,7 +341,7 @@ class ParameterGradients:
         }
         if entry.after.value is None:
             is_frozen = not entry.value.requires_grad
-            problem = None if is_frozen else _NOTHING
+            problem = None if is_frozen else _NOTHING if entry.is_called else NEVER_CALLED
             return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
         moments, before, noise = figures.after, figures.before, figures.noise
         if moments is None:
@@ -355,8 +352,6 @@ class ParameterGradients:
         return ParameterGradient(
             **row,
             **figures_of(moments),
-            likelihood_norm=figures.likelihood_norm,
-            prior_norm=None if figures.likelihood_norm is None else self._weight_decay * weight_norm,
             zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
             grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
             norm_before_clip=norm_before,
@@ -370,13 +365,6 @@ class ParameterGradients:
                 by_size=by_size and is_judged(entry.value.shape),
             ),
         )
-
-    def _likelihood(self, entry: _Parameter, whole: Mean) -> Deferred[float | None]:
-        """Return the norm of the gradient without that of the prior; None without weight decay."""
-        if not self._weight_decay > 0 or whole.value is None:
-            return Deferred((), lambda: None)
-        likelihood = torch.sub(whole.value, entry.value.detach(), alpha=self._weight_decay)
-        return Deferred((torch.linalg.vector_norm(likelihood),), float)
 
     def _clipped(self, entry: _Parameter) -> Deferred[float | None]:
         n, before = entry.value.numel(), entry.before.value

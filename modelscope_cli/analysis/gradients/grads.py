@@ -3,18 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from modelscope_cli.analysis.gradients.request import (
-    AUTO,
-    PREDICTED,
-    GradsRequest,
-    LossRequest,
-    check_loss,
-)
+from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, GradsRequest, LossRequest, check_loss
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import ClipInfo, GradsRecord
-from modelscope_cli.records.keywords import MODES, LabelledKeywords, spelled_out
+from modelscope_cli.records.keywords import MODES, LabelledKeywords, as_tuple, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word, refuse_both
 
@@ -30,7 +24,6 @@ def grads(
     loss: str | Callable[..., Any] = "auto",
     target: str | int = "auto",
     label_smoothing: float = 0.0,
-    weight_decay: float = 0.0,
     clip: float | None = None,
     clip_norm: float | None = None,
     freeze: str | Sequence[str] = (),
@@ -54,7 +47,6 @@ def grads(
         target: a class: its index, its label, or predicted. auto: the class that the folder of each image is named
             after, else predicted. Or an output value instead of a loss: box:N, mask:CLASS.
         label_smoothing: label smoothing of the cross-entropy.
-        weight_decay: add L/2 |w|^2 to the loss. Its share of every gradient is shown.
         clip: clamp the gradients of the parameters to [-V, V].
         clip_norm: scale all gradients down to this norm.
         freeze: do not train these layers (repeatable).
@@ -67,7 +59,6 @@ def grads(
     """
     check_word("mode", mode, MODES)
     check_range("label_smoothing", label_smoothing, least=0, most=1)
-    check_range("weight_decay", weight_decay, least=0)
     check_range("clip", clip, above=0)
     check_range("clip_norm", clip_norm, above=0)
     if clip is not None and clip_norm is not None:
@@ -76,14 +67,13 @@ def grads(
     if not isinstance(loss, str) and not callable(loss):
         message = f"a loss of type {type(loss).__name__} is neither a name nor a function"
         raise UsageError(message, "give loss='cross-entropy', or a function of the output")
+    aim = parse_aim(PREDICTED if is_auto else target)
     loss_request = LossRequest(
         loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__),
-        PREDICTED if is_auto else str(target),
+        aim.typed,
         label_smoothing,
-        weight_decay,
         None if isinstance(loss, str) else loss,
     )
-    aim = parse_aim(loss_request.target)
     is_class = aim.is_class
     limits = {"value": clip, "norm": clip_norm}
     check_loss(loss_request)
@@ -91,7 +81,7 @@ def grads(
     from modelscope_cli.analysis.gradients.measure import GradientMeasurement
     from modelscope_cli.analysis.predictions.folder_truth import find_truth
     from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
-    from modelscope_cli.analysis.subject import Subject, as_patterns
+    from modelscope_cli.analysis.subject import Subject
 
     labels = keywords.get("labels")
     subject = Subject(
@@ -113,15 +103,15 @@ def grads(
         GradsRequest(
             loss=loss_request,
             clip=next((ClipInfo(kind, limit) for kind, limit in limits.items() if limit is not None), None),
-            freeze=as_patterns(freeze),
-            train_only=as_patterns(train_only),
+            freeze=as_tuple(freeze),
+            train_only=as_tuple(train_only),
             is_training=is_training,
         ),
         aim=None if is_class else aim,
         interventions=bound.interventions,
     ).run(subject.inputs, subject.track)
-    subject.tell_if_degenerate(gradients.degenerate, is_training=is_training)
     subject.warn(gradients.warnings)
+    subject.tell_if_degenerate(gradients.degenerate, is_training=is_training)
     hooks = subject.conclude()
     return GradsRecord(
         run=subject.run(),

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, LossRequest
+from modelscope_cli.analysis.outputs.classes import ClassScores, logits_of
 from modelscope_cli.analysis.outputs.output_kinds import main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec, class_index, name_class
@@ -64,6 +65,9 @@ class Criterion:
 
     def detection_label(self) -> int:
         """Return the label of the synthetic object: the target, or 1 by default."""
+        if self._aim is not None:
+            message = f"'--target {self._aim.typed}' is of boxes, but in train mode the model returns losses"
+            raise UsageError(message, "--mode eval")
         if self._request.target == PREDICTED:
             return 1
         return class_index(self._request.target, None, self._categories)
@@ -74,12 +78,7 @@ class Criterion:
         return f"{PREDICTED}: {name_class(classes[0], self._categories)}" if is_one else loss.target
 
     def __call__(self, output: Any, args: Any = (), truth: Truth = lambda n_classes: None) -> Loss:
-        """Return the loss of one pass.
-
-        Args:
-            args: the inputs of the model.
-            truth: returns the class of each image, `(N,)`, given their number; None for the target of the request.
-        """
+        """Return the loss of one pass; `truth` gives the class of each image, `(N,)`, or None for the target."""
         self._truth = truth
         floats = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
         outputs = [(path, tensor) for path, tensor in floats if tensor.requires_grad]
@@ -95,7 +94,7 @@ class Criterion:
             )
         if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
             raise UsageError(
-                f"'--label-smoothing' needs cross-entropy, and the loss of this model is '{loss.name}'",
+                f"'--label-smoothing' needs cross-entropy, but the loss of this model is '{loss.name}'",
                 "leave out --label-smoothing",
             )
         return loss
@@ -126,7 +125,9 @@ class Criterion:
             return whole
         path, main = main_leaf(outputs)
         is_scores = _has_classes(main) and self._reader.kind_of(path, main, args) in ("classes", "pixels")
-        loss = self._of_main_output(path, main, outputs, is_scores=is_scores)
+        said = self._reader.read(output, args).main if is_scores and main.ndim == 2 else None
+        classes = said if isinstance(said, ClassScores) else None
+        loss = self._of_main_output(path, main, outputs, classes, is_scores=is_scores)
         return self._with_the_others(loss, outputs) if self._request.name == AUTO else loss
 
     def _with_the_others(self, loss: Loss, outputs: list[tuple[str, Tensor]]) -> Loss:
@@ -149,13 +150,21 @@ class Criterion:
             target = f"{targets.IN_WORDS}, label {self.detection_label()}" if is_detection else _OWN
             return Loss(torch.stack(tensors).sum(), name if len(tensors) > 1 else _OWN, target, tensors)
         if self._family == "detection":
-            raise UsageError("a detection model in eval mode returns boxes, not a loss", "--mode train")
+            has_boxes = any(tensor.numel() for tensor in tensors)
+            hint = "--target box:0   the score of a box" if has_boxes else "--mode train"
+            raise UsageError("a detection model in eval mode returns boxes, not a loss", hint)
         return None
 
     def _of_main_output(
-        self, path: str, main: Tensor, outputs: list[tuple[str, Tensor]], *, is_scores: bool
+        self,
+        path: str,
+        main: Tensor,
+        outputs: list[tuple[str, Tensor]],
+        said: ClassScores | None,
+        *,
+        is_scores: bool,
     ) -> Loss:
-        fitting = "cross-entropy" if is_scores else "mse"
+        fitting = "bce" if said is not None and said.has_several else "cross-entropy" if is_scores else "mse"
         name = self._request.name if self._request.name != AUTO else fitting
         where = f" of output '{path}'" if path and len(outputs) > 1 else ""
         if name == "mean":
@@ -165,10 +174,12 @@ class Criterion:
         if not _has_classes(main):
             shape = "x".join(map(str, main.shape)) or "a scalar"
             raise UsageError(
-                f"loss '{name}' needs an output of N x classes, and this model's is {shape}",
+                f"loss '{name}' needs an output of N x classes, but this model's is {shape}",
                 "--loss mean or --loss mse",
             )
         classes, words = self._classes(main)
+        # These losses take logits, so a softmax or sigmoid at the end of the model is undone.
+        undone = said.ending if said is not None and (self._request.name == AUTO or name == "bce") else ""
         parts = [(main, 1.0)]
         if name == "cross-entropy":
             parts += [
@@ -179,7 +190,10 @@ class Criterion:
             for _, weight in parts[1:]:
                 where += f" + {weight:g} x an auxiliary head's"
         value = torch.stack(
-            [weight * self._score(name, tensor, classes, words) for tensor, weight in parts]
+            [
+                weight * self._score(name, logits_of(tensor, undone), classes, words)
+                for tensor, weight in parts
+            ]
         ).sum()
         per_pixel = " per pixel" if main.ndim > 2 else ""
         labels = classes if classes.ndim == 1 else None
@@ -201,7 +215,7 @@ class Criterion:
         if name == "nll":
             if bool(scores.detach().amax() > 1e-3):
                 raise UsageError(
-                    "loss 'nll' needs log-probabilities, and this model's output has values above 0",
+                    "loss 'nll' needs log-probabilities, but this model's output has values above 0",
                     "--loss cross-entropy   takes the scores before the softmax",
                 )
             return F.nll_loss(scores, classes)
@@ -224,7 +238,7 @@ class Criterion:
             main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
             if main is None:
                 raise UsageError(
-                    f"loss '{spec}' expects a target, and the output has no classes", "def fn(output): ..."
+                    f"loss '{spec}' expects a target, but the output has no classes", "def fn(output): ..."
                 )
             classes, words = self._classes(main)
             labels = classes if classes.ndim == 1 else None

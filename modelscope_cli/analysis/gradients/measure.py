@@ -24,7 +24,8 @@ from modelscope_cli.analysis.gradients.gradient_statistics import (
 )
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
-from modelscope_cli.analysis.outputs.degenerate import Degenerate, judged
+from modelscope_cli.analysis.outputs.classes import ClassScores
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, judged, score_std, told, too_large
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.devices import widest_float
@@ -48,10 +49,14 @@ from modelscope_cli.records.grads import (
 from modelscope_cli.records.run import SATURATED, Arguments, Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
+_OF_CLASSES = "cross-entropy", "nll", "bce"
+# A loss of classes: of -log p, so that p is over 99.9 % in the mean, and the gradient 1 - p of that at the output
+_SURE = 1e-3
+
 _UNSCALED = Notice(
     "fresh_batch_norms",
-    "no batch norm has seen a batch yet, and in eval mode none of them normalises; therefore no gradient is "
-    "judged as vanishing; --mode train   judges them",
+    "no batch norm has seen a batch yet, so in eval mode none normalises, and vanishing gradients are only judged "
+    "in train mode",
 )
 
 
@@ -100,6 +105,7 @@ class GradientMeasurement:
         self._judged: list[Deferred[None]] = []  # of the last batch
         self._output_squares: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._stds = [0.0]  # of the scores of the classes, by pass
         self._n_images: list[int] = []  # of each pass
 
     def run(
@@ -113,7 +119,7 @@ class GradientMeasurement:
             was_trainable = _flags(model)
             set_trainable(model, request.freeze, request.train_only)
             _refuse(self._loaded, was_trainable)
-            collector = ParameterGradients(model, request.clip, request.loss.weight_decay)
+            collector = ParameterGradients(model, request.clip)
             loss = None
             observers = [self._activations, self._batch_norms]
             with self._session(observers, self._interventions) as session:
@@ -126,10 +132,8 @@ class GradientMeasurement:
                     loss = self._forward(session, batch)
                     for tensor in loss.outputs:
                         tensor.register_hook(self._see_start)
-                    prior = self._prior(collector)
-                    whole = loss.value if prior is None else loss.value + prior
-                    self._losses.append(whole.detach())
-                    run_backward(whole)
+                    self._losses.append(loss.value.detach())
+                    run_backward(loss.value)
                     collector.take(self._n_images[-1])
                     self._activations.detach()
                 collector.clip_mean()
@@ -164,6 +168,10 @@ class GradientMeasurement:
             if is_searching and isinstance(error.__cause__, IndexError):
                 message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
                 raise UsageError(message, "--target 1") from error
+            if is_searching and (error.hint or "").startswith("--mode eval"):
+                error.hint = (
+                    "--mode eval --target box:0   the score of a box; the loss needs images and --batch 2"
+                )
             raise
         self._judge(output, args, loss)
         return loss
@@ -173,15 +181,18 @@ class GradientMeasurement:
         if self._loaded.family == "detection" or loss.outputs[0].ndim < 2:
             return
         answer, value = self._reader.read(output, args), loss.value.detach()
+        if isinstance(answer.main, ClassScores):
+            self._judged.append(Deferred((score_std(answer.main.tensor()),), self._stds.append))
         found = judged(answer, args)
 
         def note(value: Tensor, *tensors: Tensor) -> None:
             codes = found.finish(*tensors)
-            if SATURATED in codes and not getattr(answer.main, "ending", ""):
-                # The loss of another class, or with label smoothing, keeps its gradient beside saturated scores.
-                is_of_classes = loss.name.startswith(("cross-entropy", "nll", "bce"))
-                if not is_of_classes or abs(float(value)) >= torch.finfo(value.dtype).eps:
-                    codes = ("",) * len(codes)
+            # The loss of another class, or with label smoothing, keeps its gradient beside saturated scores.
+            is_kept = (
+                not loss.name.startswith(_OF_CLASSES) or abs(float(value)) >= torch.finfo(value.dtype).eps
+            )
+            if SATURATED in codes and not getattr(answer.main, "ending", "") and is_kept:
+                codes = ("",) * len(codes)
             self._degenerate += codes
 
         self._judged.append(Deferred((value, *found.tensors), note))
@@ -190,22 +201,12 @@ class GradientMeasurement:
         if grad is not None:
             self._output_squares.append(length(grad, widest_float(grad.device)).square())
 
-    def _prior(self, collector: ParameterGradients) -> Tensor | None:
-        """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
-        Machine Learning" (2006), equation 1.67."""
-        decay = self._request.loss.weight_decay
-        if not decay:
-            return None
-        return torch.stack([p.square().sum() for p in collector.values()]).sum() * (decay / 2)
-
     def _conclude(self, collector: ParameterGradients, orders: dict[str, int], loss: Loss) -> Gradients:
         request = self._request
         n_passes = len(self._n_images)
-        prior = self._prior(collector)
         parts: list[Deferred[Any]] = [
             numbers(self._output_squares),
             numbers(self._losses),
-            numbers([] if prior is None else [prior.detach()]),
             Deferred((), tuple)
             if loss.classes is None
             else Deferred((loss.classes,), lambda classes: tuple(classes.tolist())),
@@ -215,19 +216,17 @@ class GradientMeasurement:
             self._activations.settled(),
             *self._judged,
         ]
-        squares, losses, priors, classes, is_fresh, batch_norm, figures, *_ = joined(parts)()
+        squares, losses, classes, is_fresh, batch_norm, figures, *_ = joined(parts)()
         output_norm = math.sqrt(sum(squares) / n_passes)
         # Batch norms that have seen no batch do not normalise in eval mode, as those that are trained will.
         is_unscaled = not request.is_training and is_fresh and trains_batch_norm(self._model)
         rows = collector.rows(figures, orders, output_norm, by_size=not is_unscaled)
         info = LossInfo(
-            name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
+            name=loss.name,
             value=sum(map(mul, losses, self._n_images)) / sum(self._n_images),
             target=self._criterion.target_in_words(loss, classes, n_passes),
             label_smoothing=request.loss.label_smoothing,
-            weight_decay=request.loss.weight_decay,
             classes=classes,
-            prior=priors[0] if priors else None,
         )
         totals = self._totals(rows, output_norm)
         norms = [row.grad_norm for row in rows if row.grad_norm and is_judged(row.shape)]
@@ -243,10 +242,10 @@ class GradientMeasurement:
             batch_norm=batch_norm,
             degenerate=self._degenerate,
             warnings=(
-                *(_notices(info, totals) if not any(self._degenerate) else ()),
+                *(() if told(self._degenerate) else _notices(info, totals)),
                 *[_UNSCALED] * is_hidden,
+                *too_large(float(max(self._stds)), self._model, is_training=request.is_training),
                 *frozen_but_moving(batch_norm),
-                *(self._batch_norms.notices() if request.is_training else ()),
             ),
         )
 
@@ -306,8 +305,11 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
 def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
     if not math.isfinite(loss.value):
         return (Notice("nonfinite_loss", f"the loss is {loss.value}, so no gradient is meaningful"),)
+    hint = "; try --target with another class" if loss.classes else ""
     if totals.output_grad_norm == 0:
-        hint = "; try --target with another class" if loss.classes else ""
         message = f"the loss ({loss.value:.3g}) has a zero gradient everywhere{hint}"
         return (Notice("no_output_gradient", message),)
+    if loss.name.startswith(_OF_CLASSES) and loss.value < _SURE:
+        message = f"the loss is {loss.value:.3g}, as the targets are predicted with a probability near 1: "
+        return (Notice("tiny_loss", f"{message}therefore all gradients are small{hint}"),)
     return ()

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelscope_cli.errors import UsageError, one_of, with_nearest
-from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.grads import ClipInfo
 
 LOSSES = ("cross-entropy", "nll", "bce", "mse", "mean", "logit")
@@ -19,7 +18,6 @@ class LossRequest:
     name: str = AUTO  # one of `LOSSES`, `auto` for what fits the output, or `module:fn` for the user's own
     target: str = PREDICTED  # a class index, a label, or `predicted`
     label_smoothing: float = 0.0  # share of the target spread over all classes, 0..1; cross-entropy only
-    weight_decay: float = 0.0  # precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`
     function: Callable[..., Any] | None = None  # the user's own, if it was passed in and not named
 
     @property
@@ -44,18 +42,8 @@ def check_loss(request: LossRequest) -> None:
     """Refuse an unknown loss, or label smoothing for another one than cross-entropy."""
     if not request.is_custom and request.name not in (AUTO, *LOSSES):
         message = with_nearest(f"unknown loss '{request.name}'", request.name, LOSSES)
-        raise UsageError(message, f"{one_of(request.name, LOSSES)}, or path/to/file.py:fn")
+        raise UsageError(message, f"{one_of(request.name, LOSSES, '--loss')}, or path/to/file.py:fn")
     if request.label_smoothing and request.name not in (AUTO, "cross-entropy"):
         raise UsageError(
             f"'--label-smoothing' needs cross-entropy, not '{request.name}'", "--loss cross-entropy"
         )
-
-
-def has_own_loss(model: ModelRequest, loss: str) -> bool:
-    """Whether a named model computes its own loss in train mode, as detection models do."""
-    from modelscope_cli.models.model_of_checkpoint import recognise
-    from modelscope_cli.models.request import is_import
-    from modelscope_cli.models.zoo import family_of
-
-    name = recognise(model)[0].model
-    return loss == AUTO and not is_import(name) and family_of(name.lower()) == "detection"

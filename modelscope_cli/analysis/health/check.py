@@ -13,6 +13,7 @@ from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import MODES, Keywords, LabelledKeywords, spelled_out
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
@@ -203,6 +204,5 @@ def write_baseline(
 ) -> tuple[KnownFinding, ...]:
     """Write the baseline, and return its findings."""
     write_text(path, render_baseline(findings, model))
-    n = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
-    progress.note(f"wrote {path}: baseline of {n}")
+    progress.note(f"wrote {path}: baseline of {counted(len(findings), 'finding')}")
     return findings

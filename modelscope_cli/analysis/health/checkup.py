@@ -38,6 +38,7 @@ from modelscope_cli.analysis.health.flow import (
     norm_parameters,
     tensor_health,
 )
+from modelscope_cli.analysis.outputs.degenerate import score_std
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import name_class
@@ -121,17 +122,13 @@ def gather(
         seed: of random operations in a pass, such as dropout.
     """
     checkup = _Checkup(loaded, batches, is_training, track, seed)
-    return checkup.gather(needs, Evidence(is_real=is_real))
+    is_loaded = loaded.info.weights.origin in ("cache", "download", "checkpoint")
+    return checkup.gather(needs, Evidence(is_real=is_real, is_loaded=is_loaded))
 
 
 class _Checkup:
     def __init__(
-        self,
-        loaded: LoadedModel,
-        batches: Iterable[Batch],
-        is_training: bool,
-        track: Track,
-        seed: int,
+        self, loaded: LoadedModel, batches: Iterable[Batch], is_training: bool, track: Track, seed: int
     ) -> None:
         self._loaded = loaded
         self._model = loaded.module
@@ -179,7 +176,7 @@ class _Checkup:
                 with self._missing_if_refused("train"):
                     evidence = replace(evidence, train=self._train())
             zero_init = ScaledZeroInit(self._model)
-            may_rescale = zero_init.can_rescale and not self._is_trained()
+            may_rescale = zero_init.can_rescale and not self._is_trained(evidence)
             if "backward" in passes or ("forward" in passes and may_rescale):
                 with self._missing_if_refused("backward"), zero_init:
                     backward = self._rescale(zero_init, forward) if may_rescale else self._backward(forward)
@@ -189,12 +186,10 @@ class _Checkup:
                         evidence = replace(evidence, rescaled=rescaled)
         return evidence
 
-    def _is_trained(self) -> bool:
+    def _is_trained(self, evidence: Evidence) -> bool:
         """Whether the model was trained, as far as is known: then zeros are not an initialisation."""
-        norms = norm_parameters(self._model)
-        is_loaded = self._loaded.info.weights.origin in ("cache", "download", "checkpoint")
-        has_seen = any(not norm.is_fresh for norm in batch_norm_states(self._model))
-        return has_seen or (is_loaded and not (norms and all(norm.is_as_made for norm in norms)))
+        norms, has_seen = evidence.norms, any(not norm.is_fresh for norm in evidence.batch_norms)
+        return has_seen or (evidence.is_loaded and not (norms and all(norm.is_as_made for norm in norms)))
 
     def _rescale(self, zero_init: ScaledZeroInit, forward: Forward) -> Backward:
         """Re-scale zero-initialised parameters step by step: a head of zeros blocks gradients until re-scaled."""
@@ -234,12 +229,12 @@ class _Checkup:
         return Structure(measured.layers, measured.totals, measured.layers[0].output_shapes, n_images)
 
     def _forward(self, phase: str = "activations") -> Forward:
-        wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
+        wanted = Wanted(histogram=False, threshold=NEAR_ZERO)
         activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
         norms, spread = NormInputObserver(), OutputDiversity()
         outputs: dict[Key, Activation] = {}
         answers: list[str] | None = []  # None where the model is not a classifier
-        n_images, is_input_finite = 0, True
+        n_images, is_input_finite, stds = 0, True, [0.0]
 
         with HookSession(
             self._model, [activations, flow, norms], is_training=self._is_training, interventions=[Steady()]
@@ -254,6 +249,7 @@ class _Checkup:
                     answers = None
                 elif answers is not None:
                     answers += map(self._name, main.argmax(1).tolist())
+                    stds.append(float(score_std(main)))
                     self._right.add(main, batch.truth(main.shape[1]))
                 inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
                 is_input_finite &= all(bool(all_finite(tensor)) for tensor in inputs)
@@ -271,6 +267,7 @@ class _Checkup:
             is_input_finite=is_input_finite,
             output_spread=spread.largest,
             norms=norms.rows(),
+            score_std=None if answers is None else max(stds),
         )
 
     def _name(self, index: int) -> str:
@@ -326,10 +323,7 @@ class _Checkup:
     def _usage(
         self, rows: tuple[ParameterGradient, ...]
     ) -> tuple[tuple[ParameterGradient, ...], frozenset[str]]:
-        """Return the rows, marked `unused` only if no output depends on them, and the layers in use.
-
-        Parameters may belong to an output that is not in the loss; frozen ones are in use as well.
-        """
+        """Return the rows, marked `unused` only if no output depends on them, and the layers in use."""
         is_frozen = any(row.mark == "frozen" for row in rows)
         others: dict[str, ParameterGradient] = {}
         if is_frozen or any(row.mark == "unused" for row in rows):

@@ -105,7 +105,7 @@ def examine(
         is_training = True
     unlabelled: list[str] = []  # why the accuracy is not computed
     if is_training or subject.loaded.info.weights.resolved == "random":
-        unlabelled.append(f"the accuracy of {'train mode' if is_training else 'random weights'} says nothing")
+        unlabelled.append(f"accuracy {'in train mode' if is_training else 'of random weights'} means nothing")
     elif "accuracy" in needs:
         find_truth(subject, "the accuracy is not computed", unlabelled.append)
 

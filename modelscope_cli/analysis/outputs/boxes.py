@@ -89,6 +89,8 @@ class Boxes(OutputPart):
         if aim.kind == "class":
             n_classes = len(self.of_classes[0]) if self.of_classes else None
             index = class_index(aim.name, n_classes, categories)
+            if not self.of_classes and not any((one.labels == index).any() for one in self.images):
+                raise _no_box(f" of {name_class(index, categories)}", is_any_known=False)
 
             def best(answer: OutputPart) -> Tensor:
                 assert isinstance(answer, Boxes)
@@ -103,7 +105,7 @@ class Boxes(OutputPart):
         number = aim.number
         most = max((len(one.scores) for one in self.images), default=0)
         if number >= most:
-            raise _no_such_box(number, most)
+            raise _no_such_box(number, most) if most else _no_box("", is_any_known=bool(self.of_classes))
         boxes = [_detached(one, number) for one in self.images]
         labels = tuple(int(one.labels) for one in boxes if one is not None)
 
@@ -180,11 +182,7 @@ def boxes_of_yolo(found: Tensor, head: Any, n_classes: int, size: tuple[int, int
 
 
 def boxes_of_queries(
-    logits: Tensor,
-    centres: Tensor,
-    size: tuple[int, int],
-    *,
-    has_nothing: bool = False,
+    logits: Tensor, centres: Tensor, size: tuple[int, int], *, has_nothing: bool = False
 ) -> Boxes:
     """Read the output of DETR-like models.
 
@@ -213,11 +211,8 @@ def _detached(image: ImageBoxes, number: int) -> ImageBoxes | None:
 
 
 def _likeness(was: ImageBoxes | None, image: ImageBoxes) -> Tensor:
-    """Return the highest score times overlap of the boxes with the same label.
-
-    Petsiuk et al. 2021, "Black-box Explanation of Object Detectors via Saliency Maps", equation 4. 0 where the
-    image had no such box.
-    """
+    """Return the highest score times overlap of the boxes with the same label, 0 without one: Petsiuk et al. 2021,
+    "Black-box Explanation of Object Detectors via Saliency Maps", equation 4."""
     if was is None:
         return image.scores.new_zeros(())
     overlap = box_iou(was.corners[None].to(image.corners), image.corners.detach())[0]
@@ -229,13 +224,17 @@ def _best(scores: Tensor) -> Tensor:
     return scores.max() if len(scores) else scores.new_zeros(())
 
 
-def _no_such_box(number: int, n_boxes: int) -> Exception:
-    if n_boxes == 0:
-        return CannotRunError(
-            "the model detects no box in the image, so there is none to explain",
-            "--target CLASS   takes the best box of a class, detected or not",
-        )
+def _no_such_box(number: int, n_boxes: int) -> UsageError:
     return UsageError(
         f"'--target box:{number}': the model finds {n_boxes} boxes, numbered from 0, the best first",
         f"--target box:{n_boxes - 1}",
+    )
+
+
+def _no_box(which: str, *, is_any_known: bool) -> CannotRunError:
+    """Return the error for images without boxes, or those of a class; are the scores of other places known?"""
+    hint = "--target 0   takes the best place of class 0, detected or not"
+    return CannotRunError(
+        f"the model detects no box{which} in the image, so there is none to explain",
+        hint if is_any_known else "modelscope predict ...   shows the boxes that it detects",
     )

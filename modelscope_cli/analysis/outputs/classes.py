@@ -18,7 +18,7 @@ from modelscope_cli.analysis.outputs.target_spec import (
     name_class,
 )
 from modelscope_cli.analysis.outputs.vectors import resized
-from modelscope_cli.analysis.predictions.scores import kl_divergence, probabilities, top_guesses
+from modelscope_cli.analysis.predictions.scores import kl_divergence, probabilities, same_best, top_guesses
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.predict import Guess
 
@@ -86,9 +86,7 @@ class ClassScores(_Logits):
     def changed(self, after: Self) -> Tensor:
         if self.has_several:
             return ((self.logits > 0) != (after.logits > 0)).double().mean(1)
-        # NaN differs from every prediction.
-        is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
-        return 1 - (is_answer & (self.logits.argmax(1) == after.logits.argmax(1))).double()
+        return (~same_best(self.logits, after.logits)).double()
 
     def divergence(self, after: Self) -> Tensor:
         if not self.has_several:
@@ -127,7 +125,7 @@ class PixelScores(_Logits):
             there = ", ".join(name_class(each, categories) for each in predicted.unique().tolist()[:5])
             raise UsageError(
                 f"'--target {aim.typed}': no pixel is predicted as {name}; predicted classes: {there}",
-                f"--target '{aim.name}'   takes it in all pixels",
+                f"--target '{aim.name}'   takes its score in all pixels",
             )
         return _follow_pixels(words, targets, pixels, (index,) * len(self))
 
@@ -149,9 +147,7 @@ class PixelScores(_Logits):
         return [int(classes.flatten().bincount().argmax()) for classes in self.logits.argmax(1)]
 
     def changed(self, after: Self) -> Tensor:
-        is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
-        is_same = is_answer & (self.logits.argmax(1) == after.logits.argmax(1))
-        return 1 - is_same.double().flatten(1).mean(1)
+        return (~same_best(self.logits, after.logits)).double().flatten(1).mean(1)
 
     def divergence(self, after: Self) -> Tensor:
         rows = [part.logits.movedim(1, -1).flatten(1, -2) for part in (self, after)]

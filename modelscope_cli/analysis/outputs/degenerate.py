@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from modelscope_cli.analysis.activations.batch_norm import trains_batch_norm
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
@@ -12,17 +13,20 @@ from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.hooks.fetch import Deferred
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.run import NONFINITE, SATURATED, UNDECIDED
+from modelscope_cli.records.run import ALIKE, NONFINITE, SATURATED, UNDECIDED, Notice
+from modelscope_cli.records.stats import LARGE_SCORES
 
 Degenerate = tuple[str, ...]
 """What is wrong with the scores of each image: the code of a warning, or an empty string."""
 _WORDS = {
-    NONFINITE: "the scores of {images} are NaN or infinite and say nothing; modelscope stats shows where it begins",
-    UNDECIDED: "the scores are the same for all classes, or for all images, so the prediction is arbitrary",
+    NONFINITE: "the scores of {images} are NaN or infinite; modelscope stats shows where that begins",
+    UNDECIDED: "the scores are the same for all classes, so the prediction is arbitrary",
+    ALIKE: "the scores are the same for all images, so they say nothing about an image: its signal "
+    "vanishes on the way",
     SATURATED: "the scores are saturated: each probability rounds to 0 or 1; {so}",
 }
 _SO = {  # what follows from saturated scores, by command
-    "grads": "the loss is zero within rounding, and its gradients say nothing about the model",
+    "grads": "the loss is zero within rounding, so its gradients say nothing about the model",
     "predict": "they do not show how confident the model is",
 }
 _UNSEEN = "changes of a probability that are smaller than its rounding cannot be seen"
@@ -33,6 +37,35 @@ def message_of(code: str, command: str, n_images: int) -> str:
     return _WORDS[code].format(images=counted(n_images, "image"), so=_SO.get(command, _UNSEEN))
 
 
+def score_std(scores: Tensor) -> Tensor:
+    """Return the standard deviation of `(images, classes)` over the classes, root mean square over the images."""
+    return scores.detach().float().var(1, correction=0).mean().sqrt()
+
+
+def too_large(std: float, model: nn.Module, *, is_training: bool) -> tuple[Notice, ...]:
+    """Warn of an output with this standard deviation; running statistics may be of other inputs."""
+    if not std > LARGE_SCORES or (trains_batch_norm(model) and not is_training):
+        return ()
+    words = f"the output explodes: its standard deviation is {std:.3g}; over {LARGE_SCORES:g}, class scores"
+    effect = "saturate a softmax and multiply the gradients; modelscope help MS206"
+    return (Notice("large_scores", f"{words} {effect}"),)
+
+
+def told(judged: Degenerate) -> str:
+    """Return the code to warn of: if the scores of any image are not finite, or those of all say nothing."""
+    return NONFINITE if NONFINITE in judged else judged[0] if len({*judged}) == 1 else ""
+
+
+def alike(rows: Tensor, args: Any) -> Tensor:
+    """Return whether the rows of all images are the same, though the inputs differ; zero-dimensional."""
+    are_alike, n = (rows == rows[:1]).all(), len(rows)
+    found = torch.zeros_like(are_alike)
+    if n > 1 and (not rows.is_cpu or are_alike):  # an accelerator is not waited for: it compares the inputs
+        for tensor in (one for _, one in tensors_in(args) if one.ndim > 1 and len(one) == n):
+            found = found | (are_alike & (tensor != tensor[:1]).any().to(rows.device))
+    return found
+
+
 def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) -> Degenerate:
     """Return what `judged` finds, at once."""
     return judged(answer, args, scoring)()
@@ -41,8 +74,8 @@ def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None)
 def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) -> Deferred[Degenerate]:
     """Judge the scores of some images, in the dtype that they have.
 
-    They are saturated if every probability rounds to 0 or 1, so that the loss of the prediction rounds to 0, and
-    undecided if they are the same for all classes, or for images that differ.
+    They are saturated if every probability rounds to 0 or 1, so that the loss of the prediction rounds to 0,
+    undecided if they are the same for all classes, and alike if they are the same for images that differ.
 
     Args:
         args: the inputs of the model, to see whether they differ.
@@ -69,18 +102,15 @@ def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) 
     else:
         values = rows
     is_same = (values.amax(1) == values.amin(1)).reshape(n, -1).all(1) & (values.shape[1] > 1)
-    are_alike = (rows == rows[:1]).all()
-    if n > 1 and (
-        not rows.is_cpu or are_alike
-    ):  # an accelerator is not waited for, so it compares the inputs
-        inputs = [tensor for _, tensor in tensors_in(args) if tensor.ndim > 1 and len(tensor) == n]
-        for tensor in inputs:
-            is_same = is_same | (are_alike & (tensor != tensor[:1]).any().to(rows.device))
+    is_alike = alike(rows, args).expand(n)
 
     def words(*found: Tensor) -> Degenerate:
         images = zip(*(one.tolist() for one in found), strict=True)
         return tuple(
-            NONFINITE * nan or SATURATED * certain or UNDECIDED * same for nan, certain, same in images
+            NONFINITE * nan or SATURATED * certain or UNDECIDED * same or ALIKE * alike
+            for nan, certain, same, alike in images
         )
 
-    return Deferred((is_nan.reshape(n, -1).any(1), is_certain.reshape(n, -1).all(1), is_same), words)
+    return Deferred(
+        (is_nan.reshape(n, -1).any(1), is_certain.reshape(n, -1).all(1), is_same, is_alike), words
+    )

@@ -119,7 +119,7 @@ class OutputReader:
     def _no(self, leaves: Leaves, needed: str) -> CannotRunError:
         shapes = ", ".join("x".join(map(str, tensor.shape)) for _, tensor in leaves[:4])
         return CannotRunError(
-            f"'--output-kind {self.wanted}' needs {needed}, and the model returns {shapes}",
+            f"'--output-kind {self.wanted}' needs {needed}, but the model returns {shapes}",
             f"leave out --output-kind {self.wanted}",
         )
 
@@ -221,8 +221,7 @@ class OutputReader:
     def _check_rows(self, n_rows: int, n_images: int | None, shape: str) -> None:
         if n_images not in (None, n_rows):
             raise CannotRunError(
-                f"the model's output is {shape}, and it was given {n_images} images: the rows cannot be "
-                "matched to images",
+                f"the model's output for {n_images} images is {shape}: its rows cannot be matched to the images",
                 "--batch 1   gives it one image at a time"
                 if n_images != 1
                 else "modelscope summary ...   shows its outputs",
@@ -242,9 +241,7 @@ def _boxes_in(output: Any) -> list[Mapping[str, Tensor]] | None:
 
 def _masks_of_queries(leaves: Leaves) -> PixelScores | None:
     """Return the classes of pixels of MaskFormer-like models: the masks of all queries, weighted by their classes.
-
-    Cheng et al. 2021, "Per-pixel classification is not all you need", equation 3; the last class is "no object".
-    """
+    Cheng et al. 2021, "Per-pixel classification is not all you need", equation 3; the last class is "no object"."""
     named = {last_name(path): tensor for path, tensor in leaves}
     classes, masks = named.get("class_queries_logits"), named.get("masks_queries_logits")
     if classes is None or masks is None:

@@ -4,8 +4,10 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index as as_integer
+from typing import SupportsIndex
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, nearest_names
 
 PREDICTED = "predicted"
 _IMAGENET = 1000  # classes: their labels come with torchvision, also for random weights
@@ -31,7 +33,15 @@ THE_PREDICTED = TargetSpec(PREDICTED, PREDICTED)
 """The default target."""
 
 
-def parse_aim(typed: str) -> TargetSpec:
+def parse_aim(target: str | SupportsIndex) -> TargetSpec:
+    try:
+        typed = target if isinstance(target, str) else str(as_integer(target))
+    except TypeError:
+        raise UsageError(
+            f"a target is one class for all images, not one of type {type(target).__name__}",
+            "for labels of each image: grads with batch=len(labels), "
+            "loss=lambda output: torch.nn.functional.cross_entropy(output, labels)",
+        ) from None
     if typed == PREDICTED:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")
@@ -54,23 +64,20 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
         index = int(target)
         last = (n_classes or len(categories or ()) or index + 1) - 1
         if not 0 <= index <= last:
-            raise UsageError(
-                f"target {target} is out of range: the classes are 0..{last}", f"--target {last}"
-            )
+            message = f"target {target} is out of range: the classes are 0..{last}"
+            raise UsageError(message, f"--target predicted   or one of 0..{last}")
         return index
     if not categories and n_classes == _IMAGENET:
         from torchvision.models import _meta
 
         categories = _meta._IMAGENET_CATEGORIES
     if not categories:
-        raise UsageError(
-            f"target '{target}' is not a class index, and the labels of this model are unknown", "--target 0"
-        )
+        message = f"target '{target}' is not a class index, and the labels of this model are unknown"
+        raise UsageError(message, "--target predicted   or a class index; --labels FILE names the classes")
     matches = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
     if not matches:
         with_word = [label for label in categories if re.search(rf"\b{re.escape(target)}\b", label, re.I)]
-        near = nearest(target, categories).removeprefix("did you mean ").split(", ")
-        likeliest = [*with_word, *filter(None, near)] or list(categories)
+        likeliest = [*with_word, *nearest_names(target, categories)] or list(categories)
         listed = categories if len(categories) <= _FEW else likeliest[:_FEW]
         words = "the classes are" if listed is categories else "did you mean"
         raise UsageError(

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from modelscope_cli.analysis.predictions.metrics import ClassNames
 from modelscope_cli.analysis.predictions.request import choose_activation
+from modelscope_cli.analysis.predictions.scores import is_undecided
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, read_truth
+from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, labels_beside, read_truth
 from modelscope_cli.records.check import Accuracy
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.predict import Share
@@ -53,8 +54,9 @@ def tell_no_truth(subject: Subject, n_classes: int, what: str, tell: Tell | None
     folders, labels = class_folders(subject.inputs.files), subject.loaded.categories or ()
     known = {label.casefold() for label in labels}
     strange = [folder for folder in folders if folder.casefold() not in known]
-    if not labels and len(folders) == n_classes > 1:
-        order = f"if this is their order: --labels {shlex.quote(','.join(folders))}"
+    named = None if labels else labels_beside(subject.inputs.files, n_classes)
+    if named or (not labels and len(folders) == n_classes > 1):
+        order = f"if this is their order: --labels {shlex.quote(named or ','.join(folders))}"
         (tell or subject.progress.note)(f"{what}, as the classes of the model have no names; {order}")
     elif len(folders) > 1 and strange and (subject.labels is not None or len(strange) < len(folders)):
         (tell or subject.progress.note)(
@@ -63,7 +65,7 @@ def tell_no_truth(subject: Subject, n_classes: int, what: str, tell: Tell | None
 
 
 class RightPredictions:
-    """How many predictions are the true class; one that is NaN never is."""
+    """How many predictions are the true class; where a score is NaN or all are equal, there is none."""
 
     def __init__(self) -> None:
         self._n_right, self._truth = 0, Counter[int]()
@@ -72,9 +74,8 @@ class RightPredictions:
         """Add the logits of some images, `(N, classes)`, and the class of each."""
         if truth is not None:
             self._truth.update(truth.tolist())
-            self._n_right += int(
-                (~logits.isnan().any(1) & (logits.argmax(1) == truth.to(logits.device))).sum()
-            )
+            is_none = logits.isnan().any(1) | is_undecided(logits)
+            self._n_right += int((~is_none & (logits.argmax(1) == truth.to(logits.device))).sum())
 
     def share(self) -> Share | None:
         return Share.of(self._n_right, self._truth.total()) if self._truth else None

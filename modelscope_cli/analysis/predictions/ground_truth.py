@@ -18,6 +18,7 @@ from modelscope_cli.analysis.predictions.metrics import (
     EvaluatedBatch,
     EvaluatedImage,
     WorstImages,
+    other_order,
     ratio,
 )
 from modelscope_cli.analysis.predictions.scores import probabilities
@@ -120,7 +121,7 @@ class Evaluator:
 
     def _begin(self, n_classes: int) -> "OfClasses | OfLabels":
         if n_classes < 2:
-            message = "the model outputs one value per image, and '--truth' needs two classes or more"
+            message = "the model outputs one value per image, but '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
         indices = names.find((word for words in self._words for word in words), self.truth.name)
@@ -133,7 +134,7 @@ class Evaluator:
         ]
         if ambiguous:
             images = some(map(repr, ambiguous))
-            message = f"{self.truth.name} does not give one class for {images}, and softmax predicts one"
+            message = f"{self.truth.name} does not give one class for {images}, but softmax predicts one"
             raise CannotRunError(message, "--scores sigmoid   predicts several classes or none")
         return OfClasses(names, indices, self._scoring)
 
@@ -194,6 +195,7 @@ class OfClasses(_MetricSums):
             classes=self._counts.classes(self._names),
             confusions=self._counts.confusions(self._names),
             worst=worst,
+            other_order=other_order(self._counts.pairs, self._names.labels),
         ), numbers
 
 

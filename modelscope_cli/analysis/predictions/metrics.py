@@ -3,7 +3,7 @@
 import heapq
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -83,7 +83,7 @@ class ClassNames:
         message = f"{source}: {named} {verb} not among the {self.n_classes} classes of the model"
         if not self.labels:
             message += ", which have no labels"
-        hint = f"--labels FILE   gives the classes other names; or use an index of 0..{self.n_classes - 1}"
+        hint = "leave out --truth   --labels FILE names the classes, one per line, as the truth does"
         if not self.labels and len(words) == self.n_classes:
             names = shlex.quote(",".join(sorted(map(str, words))))
             hint = f"--labels {names}   if this is the order of the classes"
@@ -107,7 +107,7 @@ class ClassCounts:
         self.n += truth.bincount(minlength=n_classes)
         self.predicted += predicted.bincount(minlength=n_classes)
         self.correct += truth[truth == predicted].bincount(minlength=n_classes)
-        pairs, times = (truth * n_classes + predicted)[truth != predicted].unique(return_counts=True)
+        pairs, times = (truth * n_classes + predicted).unique(return_counts=True)
         for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
             self.pairs[divmod(pair, n_classes)] += count
 
@@ -135,32 +135,35 @@ class ClassCounts:
         """Return one row per class, in their order."""
         counts = zip(self.n.tolist(), self.predicted.tolist(), self.correct.tolist(), strict=True)
         return tuple(
-            ClassQuality(
-                index=index,
-                label=names.label(index),
-                n=n,
-                predicted=predicted,
-                correct=correct,
-                precision=ratio(correct, predicted),
-                recall=ratio(correct, n),
-            )
-            for index, (n, predicted, correct) in enumerate(counts)
+            ClassQuality(index, names.label(index), n, told, right, ratio(right, told), ratio(right, n))
+            for index, (n, told, right) in enumerate(counts)
         )
 
     def confusions(self, names: ClassNames) -> tuple[Confusion, ...]:
         """Return the most frequent pairs, in the order of the classes where they are equally frequent."""
-        pairs = heapq.nsmallest(MOST_PAIRS, self.pairs.items(), key=lambda item: (-item[1], item[0]))
+        wrong = (item for item in self.pairs.items() if item[0][0] != item[0][1])
+        pairs = heapq.nsmallest(MOST_PAIRS, wrong, key=lambda item: (-item[1], item[0]))
         return tuple(
-            Confusion(
-                truth,
-                names.label(truth),
-                predicted,
-                names.label(predicted),
-                count,
-                count / int(self.n[truth]),
-            )
-            for (truth, predicted), count in pairs
+            Confusion(a, names.label(a), b, names.label(b), count, count / int(self.n[a]))
+            for (a, b), count in pairs
         )
+
+
+def other_order(pairs: Mapping[tuple[int, int], int], labels: Sequence[str]) -> str | None:
+    """Return the order of the labels if most images of each class are predicted as one class, of no two classes the
+    same, and not all are right; `pairs`: images by true class and prediction."""
+    images, most = Counter[int](), dict[int, tuple[int, int]]()
+    for (truth, predicted), n in pairs.items():
+        images[truth] += n
+        most[truth] = max(most.get(truth, (0, 0)), (n, predicted))
+    true_of = {predicted: truth for truth, (_, predicted) in most.items()}
+    order = [true_of.get(index, -1) for index in range(len(labels))]
+    is_clear = all(2 * n > images[truth] for truth, (n, _) in most.items())
+    if not is_clear or -1 in order or order == sorted(order):
+        return None
+    accuracy = 100 * sum(n for n, _ in most.values()) / images.total()
+    option = shlex.quote(",".join(labels[index] or str(index) for index in order))
+    return f"accuracy {accuracy:.1f} % with the labels in this order: --labels {option}"
 
 
 def ratio(part: int, whole: int) -> float | None:

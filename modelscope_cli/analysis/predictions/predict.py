@@ -233,7 +233,7 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     main = answer.main
     has_texts = subject.given.named is not None
     if last_name(answer.path) == "logits_per_image" and not has_texts:
-        message = "the model compares images with texts, and none are given"
+        message = "the model compares images with texts, but no text is given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
     if isinstance(main, Vectors) and main.is_one_value and activation == "sigmoid":
         return replace(answer, main=ClassScores(main.values.reshape(len(main), 1), has_several=True))

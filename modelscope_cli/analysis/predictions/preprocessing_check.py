@@ -1,6 +1,7 @@
 """`predict --doctor`: how far predictions depend on the preprocessing of images."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.predictions.folder_truth import find_truth
-from modelscope_cli.analysis.predictions.scores import class_scores, kl_divergence
+from modelscope_cli.analysis.predictions.metrics import other_order
+from modelscope_cli.analysis.predictions.scores import class_scores, kl_divergence, same_best
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
@@ -29,8 +31,6 @@ from modelscope_cli.records.progress import Progress
 
 # Differences of prepared values below this are ignored: one level of 255 is ten times as much, or more.
 _SAME = 1e-3
-
-
 _LARGE = 2  # factor above which enlarged images are worth a note, and to which doctor tries larger inputs
 
 
@@ -41,24 +41,20 @@ class PreprocessingSums:
         self.varied = varied
         self._n = 0
         self._n_affected = 0
-        self._sums = torch.zeros(4, dtype=torch.float64)
-        self._is_judged = True
+        self._sums = torch.zeros(3, dtype=torch.float64)
+        self.pairs = Counter[tuple[int, int]]()  # true class and prediction
 
     def add(self, logits: Tensor, meant: Tensor, truth: Tensor | None) -> None:
-        """Add a batch: its logits and those of the intended preparation, `(N, classes)` float64 on the CPU.
-
-        Args:
-            truth: the class of each image, `(N,)`; None if unknown.
-        """
-        predicted, before = logits.argmax(1), meant.argmax(1)
-        p, p_meant = logits.softmax(1), meant.softmax(1)
+        """Add a batch: its logits and those of the intended preparation, `(N, classes)` float64 on the CPU, and the
+        class of each image, `(N,)`; None if unknown."""
+        before, p, p_meant = meant.argmax(1), logits.softmax(1), meant.softmax(1)
         columns = (
-            (predicted != before) | ~logits.isfinite().all(1),
+            ~same_best(meant, logits) | ~logits.isfinite().all(1),
             (p - p_meant).gather(1, before[:, None])[:, 0].abs(),
             kl_divergence(meant, logits),
-            predicted == truth if truth is not None else torch.zeros(len(logits)),
         )
-        self._is_judged = self._is_judged and truth is not None
+        if truth is not None:
+            self.pairs.update(zip(truth.tolist(), logits.argmax(1).tolist(), strict=True))
         self._sums += torch.stack([column.double().sum() for column in columns])
         self._n += len(logits)
 
@@ -70,7 +66,8 @@ class PreprocessingSums:
 
     def row(self) -> Variation:
         """Return the means."""
-        changed, change, kl, right = self._sums.tolist()
+        changed, change, kl = self._sums.tolist()
+        right = sum(n for (truth, predicted), n in self.pairs.items() if truth == predicted)
         return Variation(
             name=self.varied.name,
             kind=self.varied.kind,
@@ -79,7 +76,7 @@ class PreprocessingSums:
             changed=int(changed),
             probability_change=change / self._n,
             kl_divergence=kl / self._n,
-            accuracy=right / self._n if self._is_judged else None,
+            accuracy=right / self._n if self.pairs else None,
         )
 
 
@@ -129,13 +126,19 @@ def doctor(
                 tally.add(logits, as_meant, batch.truth(n_classes))
     subject.conclude()
     rows = [tally.row() for tally in tallies]
+    rows[1:] = sorted(
+        rows[1:],
+        key=lambda r: (r.changed, math.inf if math.isnan(r.kl_divergence) else r.kl_divergence),
+        reverse=True,
+    )
     return DoctorRecord(
         run=replace(subject.run(), command="predict-doctor"),
         images=subject.inputs.n_images,
         classes=n_classes,
         meant=meant.words,
-        variations=(*sorted(rows[1:], key=_damage, reverse=True), rows[0]),
+        variations=(*rows[1:], rows[0]),
         left_out=left_out,
+        other_order=other_order(tallies[0].pairs, subject.loaded.categories or ()),
     )
 
 
@@ -202,7 +205,7 @@ def _open(subject: Subject) -> Preprocessing:
     requested, family = subject.given, subject.loaded.family
     if requested.named is not None:
         raise UsageError(
-            f"{requested.name} is a named input, and --doctor varies images only", "give images alone"
+            f"{requested.name} is a named input, but --doctor varies images only", "give images alone"
         )
     if not (requested.request.files or requested.images):
         raise UsageError(f"{requested.name} is not preprocessed, so there is nothing to vary", "give images")
@@ -216,10 +219,6 @@ def _open(subject: Subject) -> Preprocessing:
     if subject.inputs.preprocessing is None:
         raise UsageError(f"{requested.name} contains tensors, which are not preprocessed", "give images")
     return subject.inputs.preprocessing
-
-
-def _damage(row: Variation) -> tuple[int, float]:
-    return row.changed, math.inf if math.isnan(row.kl_divergence) else row.kl_divergence
 
 
 def _predict(

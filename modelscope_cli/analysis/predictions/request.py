@@ -14,7 +14,7 @@ def check_scoring(
     check_range("temperature", temperature, above=0)
     check_range("top", top, least=1)
     if threshold is not None and scores == "softmax":
-        raise UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--scores sigmoid")
+        raise UsageError(f"'--threshold {threshold:g}' needs sigmoid scores", "--scores sigmoid")
 
 
 def choose_activation(scores: str, threshold: float | None, module: Module) -> str:

@@ -111,9 +111,30 @@ def top_guesses(
     )
 
 
+def same_best(before: Tensor, after: Tensor) -> Tensor:
+    """Tell whether a class has the best score in both, `(N, C, ...)` each, up to rounding: several may share it.
+
+    With NaN among the scores, none has it; and none does if all classes share it in one of them.
+    """
+    after = after.to(before.device)
+    is_one_undecided = is_undecided(before) != is_undecided(after)
+    return (_best(before) & _best(after)).any(1) & ~is_one_undecided
+
+
+def is_undecided(scores: Tensor) -> Tensor:
+    """Tell whether all classes of `(N, C, ...)` have the same score up to rounding, so that none is predicted."""
+    return _best(scores).all(1) & (scores.shape[1] > 1)
+
+
+def _best(scores: Tensor) -> Tensor:
+    top, limits = scores.amax(1, keepdim=True), torch.finfo(scores.dtype)
+    return scores >= top - 4 * limits.eps * top.abs().clamp(1, limits.max)
+
+
 def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     """Return KL(before || after) of the softmax of two sets of logits, `(N,)`, in nats."""
     log_before, log_after = before.double().log_softmax(1), after.double().log_softmax(1)
     # A class of probability zero adds nothing, whatever its other probability.
     terms = torch.where(log_before.exp() == 0, 0.0, log_before.exp() * (log_before - log_after))
-    return terms.sum(1).clamp_min(0.0)
+    sums = terms.sum(1)
+    return sums.masked_fill(sums < torch.finfo(sums.dtype).eps, 0.0)  # less is the rounding of the terms

@@ -19,7 +19,7 @@ from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.predictions.scores import predictions_of
 from modelscope_cli.analysis.pruning.masks import Prunable, find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest, make_request
-from modelscope_cli.analysis.subject import Subject, as_patterns, best_classes, seed_of
+from modelscope_cli.analysis.subject import Subject, best_classes
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight
@@ -28,10 +28,10 @@ from modelscope_cli.hooks.random_states import RandomState
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.python_inputs import to_inputs
-from modelscope_cli.models.request import Model, ModelRequest
+from modelscope_cli.models.request import Model, ModelRequest, seed_of
 from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
-from modelscope_cli.records.keywords import LabelledKeywords, OutputKeywords, spelled_out
+from modelscope_cli.records.keywords import LabelledKeywords, OutputKeywords, as_tuple, spelled_out
 from modelscope_cli.records.predict import Prediction, Share
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
@@ -265,7 +265,7 @@ def prune(
     tell_of_size(subject)
     find_truth(subject)
     loaded, interventions = subject.loaded, subject.bind().interventions
-    prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
+    prunables = find_prunable(loaded.module, as_tuple(layer), as_tuple(exclude))
     if python_inputs.is_noise:
         message = "the drift is measured on noise, which is unlike any real image"
         subject.warn([Notice("drift_on_noise", message)])
@@ -274,7 +274,7 @@ def prune(
         subject.inputs,
         prunables,
         request,
-        keeps_classes=by_channel and not as_patterns(layer),
+        keeps_classes=by_channel and not as_tuple(layer),
         interventions=interventions,
         track=subject.track,
     )

@@ -29,13 +29,7 @@ class PruneRequest:
 
 
 def make_request(
-    *,
-    amount: float,
-    method: str,
-    by_channel: bool,
-    is_global: bool,
-    sweep: str | Sequence[float],
-    seed: int,
+    *, amount: float, method: str, by_channel: bool, is_global: bool, sweep: str | Sequence[float], seed: int
 ) -> PruneRequest:
     check_word("method", method, ("l1", "l2", "random"))
     if by_channel and is_global:

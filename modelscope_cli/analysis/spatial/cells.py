@@ -74,14 +74,7 @@ def seeded(shape: Sequence[int]) -> Cells:
 
 
 def _reseeded(cells: Cells, shape: Sequence[int]) -> Cells | None:
-    """Return the cells of `(N, C, ...)` maps computed from whole maps of other sizes, image by image.
-
-    Args:
-        cells: of the maps before, `(N, 1, ...)`; padding around them does not matter.
-
-    Returns:
-        None where they are not whole maps, in order.
-    """
+    """Return the cells of maps, `(N, 1, ...)`, computed from whole maps of other sizes by image; else None."""
     ids, grid = cells.ids, cells.grid
     if grid is None:
         return None

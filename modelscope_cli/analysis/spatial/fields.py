@@ -165,16 +165,8 @@ class ReceptiveFields(Follower[Field]):
 
 
 def _reads(operation: Operation, dim: int, sides: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return which entries along one spatial dimension each entry of the result depends on.
-
-    The operator says so itself: it runs on maps of which each is zero but for one entry along this dimension.
-
-    Args:
-        dim: index of the dimension among `sides`, those of the map before.
-
-    Returns:
-        `(entries of the result, entries read at most)` int64, and which of those exist.
-    """
+    """Return `(entries of the result, entries read at most)` along one dimension, and which of those exist.
+    The operator says so itself: it runs on maps of which each is zero but for one entry along this dimension."""
 
     def alone(name: str, value: Any) -> Any:
         """Return an argument that leaves the other dimensions as they are."""

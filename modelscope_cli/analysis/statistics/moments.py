@@ -71,7 +71,6 @@ class Histogram:
 class Wanted:
     """Which figures to compute besides mean, deviation, range and the counts of NaN and infinite values."""
 
-    mad: bool = True  # the sum of |x - mean|
     # zero, near_zero: counts of x == 0 and |x| < threshold
     zero: bool = True
     near_zero: bool = True
@@ -83,7 +82,7 @@ class Wanted:
     quantiles: tuple[str, ...] = ()
 
 
-RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+RANGE = Wanted(zero=False, near_zero=False, channels=False, histogram=False)
 """Nothing else."""
 RANGE_AND_ZEROS = replace(RANGE, zero=True)
 
@@ -99,8 +98,6 @@ class Moments:
     high: float  # the largest; `-inf` where there are none
     n_nan: int = 0
     n_inf: int = 0
-    # Sum of |x - mean|; None where unknown: it does not merge (the mean moves).
-    abs_deviation: float | None = None
     n_zero: int | None = None  # None where not asked for
     n_near_zero: int | None = None  # None where not asked for
     # Per channel, whether any value was not zero; None where there are no channels.
@@ -122,11 +119,12 @@ class Moments:
             high=max(self.high, other.high),
             n_nan=self.n_nan + other.n_nan,
             n_inf=self.n_inf + other.n_inf,
-            abs_deviation=None,
             n_zero=_add(self.n_zero, other.n_zero),
             n_near_zero=_add(self.n_near_zero, other.n_near_zero),
             alive=_either(self.alive, other.alive),
-            histogram=_join(self.histogram, other.histogram),
+            histogram=self.histogram.merge(other.histogram)
+            if self.histogram and other.histogram
+            else self.histogram or other.histogram,
             leading=self.leading.merge(other.leading) if self.leading and other.leading else None,
         )
 
@@ -147,13 +145,6 @@ class Moments:
     def rms(self) -> float:
         return math.sqrt(self.variance + self.mean * self.mean)
 
-    @property
-    def mad(self) -> float | None:
-        """Mean absolute deviation from the mean; None where it was not gathered."""
-        if self.abs_deviation is None:
-            return None
-        return self.abs_deviation / self.n if self.n else math.nan
-
 
 def _add(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
@@ -164,7 +155,3 @@ def _either(a: tuple[bool, ...] | None, b: tuple[bool, ...] | None) -> tuple[boo
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x or y for x, y in zip(a, b, strict=True))
-
-
-def _join(a: Histogram | None, b: Histogram | None) -> Histogram | None:
-    return a.merge(b) if a and b else a or b

@@ -7,7 +7,7 @@ device, so everything is computed without any and stays there until the pass is 
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -45,7 +45,7 @@ CANCELLATION = 20.0
 def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce_tensor`."""
     is_whole = not wanted.quantiles and 0 < x.numel() <= WHOLE_UP_TO
-    if is_whole and x.dtype == torch.float32 and (short := _reduce_short(x, channel_dim, wanted)) is not None:
+    if is_whole and x.dtype == torch.float32 and (short := reduce_short([x], [channel_dim], wanted)[0]):
         return short
     leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
@@ -76,7 +76,6 @@ def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moment
         high=scan.high,
         n_nan=n_nan,
         n_inf=n_inf,
-        abs_deviation=(_abs_deviation(flat, mean) if n else 0.0) if wanted.mad else None,
         n_zero=scan.n_zero if wanted.zero else None,
         n_near_zero=scan.n_near_zero if wanted.near_zero else None,
         alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
@@ -85,42 +84,37 @@ def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moment
     )
 
 
-def _reduce_short(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments | None:
-    """Return the moments of a short tensor of float32; None where it is not finite throughout."""
-    values = x.numpy().reshape(-1)
-    with np.errstate(invalid="ignore"):
-        low, high = float(values.min()), float(values.max())
-    if not math.isfinite(low + high):
-        return None
-    n, wide = values.size, values.astype(np.float64)
-    mean = float(wide.sum()) / n
-    wide -= mean
-    m2 = float(wide @ wide)
-    n_zero = n - int(np.count_nonzero(values)) if (wanted.zero or wanted.channels) and low <= 0 <= high else 0
-    n_near_zero = 0
-    if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
-        n_near_zero = int(np.count_nonzero(np.abs(values) < np.float32(wanted.threshold)))
-    return Moments(
-        n=n,
-        mean=mean,
-        m2=m2,
-        low=low,
-        high=high,
-        abs_deviation=float(np.abs(wide, out=wide).sum()) if wanted.mad else None,
-        n_zero=n_zero if wanted.zero else None,
-        n_near_zero=n_near_zero if wanted.near_zero else None,
-        alive=_alive(x, channel_dim, _Scan(n_zero=n_zero), False) if wanted.channels else None,
-        histogram=_histogram(x.reshape(-1), low, high) if wanted.histogram else None,
-    )
-
-
-def _deviation_on_cpu(x: Tensor, centre: float) -> float:
-    """Return the sum of |x - centre| over the finite values."""
-    flat = in_memory_order(x.to(_exact(x)))
-    total = _sum_of_deviations(flat, centre)
-    if math.isfinite(total):
-        return total
-    return _sum_of_deviations(flat[flat.isfinite()].to(torch.float64), centre)
+def reduce_short(
+    tensors: Sequence[Tensor], channel_dims: Sequence[int | None], wanted: Wanted
+) -> list[Moments | None]:
+    """Return the moments of float32 tensors of one size, `WHOLE_UP_TO` at most; None for one that is not finite."""
+    values = np.stack([x.numpy().reshape(-1) for x in tensors])
+    nothing = [0] * len(values)
+    with np.errstate(invalid="ignore", over="ignore"):
+        lows, highs = values.min(1).tolist(), values.max(1).tolist()
+        wide = values.astype(np.float64)
+        means = wide.sum(1) / values.shape[1]
+        wide -= means[:, None]
+        squares = np.einsum("ij,ij->i", wide, wide)
+    has_zeros = (wanted.zero or wanted.channels) and min(lows) <= 0 <= max(highs)
+    n_zeros = (values == 0).sum(1) if has_zeros else nothing
+    n_near = (np.abs(values) < np.float32(wanted.threshold)).sum(1) if wanted.near_zero else nothing
+    return [
+        Moments(
+            n=values.shape[1],
+            mean=float(means[i]),
+            m2=float(squares[i]),
+            low=low,
+            high=high,
+            n_zero=int(n_zeros[i]) if wanted.zero else None,
+            n_near_zero=int(n_near[i]) if wanted.near_zero else None,
+            alive=_alive(x, dim, _Scan(n_zero=int(n_zeros[i])), False) if wanted.channels else None,
+            histogram=_histogram(x.reshape(-1), low, high) if wanted.histogram else None,
+        )
+        if math.isfinite(low + high)
+        else None
+        for i, (x, dim, low, high) in enumerate(zip(tensors, channel_dims, lows, highs, strict=True))
+    ]
 
 
 def _chunks(flat: Tensor, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
@@ -137,9 +131,7 @@ def _exact(x: Tensor) -> torch.dtype:
 
 def _blocks(flat: Tensor, row: int = ROW) -> list[Tensor]:
     """Cut a vector into blocks of about `CHUNK` elements, each of rows of `row`; the rest is one short row.
-
-    Rows are summed in float32, which is quick; `_add_up` then adds the rows in float64, which is exact.
-    """
+    Rows are summed in float32, which is quick; `_add_up` then adds the rows in float64, which is exact."""
     whole = flat.numel() - flat.numel() % row
     blocks = list(torch.split(flat[:whole].view(-1, row), max(CHUNK // row, 1))) if whole else []
     return [*blocks, flat[whole:].view(1, -1)] if whole < flat.numel() else blocks
@@ -147,11 +139,6 @@ def _blocks(flat: Tensor, row: int = ROW) -> list[Tensor]:
 
 def _add_up(sums: list[Tensor]) -> float:
     return torch.cat(sums).sum(dtype=torch.float64).item() if sums else 0.0
-
-
-def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Sum `change(block, room)` over the blocks; `room` has the shape of the block and may take the result."""
-    return _add_up([change(block, _room(block)).sum(1) for block in _blocks(flat)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,26 +194,9 @@ def _around(flat: Tensor, centre: float) -> tuple[float, float]:
     return centre + first / flat.numel(), second - first * first / flat.numel()
 
 
-def _abs_deviation(flat: Tensor, mean: float) -> float:
-    # Deviations above and below the mean cancel, so the whole is twice the part above: max(x, mean) - mean.
-    base = flat.numel() * mean
-    deviation = 2 * (_sum_of(flat, lambda chunk, out: torch.clamp_min(chunk, mean, out=out)) - base)
-    is_accurate = abs(base) <= CANCELLATION * deviation
-    if is_accurate:
-        return deviation
-    mean, _ = _around(flat, mean)  # so small compared to the mean that its last digits matter
-    return _sum_of_deviations(flat, mean)
-
-
 def rounded(centre: float, flat: Tensor) -> float:
     """Return `centre` as arithmetic with the elements of `flat` takes it."""
     return torch.tensor(centre, dtype=_exact(flat)).item()
-
-
-def _sum_of_deviations(flat: Tensor, centre: float) -> float:
-    # What float32 rounds off the centre would count once an element, so it is taken off by itself.
-    near = rounded(centre, flat)
-    return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
 
 
 def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool) -> tuple[bool, ...] | None:
@@ -320,11 +290,7 @@ def _count_zeros(block: Tensor) -> int:
 
 
 def _count_below(block: Tensor, threshold: float, *, is_negative: bool) -> int:
-    """Return how many |x| are below `threshold`, which is rounded to the type of the values.
-
-    Args:
-        is_negative: some value is below zero.
-    """
+    """Return how many |x| are below `threshold`, which is rounded to the type of the values."""
     if _is_for_numpy():
         n_low = _holding(np.less_equal, block, -threshold) if is_negative else 0
         return _holding(np.less, block, threshold) - n_low
@@ -351,12 +317,6 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Deferre
         moments = _reduce_on_cpu(x, channel_dim, wanted)
         return Deferred((), lambda: moments)
     return reduce_on_device(x, channel_dim, wanted)
-
-
-def abs_deviation(x: Tensor, centre: float) -> float | Tensor:
-    """Return the sum of |x - centre| over the finite values of `x`; it stays on an accelerator."""
-    x = _unpacked(x)
-    return _deviation_on_cpu(x, centre) if x.device.type == "cpu" else _deviation_on_device(x, centre)
 
 
 def trailing_counts(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
@@ -408,15 +368,12 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
     shift = rows.sub_(centre).mul_(are_finite).sum(1).to(wide).sum()
     squares = torch.linalg.vector_norm(rows, dim=1).to(wide).square_().sum()
     figures = [low, high, unit, centre, shift, squares]
-    if wanted.mad:
-        mean = (shift / n.clamp_min(1)).to(narrow)
-        figures.append(rows.sub_(mean).mul_(are_finite).abs_().sum(1).to(wide).sum())
     tensors["figures"] = torch.stack([figure.to(wide) for figure in figures])
 
     def finish(*values: Tensor) -> Moments:
         fetched = dict(zip(tensors, values, strict=True))
         n, n_nan, n_zero, n_near = fetched["counts"].tolist()
-        low, high, unit, centre, shift, squares, *deviations = fetched["figures"].tolist() if n else [0.0] * 7
+        low, high, unit, centre, shift, squares = fetched["figures"].tolist() if n else [0.0] * 6
         moved, has_histogram = shift / max(n, 1), n and "bins" in fetched
         return Moments(
             n=n,
@@ -426,7 +383,6 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
             high=high if n else -math.inf,
             n_nan=n_nan,
             n_inf=x.numel() - n - n_nan,
-            abs_deviation=unit * deviations[0] if wanted.mad else None,
             n_zero=n_zero if wanted.zero else None,
             n_near_zero=n_near if wanted.near_zero else None,
             alive=tuple(fetched["alive"].tolist()) if "alive" in fetched else None,
@@ -440,12 +396,6 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
 def _rows_of(flat: Tensor) -> Tensor:
     """Cut a vector into rows of the same length, `ROW` at most."""
     return flat.view(-1, math.gcd(flat.numel(), ROW) or 1)
-
-
-def _deviation_on_device(x: Tensor, centre: float) -> Tensor:
-    """Return the sum of |x - centre| over the finite values, still on the device."""
-    x = x.to(widest_float(x.device))
-    return torch.where(x.isfinite(), x - centre, 0.0).abs().sum()
 
 
 def _histogram_on_device(y: Tensor, is_finite: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

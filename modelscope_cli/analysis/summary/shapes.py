@@ -1,7 +1,9 @@
 """`summary`: the layers of a model, their shapes and their cost."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +37,7 @@ class _Visit:
     call: Call
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...] = ()
+    names: tuple[str, ...] = ()  # of the outputs
     flops: int = 0
     output_bytes: int = 0
     is_innermost: bool = False
@@ -60,6 +63,8 @@ class _ShapeObserver(Observer):
         visit = self.visits[call.name][call.index]
         visit.flops += self._counter.get_total_flops()
         visit.outputs = shapes_of(output)
+        names = tuple(path for path, _ in tensors_in(output))
+        visit.names = names if any(re.search("[A-Za-z]", name) for name in names) else ()
         visit.output_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_in(output))
         visit.is_innermost = is_innermost
         around = self._open[: call.depth]
@@ -132,16 +137,10 @@ class _OperatorCounter(FlopCounterMode):
         return tuple(f"{name} x{count}" for name, count in self._others.most_common())
 
 
-class _NoTracker:
+class _NoTracker(nullcontext[None]):
     """Replaces torch's module tracker, whose hooks refuse a parameter as an argument without gradients."""
 
     parents = frozenset({"Global"})
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *raised: object) -> None:
-        pass
 
 
 _MOVES = ("clone", "_to_copy", "cat", "copy_", "detach", "empty_like", "zeros_like", "stack", "roll", "fill_")
@@ -170,6 +169,7 @@ def _rows(
             executed=True,
             input_shapes=visit.inputs,
             output_shapes=visit.outputs,
+            output_names=visit.names,
             macs=max(visit.flops, 0) // 2,
             flops=max(visit.flops, 0),
             output_bytes=visit.output_bytes,

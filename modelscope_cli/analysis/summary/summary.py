@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
 from modelscope_cli.analysis.spatial.fields import fields_of_outputs
 from modelscope_cli.analysis.subject import (
-    as_patterns,
     at_its_size,
     describe_module,
     first_of,
@@ -35,9 +34,9 @@ from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request
-from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, spelled_out
+from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, as_tuple, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell
-from modelscope_cli.records.refusals import check_choice, check_range, check_word, refuse_without
+from modelscope_cli.records.refusals import check_range, check_word, refuse_without
 from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord, TrainingMemory
 from modelscope_cli.rules.rule import read_threshold
@@ -127,7 +126,7 @@ def summary(
     progress = progress or SILENT
     model_keywords = cast(Keywords, keywords)
     python_inputs = to_inputs((inputs, *more) if more else inputs, model_keywords)
-    frozen = as_patterns(freeze)
+    frozen = as_tuple(freeze)
     step_options = StepOptions(optimizer, amp)
     limit = None if fit is None else int(cast(float, read_threshold(fit, "bytes", "--fit ")))
     if limit is not None and limit > _MOST_MEMORY:
@@ -141,7 +140,8 @@ def summary(
     else:
         model = as_request(model, cast(ModelKeywords, {**model_keywords, "weights": weights}))
         given = (python_inputs, frozen, progress)
-        if train and not measure and _is_absent_cuda(model.device):
+        is_of_cuda = re.fullmatch(r"cuda(:\d+)?|\d+", model.device.lower()) is not None
+        if train and not measure and is_of_cuda and not torch.cuda.is_available():  # traced as on it
             model, step_options = replace(model, device="auto"), replace(step_options, device="cuda")
         # Weights or a device that were asked for are used, as they are for every other command.
         has_values = bool(measure) or model.device.lower() != "auto" or model.weights.lower() != "none"
@@ -165,7 +165,7 @@ def summary(
                 found = steps.fit(limit, structure.totals.macs)
                 savings = steps.savings(structure.layers, found.batch or found.smallest)
                 training = replace(training, fit=found, savings=savings)
-    rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
+    rows = _keep(loaded.module, structure.layers, as_tuple(layer), as_tuple(exclude), depth)
     tell(progress, opened.notes, loaded.warnings)
     seed = python_inputs.request.seed
     error, timed_by = structure.error, None
@@ -195,12 +195,7 @@ def _check_options(
         if not train and value is not default and not (isinstance(value, str) and value == default):
             refuse_without(name, value, "train", True)
     for one in measure:
-        check_choice("measured column", one, MEASURED)
-
-
-def _is_absent_cuda(device: str) -> bool:
-    """Whether CUDA is asked for and not here, so that a training step can only be traced as on it."""
-    return not torch.cuda.is_available() and re.fullmatch(r"cuda(:\d+)?|\d+", device.lower()) is not None
+        check_word("measure", one, MEASURED)
 
 
 def _as_on(training: TrainingMemory, device: torch.device) -> TrainingMemory:

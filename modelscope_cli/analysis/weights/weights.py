@@ -14,7 +14,7 @@ from modelscope_cli.checkpoints.entries import Contents, TensorEntry
 from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest_names, with_nearest
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.paths import look_for
 from modelscope_cli.records.identified import Identified
@@ -63,6 +63,9 @@ def weights(
             for code, `error.record` has the result.
     """
     invoked, progress = invocation(), progress or SILENT
+    if not isinstance(file, str | PathLike):
+        message = f"weights are read from a file, not from one of type {type(file).__name__}"
+        raise UsageError(message, "give its path; modelscope.summary(model) lists the layers of a module")
     path, target = Path(file), Path(convert) if convert is not None else None
     if target is not None:
         if target.suffix.lower() != ".safetensors":
@@ -230,11 +233,11 @@ def select_names(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
     for pattern in patterns:
         matches = {name for name in every if _matches(pattern, name)}
         if not matches:
-            near = nearest(pattern, _prefixes(every))
-            message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
+            prefixes = [*_prefixes(every)]
+            message = with_nearest(f"layer pattern '{pattern}' matches no tensor", pattern, prefixes)
             below = (f"*.{pattern}.*", f"*.{pattern}")  # behind a prefix such as `module.`
             inner = next((glob for glob in below if any(_matches(glob, name) for name in every)), None)
-            first = inner or near.removeprefix("did you mean ").split(", ")[0]
+            first = inner or next(iter(nearest_names(pattern, prefixes)), "")
             option = shlex.quote(pattern)
             hint = (
                 f"--layer {shlex.quote(first)}"

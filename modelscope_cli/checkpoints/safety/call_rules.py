@@ -127,10 +127,6 @@ def _codec(values: tuple[Any, ...]) -> Verdict:
     return READS if is_usual else Rating(DANGEROUS, "uses an encoding that no checkpoint has")
 
 
-def _type(values: tuple[Any, ...]) -> Verdict:
-    return None if len(values) == 1 else Rating(DANGEROUS, "makes a class")
-
-
 def _builtin_type(values: tuple[Any, ...]) -> Verdict:
     return Rating(UNKNOWN, "names a type") if len(values) == 1 and values[0] in _TYPES else _COMPUTED
 
@@ -146,10 +142,6 @@ def _subimport(values: tuple[Any, ...]) -> Verdict:
     return Rating(UNKNOWN, f"imports '{values[0][:40]}'", is_call=True) if is_named else _COMPUTED
 
 
-def _made(values: tuple[Any, ...]) -> Verdict:
-    return Rating(UNKNOWN, "makes a function out of bytes, which nothing here calls", is_call=True)
-
-
 def _reconstructor(values: tuple[Any, ...]) -> Verdict:
     """Judge `object.__new__(cls)`, or `base.__new__(cls, state)` and `base.__init__`."""
     match values:
@@ -162,14 +154,6 @@ def _reconstructor(values: tuple[Any, ...]) -> Verdict:
                 else ForwardedCall("NEWOBJ", kind, (state,))
             )
     return _COMPUTED
-
-
-def _newobj(values: tuple[Any, ...]) -> Verdict:
-    return ForwardedCall("NEWOBJ", values[0], values[1:]) if values else _COMPUTED
-
-
-def _newobj_ex(values: tuple[Any, ...]) -> Verdict:
-    return ForwardedCall("NEWOBJ_EX", *values) if len(values) == 3 else _COMPUTED
 
 
 def _from_type(values: tuple[Any, ...]) -> Verdict:
@@ -197,15 +181,18 @@ CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {
     **dict.fromkeys(("functools.reduce", "_functools.reduce"), _reduce),
     **dict.fromkeys(("operator.getitem", "_operator.getitem"), _getitem),
     **dict.fromkeys(("_codecs.encode", "codecs.encode"), _codec),
-    "builtins.type": _type,
+    "builtins.type": lambda values: None if len(values) == 1 else Rating(DANGEROUS, "makes a class"),
     "builtins.iter": lambda values: LISTS if len(values) == 1 else Rating(DANGEROUS, "calls its argument"),
     _BUILTIN_TYPE: _builtin_type,
     f"{_CLOUDPICKLE}_function_setstate": _function_state,
     f"{_CLOUDPICKLE}subimport": _subimport,
-    **dict.fromkeys((_MAKE_FUNCTION, *_CELLS), _made),
+    **dict.fromkeys(
+        (_MAKE_FUNCTION, *_CELLS),
+        lambda _: Rating(UNKNOWN, "makes a function out of bytes, which nothing here calls", is_call=True),
+    ),
     "copyreg._reconstructor": _reconstructor,
-    "copyreg.__newobj__": _newobj,
-    "copyreg.__newobj_ex__": _newobj_ex,
+    "copyreg.__newobj__": lambda v: ForwardedCall("NEWOBJ", v[0], v[1:]) if v else _COMPUTED,
+    "copyreg.__newobj_ex__": lambda v: ForwardedCall("NEWOBJ_EX", *v) if len(v) == 3 else _COMPUTED,
     "torch._tensor._rebuild_from_type_v2": _from_type,
     "torch._utils._rebuild_parameter_with_state": _parameter,
 }

@@ -223,11 +223,7 @@ class PickleAuditor:
             self._built(Opaque("torch._utils._rebuild_parameter"), call.state, position)
 
     def _read(self, name: str, values: Iterable[Any], position: int, *, is_kept: bool = False) -> None:
-        """Judge values that `name` converts, iterates, compares or reads attributes of.
-
-        Args:
-            is_kept: whether functions and classes among them, compared by identity, are harmless.
-        """
+        """Judge values that `name` converts, iterates or compares; with `is_kept` functions are harmless there."""
         code = self._code_in(values, is_kept=is_kept) if self._has_code else None
         if code is not None and is_handed_code(code):
             reason = f"is handed to '{name}', which reads it"
@@ -330,9 +326,7 @@ class PickleAuditor:
 
 def _planted(state: Any) -> Global | Opaque | None:
     """Return the value that a state sets under a name that pickle looks up on the object and calls.
-
-    A pair of states, whose second is set attribute by attribute, may also change the class.
-    """
+    A pair of states, whose second is set attribute by attribute, may also change the class."""
     for part in state if isinstance(state, tuple) else (state,):
         if not isinstance(part, dict):
             continue

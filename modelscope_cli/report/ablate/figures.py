@@ -64,7 +64,8 @@ def _draw_channels(record: AblateRecord) -> Any:
         axes.set_axisbelow(True)
         for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
             if row.target_logit_change:
-                text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
+                answer = answer_of(row) if row.prediction_changed else ""
+                text = ": ".join(filter(None, (str(row.channel), answer)))
                 up = row.target_logit_change > 0
                 axes.annotate(
                     text,

@@ -1,7 +1,12 @@
 """The columns of `ablate`."""
 
+import math
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+
 from modelscope_cli.records.ablate import AblateRecord, Ablation
-from modelscope_cli.records.naming import counted, label_of
+from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, percentage
@@ -17,7 +22,8 @@ _HOW = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}
 def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     """Return all columns; with a record, empty ones are hidden in the terminal."""
     has_channels = record is None or any(row.channel is not None for row in record.rows)
-    has_several = record is None or record.images > 1 or record.output == "pixels"
+    is_of_several = record is not None and record.images > 1
+    has_several = record is None or is_of_several or record.output == "pixels"
     has_probability = record is None or record.baseline.target_probability is not None
     score_name = record.score_name if record is not None else "logit"
     return (
@@ -31,23 +37,15 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several),
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
         *field_columns(Ablation, "accuracy_drop"),
-        Column("answer", "answer", answer_of, is_number=False, rank=0),
+        Column("answer", "always" if is_of_several else "answer", answer_of, is_number=False, rank=0),
         *field_columns(Ablation, "order mode"),
     )
 
 
-def _amount(value: float | None) -> str:
-    return "NaN" if value is None else numbers.number(value)
-
-
-def signed(value: float | None) -> str:
-    """Format a change with its sign: `+1.5000`."""
-    return f"+{_amount(value)}" if value is not None and value > 0 else _amount(value)
-
-
 def answer_of(row: Ablation) -> str:
-    """Return the most frequent prediction after an ablation."""
-    return row.answer_label or str(row.answer_index)
+    """Return the prediction after an ablation if it is that of all images; else an empty string."""
+    answer = "all scores equal" if row.answer_index is None else row.answer_label or str(row.answer_index)
+    return answer if row.answer_fraction == 1 else ""
 
 
 def ablate_sheet(record: AblateRecord) -> Sheet:
@@ -69,27 +67,40 @@ def answer(record: AblateRecord) -> str:
         return "No layer was ablated"
     kind = "channel" if any(row.channel is not None for row in rows) else "layer"
     most, n = rows[0], sum(row.prediction_changed for row in rows)
-    name = label_of(most) + (f"[{most.channel}]" if most.channel is not None else "")
-    effect = f"{name} has the largest effect, {record.score_name} {signed(most.target_logit_change)}"
+    gain = most.target_logit_change
+    change = "NaN" if gain is None else "+" * (gain > 0) + numbers.number(gain)
+    winners = _winners(rows)
+    names = [label_of(row) + (f"[{row.channel}]" if row.channel is not None else "") for row in winners]
+    has = "has the largest effect" if len(names) == 1 else "have the largest effect, the same"
+    effect = f"{some(names, 3)} {has}, {record.score_name} {change}"
     if record.baseline.accuracy and most.accuracy:
         before, after = numbers.percent(record.baseline.accuracy.value), numbers.percent(most.accuracy.value)
         effect += f", accuracy {after} instead of {before}"
     broken = sum(row.output_l2 is None for row in rows)
     nan = f"; {broken} of {len(rows)} give NaN or infinity" if broken else ""
-    changes = f"{n} of {counted(len(rows), kind)} {'changes' if n == 1 else 'change'} the prediction"
+    if 1 < len(rows) == len(winners):
+        effect = "all change the output equally, so none matters more"
+    prediction = "the prediction" if record.images < 2 else "a prediction"
+    changes = f"{n} of {counted(len(rows), kind)} {'changes' if n == 1 else 'change'} {prediction}"
     return f"{changes} when {_HOW[record.mode]}; {effect}{nan}"
 
 
+def _winners(rows: Sequence[Ablation]) -> list[Ablation]:
+    """Return the ablations with the largest effect: often of a layer and the norm and activation after it."""
+    is_close = partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
+    read = attrgetter("output_l2", "kl_divergence", "target_logit_change")
+    effects = [[one or 0.0 for one in read(row)] for row in rows]
+    return [row for row, one in zip(rows, effects, strict=True) if all(map(is_close, one, effects[0]))]
+
+
 def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
-    rows = record.rows
     facts = [("target", target_words(record)), ("replaced by", _STAND_INS[record.mode])]
     if record.baseline.accuracy is not None:
         words = numbers.accuracy_words(record.baseline.accuracy, record.images)
+        if record.baseline.accuracy.low * record.classes <= 1:
+            words += f"; not above chance for {record.classes} classes, so a drop says little"
         facts.append(("whole model", f"accuracy {words}"))
-    n_changed = sum(row.prediction_changed for row in rows)
-    kind = "channel" if any(row.channel is not None for row in rows) else "layer"
-    facts.append(("changed", f"{n_changed} of {counted(len(rows), kind)} change the prediction"))
-    facts.append(("columns", _column_words(record)))
+    facts += [("changed", answer(record)), ("columns", _column_words(record))]
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
     return tuple(facts)
@@ -110,7 +121,9 @@ def _column_words(record: AblateRecord) -> str:
     kl = f"KL: divergence of the probabilities from those of the whole model, in nats{unit}"
     change = f"Δ {record.score_name}: change of the target's {record.score_name}"
     drop = "; pp: percentage points" if record.baseline.accuracy else ""
-    return f"{kl}; {change}; L2: norm of the change of all {of_all}{drop}; sorted by KL"
+    equal = "; all scores equal: no prediction, which counts as changed and as wrong"
+    equal *= any(row.answer_index is None for row in record.rows)
+    return f"{kl}; {change}; L2: norm of the change of all {of_all}{drop}{equal}; sorted by KL"
 
 
 def picture_title(record: AblateRecord) -> str:

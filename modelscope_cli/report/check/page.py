@@ -1,17 +1,19 @@
 """The page of `check`."""
 
+from dataclasses import replace
+
 from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.check.table import check_sheet
 from modelscope_cli.report.page.common import finding
-from modelscope_cli.report.page.html import Html, Section, element, facts, joined
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Column, Sheet
 
 
 def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the verdict, its findings, and every rule with its outcome."""
+    """Return the verdict, its findings, and every rule with its outcome, those that passed last and folded."""
     cards = [finding(one, where=_where(one)) for one in record.findings]
     findings = [Section("verdict", "Verdict", element("ul", *cards, class_="findings"))] if cards else []
     inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith(("accuracy", "input"))]
@@ -48,13 +50,17 @@ def _rules(record: CheckRecord) -> Html:
         Column("measure", "of", lambda rule: rule.measure, is_number=False, wraps=True),
         Column("source", "source", lambda rule: rule.source, is_number=False, wraps=True),
     )
+    passed = tuple(rule for rule in record.rules if rule.judged and not by_code[rule.code])
+    others = tuple(rule for rule in record.rules if rule not in passed)
     sheet = Sheet(
-        "",
-        columns,
-        record.rules,
-        is_bad=lambda rule: by_code[rule.code] > 0,
-        is_dim=lambda rule: not rule.judged,
+        "", columns, others, is_bad=lambda rule: by_code[rule.code] > 0, is_dim=lambda rule: not rule.judged
     )
-    return sheet_section(
-        sheet, "rule-rows", "Every selected rule, with its threshold and where that comes from."
+    caption = "with the threshold and where that comes from"
+    shown = (
+        sheet_section(sheet, "rule-rows", f"Rules with findings or not judged, {caption}.")
+        if others
+        else NOTHING
     )
+    title = element("summary", f"{counted(len(passed), 'rule')} passed")
+    table = sheet_section(replace(sheet, rows=passed), "passed-rows", f"Rules that passed, {caption}.")
+    return joined([shown, element("details", title, table) if passed else NOTHING])

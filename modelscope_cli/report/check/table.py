@@ -4,12 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from modelscope_cli.paths import in_repository
-from modelscope_cli.records.check import (
-    NOT_JUDGED,
-    CheckRecord,
-    DatasetReport,
-    Finding,
-)
+from modelscope_cli.records.check import NOT_JUDGED, CheckRecord, DatasetReport, Finding
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
@@ -85,8 +80,8 @@ def _whole(record: CheckRecord) -> str:
 def sentence(record: CheckRecord) -> str:
     """Return the outcome: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were not judged: MS301
     MS302`."""
-    codes = " ".join(rule.code for rule in record.unjudged)
-    return "; ".join(filter(None, [_outcome(record), _unjudged(record) and f"{_unjudged(record)}: {codes}"]))
+    codes = ": " * bool(record.unjudged) + " ".join(rule.code for rule in record.unjudged)
+    return "; ".join(filter(None, [_outcome(record), _unjudged(record) + codes]))
 
 
 def _outcome(record: CheckRecord) -> str:
@@ -168,11 +163,9 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
         words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
         yield "width x height", ", ".join(words)
     broken = sum(kind.count for kind in report.broken)
-    parts = [
-        f"{broken:,} broken",
-        counted(len(report.identical), "group") + " of identical images",
-    ]
+    parts = [f"{broken:,} broken", counted(len(report.identical), "group") + " of identical images"]
     yield "images", f"{report.images:,}, {', '.join(parts)}"
+    yield "not tested", "near copies: images that were resized, compressed again or mirrored"
     yield "speed", f"{report.images_per_second:,.0f} images a second"
 
 

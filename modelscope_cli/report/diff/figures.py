@@ -51,7 +51,7 @@ def draw_divergence(record: DiffRecord) -> Any:
         panel.level(record.tolerance, color=INK, lw=0.8, ls=":", label=f"tolerance {record.tolerance:g}")
     apart = [x for x, row in enumerate(rows) if row.rel_l2 is None]
     if apart:
-        words = "added, removed, reshaped"
+        words = "added, removed, reshaped, not finite"
         panel.plot(apart, [floor] * len(apart), "x", ms=5, color=ACCENT, label=words, clip_on=False)
     first = next((x for x, row in enumerate(rows) if row.label == first_divergence(tuple(rows))), None)
     if first is not None and record.tensors is None:

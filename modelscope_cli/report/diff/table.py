@@ -16,7 +16,7 @@ from modelscope_cli.records.diff import (
 )
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, field_columns
+from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 
@@ -34,6 +34,8 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
         facts=_facts(record),
         is_dim=lambda row: row.status == "same",
         is_by_layer=True,
+        most_rows=max(len(record.rows), 1) if show_all else MOST_ROWS if has_order else 20,
+        size=lambda row: math.inf if row.rel_l2 is None else 1.0 if row.rel_l2 == math.inf else row.rel_l2,
         is_bad=lambda row: bool(row.nonfinite) or (has_order and row.label == record.first_divergence),
     )
 
@@ -54,7 +56,7 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
     lines = [f"{_title(record)}: {_totals(record)}"]
     lines += [f"{cause.kind.replace('_', ' ')}: {cause.message}" for cause in record.causes]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
-    lines += [f"  {row.label}: {_distance(row)}" for row in differences[:most]]
+    lines += [f"  {_describe(row)}" for row in differences[:most]]
     if len(differences) > most:
         lines.append(f"  and {len(differences) - most} more")
     return "\n".join([*lines, f"tolerance: {_tolerance(record)}"])
@@ -75,9 +77,7 @@ def answer(record: DiffRecord) -> str:
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     """Return all columns of `diff`; with a record, empty ones are hidden in the terminal."""
     rows = record.rows if record else ()
-    has_non_finite = any(row.nonfinite for row in rows)
     has_shapes = any(row.shape != row.b_shape for row in rows)
-    has_dtypes = any(map(_is_retyped, rows))
     is_run = record is None or record.layers is not None
     has_figures = record is not None and record.figures is not None
     title = "row" if has_figures else "layer" if is_run else "tensor"
@@ -90,25 +90,19 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *(_FIGURES if has_figures else ()),
         _of_some_rows("b_name", "b name", is_number=False, rank=1, is_shown=has("b_name")),
         _of_some_rows("type", "type", is_number=False, rank=0, is_shown=is_run),
-        *field_columns(
-            Difference,
-            "status",
-            text=_status,
-        ),
+        *field_columns(Difference, "status", text=_status),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
-        Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
+        Column(
+            "dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=any(map(_is_retyped, rows))
+        ),
         *field_columns(Difference, "max_abs mean_abs rel_l2"),
         *field_columns(Difference, "cosine", text=lambda r: "" if r.cosine is None else f"{r.cosine:.6f}"),
         *field_columns(Difference, "differing", text=_values),
-        *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
+        *field_columns(Difference, "nonfinite", is_shown=has("nonfinite")),
         _of_some_rows("rounding", "rounding", rank=2, is_shown=bool(_unstable(rows))),
         _of_some_rows("matched", "matched", is_number=False, rank=5, is_shown=has("matched")),
         Column("order", "order", lambda r: getattr(r, "order", None), is_shown=False),
     )
-
-
-def every_column() -> tuple[Column, ...]:
-    return (*diff_columns(), *_FIGURES)
 
 
 def _unstable(rows: Sequence[Difference]) -> list[LayerDifference]:
@@ -164,6 +158,8 @@ def _title(record: DiffRecord) -> str:
         names = f"{a.name} against {b.name}"
     elif weights[0] != weights[1]:
         names = f"{a.name}, {weights[0]} compared with {weights[1]}"
+    elif input_info is not None and record.run.dtype != record.b.dtype:
+        names = f"{a.name}, {record.run.dtype} against {record.b.dtype}"
     else:
         names = f"{a.name} compared with itself" if record.figures is None else f"two results of {a.name}"
     if record.figures is not None:
@@ -181,40 +177,47 @@ def _side(side: DiffSide, is_model: bool) -> str:
     mode = f", {side.mode} mode" if side.mode else ""
     weights = side.model.weights.resolved
     named = side.model.class_name + f", weights {weights}" * (weights != "object")
-    return f"{named}{mode}, {side.dtype}, {side.device}, seed {side.seed}"
+    seed = "" if side.seed is None else f", seed {side.seed}"
+    return f"{named}{mode}, {side.dtype}, {side.device}{seed}"
 
 
 def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     run = record.run
     ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
     causes = record.causes
-    facts = [(one.kind.replace("_", " "), ": ".join(filter(None, (one.message, one.hint)))) for one in causes]
-    facts += [
-        (label, _side(side, side.model.source != "file")) for label, side in (("A", ours), ("B", record.b))
+    hints = {one.hint: n for n, one in enumerate(causes)}  # each is given once, with the last of its causes
+    texts = [
+        ": ".join(filter(None, (one.message, one.hint * (hints[one.hint] == n))))
+        for n, one in enumerate(causes)
     ]
+    facts = [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
+    facts += [(x, _side(side, side.model.source != "file")) for x, side in (("A", ours), ("B", record.b))]
     facts.append(("totals", _totals(record)))
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
         n = len({row.matched for row in folds})
-        text = f"B has {counted(n, 'norm')} of A in the weights of the convolutions before"
-        facts.append(("folded", f"{text}: A's are folded alike, and compared within {FOLDING:g}"))
+        text = f"B has {counted(n, 'norm')} of A folded into the convolutions before"
+        eps = dict.fromkeys((row.matched or "").rpartition("eps ")[2] for row in folds)
+        if [*eps] != ["1e-05"]:
+            text += f", with an epsilon of {' or '.join(eps)} (A does not state its own; torch's default is 1e-05)"
+        facts.append(("folded", f"{text}: A is folded the same way, and compared within {FOLDING:g}"))
     if zeros := [row.name for row in record.tensors or () if (row.matched or "").startswith("all zeros")]:
-        text = f"all zeros, as without a bias, which the other side lacks: {some(zeros, 3)}"
-        facts.append(("zero biases", text))
+        facts.append(("zero biases", f"all zero, and the other side lacks them: {some(zeros, 3)}"))
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
-    if record.matched_by is not None and record.first_divergence is not None and not record.causes:
+    if broken := [row for row in record.rows if row.nonfinite]:
+        n, rows = sum(row.nonfinite or 0 for row in broken), counted(len(broken), "row")
+        first = f"the first {broken[0].label}, have no distance"
         facts.append(
-            (
-                "cause",
-                "not found: training mode, batch, inputs, order, precision, arguments and weights were checked",
-            )
+            ("not finite", f"{numbers.count(n)} values are NaN or infinite on one side: {rows}, {first}")
         )
+    if record.matched_by is not None and record.first_divergence is not None and not record.causes:
+        checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
+        facts.append(("cause", f"not found: {checked}"))
     if record.labels_changed is not None:
         facts.append(("labels", f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"))
     facts.append(("tolerance", _tolerance(record)))
-    within = [row for row in record.rows if row.status == "same" and row.differing]
-    if within:
+    if within := [row for row in record.rows if row.status == "same" and row.differing]:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
         facts.append(("rounding only", f"{counted(len(within), 'row')}; the largest: {_describe(most)}"))
     if unstable := _unstable(record.rows):
@@ -222,13 +225,17 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         text = f"A is unstable: rounding alone changes {most.label} by {numbers.number(most.rounding)}"
         count = f"{counted(len(unstable), 'row')} with differences of that size"
         facts.append(("rounding", f"{text}; {count} count as the same"))
+    n_hidden = sum(row.status != "same" for row in record.figures or ()) - len(_rows_shown(record))
+    more = f"{counted(n_hidden, 'more number')} of these rows changed: --all lists every one"
+    facts += [("more", more)] * (record.figures is not None and n_hidden > 0)
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     for renaming in record.renamings:
-        text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
-        facts.append(("prefix", text))
-    if renamed := [row for row in record.tensors or () if row.status == "renamed" and not row.differing]:
-        text = f"{counted(len(renamed), 'tensor')} of other names are equal, the first {renamed[0].name}"
+        where = counted(renaming.tensors, "tensor")
+        facts.append(("prefix", f"'{renaming.prefix}' is '{renaming.b_prefix}' in B, in {where}"))
+    renamed = [row for row in record.tensors or () if row.status == "renamed" and not row.differing]
+    if len(renamed) > sum(one.tensors for one in record.renamings):
+        text = f"{counted(len(renamed), 'tensor')} equal under another name, the first {renamed[0].name}"
         facts.append(("renamed", f"{text}, in B {renamed[0].b_name}: --all lists them"))
     return tuple(facts)
 
@@ -257,7 +264,10 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
         finite = [row for row in changed if row.rel_l2 != math.inf]
-        facts.append(("most changed", _describe(max(finite or changed, key=lambda row: row.rel_l2 or 0))))
+        text = _describe(max(finite or changed, key=lambda row: row.rel_l2 or 0))
+        if finite and (n := len(changed) - len(finite)):
+            text += f"; {counted(n, 'row')} with infinite relative L2, as A is zero there"
+        facts.append(("most changed", text))
     return facts
 
 
@@ -265,11 +275,9 @@ def _describe(row: Difference) -> str:
     if isinstance(row, FigureDifference) and row.rel_l2 is not None:
         return f"{row.label}, {numbers.number(row.a)} in A and {numbers.number(row.b)} in B"
     if row.rel_l2 is None:
-        return f"{row.label} ({row.problem or row.status})"
+        shapes = f" {_pair('shape')[0](row)}" if row.shape != row.b_shape else ""
+        return f"{row.label} ({row.problem or ('NaN or infinity' if row.nonfinite else row.status)}{shapes})"
     return f"{row.label}, relative L2 {numbers.number(row.rel_l2)}"
 
 
-def _distance(row: Difference) -> str:
-    shapes = f" {_pair('shape')[0](row)}" if row.shape != row.b_shape else ""
-    figure = f", relative L2 {numbers.number(row.rel_l2)}" if row.rel_l2 is not None else ""
-    return f"{row.problem or row.status}{shapes}{figure}"
+EVERY_COLUMN = (*diff_columns(), *_FIGURES)

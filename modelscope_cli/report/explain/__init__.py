@@ -7,26 +7,18 @@ from typing import Any
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.explain import MOST_SHOWN, ExplainedImage, ExplainRecord
 from modelscope_cli.report.explain.table import answer, explain_columns, explain_sheet
-from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.view import View
 
 
 class ExplainView(View[ExplainRecord]):
     """The table and figure of `explain`."""
 
-    def sheet(self, record: ExplainRecord) -> Sheet:
-        return explain_sheet(record)
-
-    def columns(self) -> Sequence[Column]:
-        return explain_columns()
-
-    def answer(self, record: ExplainRecord) -> str:
-        return answer(record)
+    sheet = staticmethod(explain_sheet)
+    columns = explain_columns()
+    answer = staticmethod(answer)
 
     def save_files(self, record: ExplainRecord, folder: Path) -> ExplainRecord:
-        from modelscope_cli.report.explain.figures import draw_explanations
-
-        figure = draw_explanations(record, self._images(record))
+        figure = self._drawn(record)
         figures = {self.shown_below: figure} if figure is not None else {}
         return self.write(record, folder, figures, {"explanation.csv": self.sheet(record)})
 
@@ -34,14 +26,13 @@ class ExplainView(View[ExplainRecord]):
 
     def preview(self, record: ExplainRecord) -> bytes | None:
         from modelscope_cli.report.canvas import to_png
-        from modelscope_cli.report.explain.figures import draw_explanations
 
-        figure = draw_explanations(record, self._images(record))
+        figure = self._drawn(record)
         return to_png(figure) if figure is not None else None
 
     def tensors(self, record: ExplainRecord) -> Mapping[str, Any] | None:
         """Return the cells of the maps by method, of several images as `NUMBER.METHOD`."""
-        images = self._images(record)
+        images: Sequence[ExplainedImage] = self.kept(record) or ()
         if not images:
             return None
         if record.images > len(images):
@@ -53,5 +44,7 @@ class ExplainView(View[ExplainRecord]):
             for method, one in image.maps.items()
         }
 
-    def _images(self, record: ExplainRecord) -> Sequence[ExplainedImage]:
-        return self.kept(record) or ()
+    def _drawn(self, record: ExplainRecord) -> Any:
+        from modelscope_cli.report.explain.figures import draw_explanations
+
+        return draw_explanations(record, self.kept(record) or ())

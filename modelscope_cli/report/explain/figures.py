@@ -10,23 +10,19 @@ from torch import Tensor
 
 from modelscope_cli.records.explain import FAILED, PASSED, WEAK, ExplainedImage, ExplainRecord
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure
-from modelscope_cli.report.explain.table import likelihood
+from modelscope_cli.report.explain.table import graded, likelihood
 from modelscope_cli.report.numbers import shortened
 
 # In inches; at 130 dots the widest image has less than 2,000 pixels.
-_WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 0.15, 0.12, 0.45, 0.3, 0.17
+_WIDTH, _LEAST, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 6.0, 0.15, 0.12, 0.45, 0.36, 0.17
 _CELL_OF_ONE, _CELL = 4.4, 1.75
-_NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
+_NOTES, _LETTERS, _TITLE_LETTERS = 4, 17, 13  # lines under a map, letters in an inch of them, of a title
 _COLUMNS = 5
+_LEGEND = "each map has its own range; half of the red is in the box"
 _COLOURS = "RdBu_r"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
 _MOST_METHODS = 12
-_MARKS = {
-    PASSED: ("✓", "#2f7d4a", "passed"),
-    WEAK: ("~", "#8a6100", "weak"),
-    FAILED: ("✗", ACCENT, "failed"),
-}
-_UNTESTED = ("–", INK, "not tested")
+_MARKS = {PASSED: ("✓", "#2f7d4a"), WEAK: ("~", "#8a6100"), FAILED: ("✗", ACCENT)}
 
 
 def _fit(image: Tensor, width: float, most: float) -> tuple[float, float]:
@@ -36,59 +32,8 @@ def _fit(image: Tensor, width: float, most: float) -> tuple[float, float]:
     return max(long * scale, 0.05), max(height * scale, 0.05)
 
 
-def _answer(one: ExplainedImage) -> str:
-    return f"{one.words}{' ' if one.probability is not None else ', '}{likelihood(one)}"
-
-
-class _FigurePage:
-    """A figure whose axes are placed in inches from the upper left corner."""
-
-    def __init__(self, width: float, height: float, title: str) -> None:
-        self.width, self.height = width, height
-        self.figure = new_figure(width, height, title, is_laid_out=False)
-
-    def axes(self, left: float, top: float, width: float, height: float) -> Any:
-        return axes_at(self.figure, left, top, width, height)
-
-    def image(
-        self, one: ExplainedImage, left: float, top: float, size: tuple[float, float], words: str
-    ) -> Any:
-        axes = self.axes(left, top, *size)
-        axes.set_title(words, loc="left", fontsize=9, color=INK, pad=3)
-        _show(axes, one.picture.permute(1, 2, 0).numpy())
-        return axes
-
-    def explain_colours(self, one: ExplainedImage) -> None:
-        words = "red is evidence for the class, blue against it"
-        if one.index is None:
-            words = f"red raises the {one.score_name}, blue lowers it"
-        words += ", stronger values are more opaque; each map has its own range"
-        self.figure.text(_MARGIN / self.width, 0.5 * _LINE / self.height, words, fontsize=8, color=INK)
-
-    def map(
-        self, one: ExplainedImage, method: str, left: float, top: float, size: tuple[float, float]
-    ) -> None:
-        """Draw a map with its mark above and its test results below, in the warning colour if one failed."""
-        axes, outcome = self.axes(left, top, *size), one.maps[method]
-        receipt = outcome.receipt
-        limit = _overlay(axes, one.picture, outcome.shown)
-        mark, colour, answer = (
-            _MARKS.get(receipt.verdict.answer, _UNTESTED) if receipt.verdict else ("", INK, "")
-        )
-        title = f"{mark} {method}: {answer}" if answer else method
-        axes.set_title(title, loc="left", fontsize=9, color=colour, pad=3)
-        results = [f"covering {receipt.covering:.2f}"] if receipt.covering is not None else []
-        lines = ["  ".join([*results, f"range ±{limit:.2g} {outcome.units}".rstrip()])]
-        failed = [one.test for one in receipt.tests if one.answer == FAILED]
-        lines += [f"fails {', '.join(failed)}"] if failed else []
-        most = max(int(size[0] * _LETTERS), 12)
-        wrapped = [line for text in lines for line in textwrap.wrap(text, most)]
-        lines_shown = [*wrapped[: _NOTES - 1], "…"] if len(wrapped) > _NOTES else wrapped
-        axes.set_xlabel("\n".join(lines_shown), fontsize=7, color=INK, loc="left", labelpad=3)
-
-
 def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]) -> Any:
-    """Draw one image with the winner's map and the other maps; or several images, one per row.
+    """Draw each image and its maps in the order of the table, in rows of at most five.
 
     Returns:
         The figure; None without images, which noise and tensors are not.
@@ -96,8 +41,32 @@ def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]
     shown = [one for one in explained if one.picture is not None]
     if not shown:
         return None
+    methods = [row.method for row in record.rows][:_MOST_METHODS]
+    n_columns = min(len(methods) + 1, _COLUMNS)
+    n_rows = -(-(len(methods) + 1) // n_columns)
+    cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL if len(shown) > 1 else _CELL_OF_ONE)
+    sizes = [_fit(one.picture, cell - _GAP, 1.5 * cell) for one in shown]
+    rows = [_CAPTION + size[1] + _room_below(one) for one, size in zip(shown, sizes, strict=True)]
+    width, height = max(2 * _MARGIN + n_columns * cell, _LEAST), _HEAD + n_rows * sum(rows) + _LINE
     title = f"{record.run.model.heading}, why {record.target}"
-    return _draw_one(shown[0], title) if len(shown) == 1 else _draw_many(shown, title)
+    figure = new_figure(width, height, title, is_laid_out=False)
+    top = _HEAD + _CAPTION
+    for one, size, row in zip(shown, sizes, rows, strict=True):
+        for place, method in enumerate(("", *methods)):
+            down, across = divmod(place, n_columns)
+            if method and method not in one.maps:
+                continue
+            axes = axes_at(figure, _MARGIN + across * cell, top + down * row, *size)
+            if method:
+                _draw_map(axes, one, method, size[0])
+            else:
+                _draw_image(axes, one, max(int(size[0] * _TITLE_LETTERS), 12))
+        top += n_rows * row
+    other = f"red raises the {shown[0].score_name}, blue lowers it"
+    words = other if shown[0].index is None else "red is evidence for the class, blue against it"
+    words = textwrap.fill(f"{words}, stronger values are more opaque; {_LEGEND}", int(width * _LETTERS))
+    figure.text(_MARGIN / width, 0.4 * _LINE / height, words, fontsize=8, color=INK)
+    return figure
 
 
 def _room_below(one: ExplainedImage) -> float:
@@ -106,45 +75,33 @@ def _room_below(one: ExplainedImage) -> float:
     return (_NOTES + 1 if is_failed else 3) * _LINE
 
 
-def _draw_one(one: ExplainedImage, title: str) -> Any:
-    """Draw the image and every map in one size."""
-    methods = list(one.maps)[:_MOST_METHODS]
-    n_columns = min(len(methods) + 1, _COLUMNS)
-    cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL_OF_ONE)
-    size = _fit(one.picture, cell - _GAP, 1.5 * cell)
-    row = _CAPTION + size[1] + _room_below(one)
-    n_rows = -(-(len(methods) + 1) // n_columns)
-    page = _FigurePage(2 * _MARGIN + n_columns * cell, _HEAD + n_rows * row + _LINE, title)
-    page.image(one, _MARGIN, _HEAD + _CAPTION, size, f"{shortened(Path(one.name).name)}: {_answer(one)}")
-    for place, method in enumerate(methods, 1):
-        down, across = divmod(place, n_columns)
-        left, top = _MARGIN + across * cell, _HEAD + down * row + _CAPTION
-        page.map(one, method, left, top, size)
-    page.explain_colours(one)
-    return page.figure
+def _draw_image(axes: Any, one: ExplainedImage, most: int) -> None:
+    answer = f"{one.words}{' ' if one.probability is not None else ', '}{likelihood(one)}"
+    words = f"{shortened(Path(one.name).name, most)}\n{shortened(answer, most)}"
+    axes.set_title(words, loc="left", fontsize=9, color=INK, pad=3)
+    _show(axes, one.picture.permute(1, 2, 0).numpy())
 
 
-def _draw_many(explained: Sequence[ExplainedImage], title: str) -> Any:
-    methods = list(explained[0].maps)[:_MOST_METHODS]
-    cell = min((_WIDTH - 2 * _MARGIN) / (len(methods) + 1), _CELL)
-    sizes = [_fit(one.picture, cell - _GAP, 2 * cell) for one in explained]
-    rows = [
-        height + _room_below(one) + _LINE + _CAPTION
-        for one, (_, height) in zip(explained, sizes, strict=True)
-    ]
-    page = _FigurePage(max(2 * _MARGIN + cell * (len(methods) + 1), 6.0), _HEAD + sum(rows) + _LINE, title)
-    top = _HEAD
-    for one, size, row in zip(explained, sizes, rows, strict=True):
-        upper = top + 2 * _LINE
-        page.image(
-            one, _MARGIN, upper, size, f"{shortened(Path(one.name).name, 22)}\n{shortened(_answer(one), 22)}"
-        )
-        for place, method in enumerate(methods, 1):
-            if method in one.maps:
-                page.map(one, method, _MARGIN + place * cell, upper, size)
-        top += row
-    page.explain_colours(explained[0])
-    return page.figure
+def _draw_map(axes: Any, one: ExplainedImage, method: str, width: float) -> None:
+    """Draw a map, the box with half of its evidence, its mark above and its test results below."""
+    outcome = one.maps[method]
+    receipt = outcome.receipt
+    limit = _overlay(axes, one.picture, outcome.shown)
+    if outcome.where is not None:
+        left, top, right, bottom = (edge - 0.5 for edge in outcome.where.box)
+        x, y = [left, right, right, left, left], [top, top, bottom, bottom, top]
+        axes.plot(x, y, color=INK, lw=1, clip_on=False, scalex=False, scaley=False)
+    answer = graded(receipt.verdict)
+    mark, colour = _MARKS.get(answer, ("–" if answer else "", INK))
+    axes.set_title(f"{method}\n{mark} {answer}".rstrip(), loc="left", fontsize=9, color=colour, pad=3)
+    results = [f"covering {receipt.covering:.2f}"] if receipt.covering is not None else []
+    lines = ["  ".join([*results, f"range ±{limit:.2g} {outcome.units}".rstrip()])]
+    failed = [one.test for one in receipt.tests if one.answer == FAILED]
+    lines += [f"fails {', '.join(failed)}"] if failed else []
+    most = max(int(width * _LETTERS), 12)
+    wrapped = [line for text in lines for line in textwrap.wrap(text, most)]
+    lines_shown = [*wrapped[: _NOTES - 1], "…"] if len(wrapped) > _NOTES else wrapped
+    axes.set_xlabel("\n".join(lines_shown), fontsize=7, color=INK, loc="left", labelpad=3)
 
 
 def _show(axes: Any, image: Any, **how: Any) -> Any:
@@ -155,11 +112,7 @@ def _show(axes: Any, image: Any, **how: Any) -> Any:
 
 
 def _overlay(axes: Any, image: Tensor, scores: Tensor) -> float:
-    """Draw a signed map over the gray image: diverging colours symmetric about zero, opacity by magnitude.
-
-    Returns:
-        The value from which a colour is the strongest.
-    """
+    """Draw a signed map over the gray image, opacity by magnitude; return the value of the strongest colour."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 

@@ -1,55 +1,55 @@
 """The columns of `explain`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from modelscope_cli.records.explain import (
     FAILED,
+    LEAST_AGREEMENT,
     NONE,
     NOT_MADE,
     PASSED,
     RULE,
+    SCATTERED,
     WEAK,
     ExplainedImage,
     ExplainRecord,
     Explanation,
     Receipt,
+    TestJudgement,
 )
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns
 
-_MEANINGS = (
-    "covering: correlation between the evidence in random halves of the image and the model's score for them (in "
-    "brackets: the 95th percentile for shifted copies of the map, which it has to exceed); "
-    "repeatability, other image, head randomisation: similarity of the map to a second run, to that of the image "
-    "with its right half covered, and to that of a model with a random head; completeness: the sum of the map "
-    "as a share of logit - logit(baseline)"
-)
+_NOT_TESTABLE = "not testable"
+MEANINGS = {
+    "receipt": "the tests of a map: repeatability, dependence on the image and on the head, covering",
+    "covering": "correlation between the evidence in random halves of the image and the model's score for them (in "
+    "brackets: the 95th percentile for shifted copies of the map, which it has to exceed by its standard error)",
+    "where": "the smallest box with half of the positive evidence, and its share of the image",
+    "agreement": "mean rank correlation with the other maps",
+    "repeatability": "similarity of the map to that of a second run",
+    "other image": "similarity of the map to that of the image with its right half covered",
+    "head randomisation": "similarity of the map to that of a model with a random head",
+    "completeness": "the sum of the map as a share of logit - logit(baseline)",
+}
 
 
-def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
-    """Return all columns; `record`: to hide those of a receipt where none was asked for."""
-
+def explain_columns() -> tuple[Column, ...]:
     def of_receipt(keys: str, **traits: Any) -> tuple[Column, ...]:
         return inner_columns("receipt", field_columns(Receipt, keys, **traits))
 
     return (
         *field_columns(Explanation, "method"),
-        Column(
-            "verdict",
-            "verdict",
-            lambda r: r.receipt.verdict.answer if r.receipt.verdict else None,
-            _verdict,
-            is_number=False,
-            rank=0,
-            is_shown=record is None or record.receipt_kind != NONE,
-            is_bad=lambda r: r.receipt.verdict is not None and r.receipt.verdict.answer != PASSED,
-        ),
+        Column("verdict", "verdict", _answered, _verdict, is_number=False, rank=0, is_bad=_is_not_passed),
+        Column("where", "where", lambda r: next(iter(r.places), None), _where, is_number=False),
         *field_columns(Explanation, "layer", text=lambda r: r.layer or "pixels"),
-        *field_columns(Explanation, "adds_up_to adds_up"),
+        *field_columns(Explanation, "adds_up_to"),
         *of_receipt("covering", text=_covering),
-        *of_receipt("repeatability other_image head_randomisation covering_chance"),
+        *field_columns(Explanation, "agreement"),
+        *of_receipt("repeatability other_image head_randomisation covering_chance covering_margin"),
         *field_columns(Explanation, "completeness steps"),
         *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
@@ -58,13 +58,30 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
     )
 
 
-def _verdict(row: Explanation) -> str:
-    verdict = row.receipt.verdict
+def _where(row: Explanation) -> str:
+    if row.where:
+        return f"{row.where.place}, {numbers.percent(row.where.share)}"
+    return ", ".join(f"{n} {place}" for place, n in row.places.items())
+
+
+def _is_not_passed(row: Explanation) -> bool:
+    return _answered(row) not in (None, PASSED)
+
+
+def graded(verdict: TestJudgement | None) -> str:
+    """Return the grade of a map; of several images `passed on 1 image, not testable on 1`."""
     if verdict is None:
         return ""
-    n = verdict.passed + verdict.weak + verdict.failed
-    is_one = n + verdict.not_made == 1 or not n
-    return verdict.answer if is_one else f"{verdict.answer} ({verdict.passed} of {n} tested)"
+    numbers_of = (verdict.passed, verdict.weak, verdict.failed, verdict.not_made)
+    grades = zip((PASSED, WEAK, FAILED, _NOT_TESTABLE), numbers_of, strict=True)
+    (first, n), *others = ((grade, n) for grade, n in grades if n)
+    if n == 1 and not others:
+        return first
+    return ", ".join([f"{first} on {counted(n, 'image')}", *(f"{grade} on {n}" for grade, n in others)])
+
+
+def _verdict(row: Explanation) -> str:
+    return graded(row.receipt.verdict)
 
 
 def _covering(receipt: Receipt) -> str:
@@ -76,7 +93,7 @@ def explain_sheet(record: ExplainRecord) -> Sheet:
     """Return the methods, the winner first."""
     return Sheet(
         title=headline(record.run, record.images),
-        columns=explain_columns(record),
+        columns=explain_columns(),
         rows=record.rows,
         facts=tuple(_facts(record)),
         is_bad=lambda row: bool(row.receipt.failed),
@@ -86,6 +103,7 @@ def explain_sheet(record: ExplainRecord) -> Sheet:
 
 def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     share = f", probability {numbers.percent(record.probability)}" if record.probability is not None else ""
+    share += f" (means of {record.images} images)" if record.images > 1 else ""
     facts = [("target", f"{record.target}, {record.score_name} {numbers.number(record.logit)}{share}")]
     # The reason for a layer is the same for all its methods.
     facts += {row.layer or row.method: row.why for row in record.rows}.items()
@@ -98,9 +116,28 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
         for words, methods in answers.items()
         if words
     ]
+    differences = [
+        f"{row.method} disagrees with the other maps (rank correlation {row.agreement:.2f})"
+        for row in record.rows
+        if row.agreement is not None and row.agreement < LEAST_AGREEMENT
+    ]
+    places = _places(record.rows)
+    if len(places.keys() - {SCATTERED}) > 1:
+        named = (f"{place} ({', '.join(methods)})" for place, methods in places.items())
+        differences.append(f"the places differ: {', '.join(named)}")
+    facts += [("agreement", "; ".join(differences))] if differences else []
+    by_image: dict[str, list[str]] = {}
+    for row in record.rows:
+        if len(row.places) > 1:
+            each = some((f"{place} in {name}" for name, place in row.place_by_image.items()), 8)
+            by_image.setdefault(each, []).append(row.method)
+    facts += [("where", f"{', '.join(methods)}: {each}") for each, methods in by_image.items()]
+    facts += [("failed", "; ".join(record.failures))] if record.failures else []
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
-        facts += [("receipt", _counted(record)), ("columns", _MEANINGS), ("order", RULE)]
+        meanings = "; ".join(map(": ".join, MEANINGS.items()))
+        receipt = f"{_test_counts(record)}; {record.passes:,} passes"
+        facts += [("receipt", receipt), ("columns", meanings), ("order", RULE)]
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
     return facts
@@ -119,24 +156,39 @@ def answer(record: ExplainRecord) -> str:
     rows, n = record.rows, len(record.rows)
     given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, WEAK, FAILED)}
     n_tested = sum(map(len, given.values()))
-    if not n_tested:
+    if record.receipt_kind == NONE:
         words[0] += f": {counted(n, 'map')}, not tested"
     elif record.images > 1:
-        verdicts = [(row.method, row.receipt.verdict) for row in rows if row.receipt.verdict]
-        counts = [f"{method} {one.passed} of {record.images}" for method, one in verdicts]
-        words[0] += f"; tests passed: {', '.join(counts)}"
+        alike: dict[str, list[str]] = {}
+        for row in rows:
+            alike.setdefault(_verdict(row), []).append(row.method)
+        words += [f"{', '.join(names)} {how}" for how, names in alike.items()]
+    elif not n_tested:
+        words[0] += f": {counted(n, 'map')}, {_NOT_TESTABLE}: {_test_counts(record)}"
     else:
-        how = {"passes" if len(given[PASSED]) == 1 else "pass": PASSED, "weak": WEAK}
-        how |= {"fails" if len(given[FAILED]) == 1 else "fail": FAILED}
-        grades = ", ".join(f"{len(given[one])} {word}" for word, one in how.items() if given[one])
+        grades = ", ".join(f"{len(rows)} {grade}" for grade, rows in given.items() if rows)
         words[0] += f": {n_tested} of {counted(n, 'map')} tested, {grades}"
         for row in given[FAILED]:
             failed = [one.test for one in row.receipt.tests if one.answer == FAILED]
             words.append(f"{row.method} fails {', '.join(failed)}")
         rest = [row.method for row in rows if _answered(row) not in given]
-        words += [f"not tested: {', '.join(rest)}"] if rest else []
+        words += [f"{_NOT_TESTABLE}: {', '.join(rest)}"] if rest else []
+    if places := _places(rows):
+        place, methods = next(iter(places.items()))
+        words.append(
+            f"evidence: {place} ({len(methods)} of {counted(sum(map(len, places.values())), 'map')})"
+        )
     words += [] if record.passed else ["the requirement is not met"]
     return "; ".join(words)
+
+
+def _places(rows: Sequence[Explanation]) -> dict[str, list[str]]:
+    """Return the methods by the place that their maps name, that of most maps first; without maps that failed."""
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        if row.where and not row.receipt.failed:
+            places.setdefault(row.where.place, []).append(row.method)
+    return dict(sorted(places.items(), key=lambda one: (one[0] == SCATTERED, -len(one[1]))))
 
 
 def _answered(row: Explanation) -> str | None:
@@ -160,10 +212,13 @@ def _answers(receipt: Receipt) -> str:
     return "; ".join(results)
 
 
-def _counted(record: ExplainRecord) -> str:
-    """Count the test results of all methods and images."""
+def _test_counts(record: ExplainRecord) -> str:
+    """Count the test results of all methods and images: `10 of 13 tests passed, 3 not run (covering)`."""
     tests = [one for row in record.rows for one in row.receipt.tests]
-    names = ("passed", "weak", "failed", "not_made")
-    passed, weak, failed, not_made = (sum(getattr(one, answer) for one in tests) for answer in names)
-    tested = f"{passed} tests passed, {weak} weak, {failed} failed, {not_made} not run"
-    return f"{tested}; {record.passes:,} passes through the model"
+    words, total = [], 0
+    for key, word in (("passed", ""), ("weak", "weak"), ("failed", "failed"), ("not_made", "not run")):
+        n = sum(getattr(one, key) for one in tests)
+        total += n
+        names = ", ".join(dict.fromkeys(one.test for one in tests if getattr(one, key)))
+        words += [f"{n} {word} ({names})" if word else str(n)] if n or not word else []
+    return ", ".join([f"{words[0]} of {total} tests passed", *words[1:]])

@@ -26,7 +26,7 @@ def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Sectio
 
 
 def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
-    channels = f"channels {_ranges(row.shown)} of {row.channels}"
+    channels = "; ".join(filter(None, [f"channels {_ranges(row.shown)} of {row.channels}", row.note]))
     values = f"values from {numbers.number(row.min)} to {numbers.number(row.max)}"
     layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
     words = f"{layer}: {channels}, from left to right and downwards; {values}"

@@ -26,11 +26,7 @@ def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[
     """Return all columns of `featuremaps`; the notes are hidden in the terminal if there are none."""
     if is_of_channels:
         return _CHANNEL_COLUMNS
-    return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=5, is_shown=has_notes))
-
-
-def every_column() -> tuple[Column, ...]:
-    return (*featuremaps_columns(True), *featuremaps_columns(True, True))
+    return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=2, is_shown=has_notes))
 
 
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:

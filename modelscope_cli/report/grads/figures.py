@@ -10,7 +10,7 @@ from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
 
 _NON_FINITE = "non-finite"
-_MARKERS = {"zero": "x", "vanishing": "v", _NON_FINITE: "s"}
+_MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
 
 
 def draw_gradient_flow(record: GradsRecord) -> Any:

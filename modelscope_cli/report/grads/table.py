@@ -3,21 +3,23 @@
 import math
 from collections.abc import Sequence
 
-from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
-from modelscope_cli.records.naming import counted, output_label_of
+from modelscope_cli.records.grads import (
+    NEVER_CALLED,
+    ActivationGradient,
+    GradsRecord,
+    ParameterGradient,
+    layer_with_zero_input,
+)
+from modelscope_cli.records.naming import counted, output_label_of, some
 from modelscope_cli.report import numbers
-from modelscope_cli.report.numbers import headline, hook_facts, not_called_facts
-from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
-from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
+from modelscope_cli.report.numbers import drift_facts, headline, hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 Row = ParameterGradient | ActivationGradient
 
 
 def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
-    """Return one of the tables, `parameters`, `activations` or `batch-norm`, in execution order."""
-    if table == "batch-norm":
-        return batch_norm_sheet(_title(record), record.batch_norm)
+    """Return one of the tables, `parameters` or `activations`, in execution order."""
     every = grads_columns(table, record)
     rows: Sequence[Row] = record.parameters if table == "parameters" else record.activations
     return Sheet(
@@ -33,25 +35,16 @@ def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
 
 def grads_columns(table: str, record: GradsRecord | None = None) -> tuple[Column, ...]:
     """Return all columns of a table; with a record, empty ones are hidden in the terminal."""
-    if table == "batch-norm":
-        return BATCH_NORM_COLUMNS
     return _parameter_columns(record) if table == "parameters" else _activation_columns(record)
-
-
-def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables except batch norms."""
-    return (*_parameter_columns(None), *_activation_columns(None))
 
 
 def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     is_clipped = bool(record and record.totals.norm_before_clip is not None)
-    has_prior = bool(record and record.loss.weight_decay)
     has_noise = bool(record and record.passes > 1)
     return (
         *field_columns(ParameterGradient, "name type shape"),
         *_figures(ParameterGradient, record.parameters if record else ()),
         *field_columns(ParameterGradient, "before clipped", is_shown=is_clipped),
-        *field_columns(ParameterGradient, "likelihood prior", is_shown=has_prior),
         *field_columns(ParameterGradient, "weight_norm ratio"),
         *field_columns(ParameterGradient, "noise snr", is_shown=has_noise),
         *field_columns(ParameterGradient, "zero", is_bad=lambda r: r.mark == "zero"),
@@ -97,33 +90,54 @@ def _title(record: GradsRecord) -> str:
 def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     loss, totals = record.loss, record.totals
     facts = [("loss", f"{numbers.number(loss.value) or loss.value} ({_loss_words(record)})")]
-    if loss.prior is not None:
-        text = f"{numbers.number(loss.prior)} of the loss comes from weight decay {loss.weight_decay:g}"
-        facts.append(("prior", text))
     facts.append(("gradient", _norms(record)))
     if totals.frozen_params:
         trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
         facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
     marks = [row.mark for row in rows if row.mark]
-    limit = f": their |g| is below {record.thresholds.vanishing:g} times the one at the output"
-    limit += "; biases and norms are not judged" * (rows is record.parameters)
+    most, least = record.thresholds.exploding, record.thresholds.vanishing
+    limits = {"vanishing": f"below {least:g}", "exploding": f"above {most:g}"}
+    unjudged = "; biases and norms are not judged" * (rows is record.parameters)
     for mark in dict.fromkeys(marks):
-        why = limit if mark == "vanishing" else ""
+        limit = limits.get(mark)
+        why = (
+            f": their |g| is {limit} times the one at the output{unjudged}" if limit else _cause(record, mark)
+        )
         facts.append((mark, f"{marks.count(mark)} of {counted(len(rows), 'gradient')}{why}"))
-    if record.batch_norm:
-        facts.append(worst_drift(record.batch_norm))
+    facts += drift_facts(record.batch_norm)
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
     return tuple(facts)
 
 
+def _cause(record: GradsRecord, mark: str) -> str:
+    """Say where the gradient stops, as far as that is certain."""
+    if mark == "zero" and (layer := layer_with_zero_input(record.parameters, record.activations)) is not None:
+        return f": the input of {layer} is zero"
+    calls = {row.order: row.name for row in record.activations}
+    unused = [row for row in record.parameters if row.mark == mark == "unused"]
+    never = dict.fromkeys(row.layer for row in unused if row.problem == NEVER_CALLED)
+    lost = [row for row in unused if calls.get(row.order) == row.layer and row.layer not in never]
+    words = [f"{some(list(never))} {'is' if len(never) == 1 else 'are'} never called"] * bool(never)
+    if lost:
+        last = max(lost, key=lambda row: row.order)
+        is_of_a_box = record.loss.target.startswith("box ")  # which other boxes and heads have no part in
+        why = "" if is_of_a_box else ": detach(), no_grad(), or an output left out?"
+        what = "this box" if is_of_a_box else "the loss"
+        words.append(f"{last.layer} runs, but {what} does not depend on it{why}")
+    return ": " * bool(words) + "; ".join(words)
+
+
 def answer(record: GradsRecord) -> str:
-    """Return the norm of the gradient, also in multiples of that at the output, and how many are marked."""
+    """Return the norm of the gradient and how many are marked, and if any in multiples of that at the output."""
     totals, rows = record.totals, record.parameters
     marks = [row.mark for row in rows if row.mark]
-    counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)] or ["none is zero or vanishing"]
+    counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)] or [
+        "none is zero, vanishing or exploding"
+    ]
     reference = totals.output_grad_norm
-    times = f", {totals.grad_norm / reference:.3g} times that at the output" if reference > 0 else ""
+    is_compared = reference > 0 and any(map(_is_marked, rows))
+    times = f", {totals.grad_norm / reference:.3g} times that at the output" if is_compared else ""
     return f"|g| {_norm(totals.grad_norm)}{times}; of {counted(len(rows), 'parameter')} {', '.join(counts)}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.train import RECOMMENDED, LrfindRecord
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, tidy
-from modelscope_cli.report.lrfind.table import WAYS, loss_at, rate
+from modelscope_cli.report.lrfind.table import WAYS, answer, loss_at, rate
 from modelscope_cli.report.training_figures import say_cut
 
 _MARKERS = {"steepest": "^", "valley": "o", "minimum": "s"}
@@ -17,7 +17,7 @@ def draw_range_test(record: LrfindRecord) -> Any:
 
     The recommended one is filled; the others are hollow.
     """
-    figure = new_figure(8.0, 4.6, _title(record))
+    figure = new_figure(8.0, 4.6, f"{record.run.model.short_name}, {record.optimizer}: {answer(record)}")
     axes = figure.subplots()
     points = [
         point for point in zip(record.lr, record.loss, record.smoothed, strict=True) if None not in point
@@ -33,16 +33,6 @@ def draw_range_test(record: LrfindRecord) -> Any:
     axes.set_ylabel("loss")
     axes.legend(**ABOVE, ncols=3)
     return figure
-
-
-def _title(record: LrfindRecord) -> str:
-    """Return the recommendation, and why the sweep ended."""
-    best = record.suggestion.recommended
-    advice = f"try a learning rate of {rate(best)}" if best is not None else "the loss never fell"
-    ended = f"at {record.stopped}"
-    if record.stopped.startswith(("diverged", "the loss")):
-        ended = f"because {'the loss diverged' if record.stopped.startswith('d') else record.stopped}"
-    return f"{record.run.model.short_name} with {record.optimizer}: {advice}; the sweep ended {ended}"
 
 
 def _mark_suggestions(axes: Any, record: LrfindRecord) -> None:

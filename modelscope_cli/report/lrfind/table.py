@@ -1,7 +1,5 @@
 """The columns of `lrfind`: the suggestions."""
 
-from dataclasses import dataclass
-
 from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, figure
@@ -13,36 +11,23 @@ WAYS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestionRow:
-    """One suggestion; None if the loss never fell."""
-
-    name: str
-    lr: float | None
-    loss: float | None
-    meaning: str
-
-
+# Of (name, rate, smoothed loss there)
 COLUMNS = (
-    Column("suggestion", "suggestion", lambda r: r.name, is_number=False, rank=0),
-    Column("lr", "lr", lambda r: r.lr, lambda r: rate(r.lr) if r.lr is not None else "none", rank=0),
-    figure("loss", "loss", lambda r: r.loss, rank=1),
-    Column("meaning", "meaning", lambda r: r.meaning, is_number=False, rank=2, wraps=True),
+    Column("suggestion", "suggestion", lambda r: r[0], is_number=False, rank=0),
+    Column("lr", "lr", lambda r: r[1], lambda r: rate(r[1]), rank=0),
+    figure("loss", "loss", lambda r: r[2], rank=1),
+    Column("meaning", "meaning", lambda r: WAYS[r[0]], is_number=False, rank=2, wraps=True),
 )
 
 
 def lrfind_sheet(record: LrfindRecord) -> Sheet:
     """Return the suggestions; the facts below are about the sweep."""
-    rows = []
-    for name, meaning in WAYS.items():
-        lr = getattr(record.suggestion, name)
-        rows.append(SuggestionRow(name, lr, loss_at(record, lr), meaning))
+    rates = [(name, getattr(record.suggestion, name)) for name in WAYS]
     return Sheet(
-        title=f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}",
+        title=answer(record),
         columns=COLUMNS,
-        rows=tuple(rows),
+        rows=tuple((name, lr, loss_at(record, lr)) for name, lr in rates if lr is not None),
         facts=tuple(_facts(record)),
-        is_dim=lambda row: row.lr is None,
     )
 
 
@@ -57,9 +42,9 @@ def answer(record: LrfindRecord) -> str:
 
 def _why_none(record: LrfindRecord) -> str:
     if not record.fall:
-        return "the loss never fell after the first tenth of the sweep and before its last five steps"
+        return "the loss never fell between the first tenth of the sweep and its last five steps"
     fall, noise = numbers.number(record.fall), numbers.number(record.noise)
-    return f"the curve is flat: the smoothed loss falls by {fall}, and noise alone by up to {noise}"
+    return f"the smoothed loss falls by {fall} at most; up to {noise} counts as noise"
 
 
 def rate(lr: float) -> str:
@@ -78,17 +63,18 @@ def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
 
 
 def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
-    facts = [("swept", f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps")]
+    model = f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}"
+    facts = [
+        ("model", model),
+        ("swept", f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps"),
+    ]
     facts.append(("stopped", record.stopped))
     losses = [value for value in record.smoothed if value is not None]
     if losses:
-        facts.append(("loss", f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"))
+        lowest = f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"
+        facts.append(("loss", f"{lowest}, on training batches: memorising lowers it, too"))
     if record.suggestion.valley is None:
         facts.append(
-            (
-                "no suggestion",
-                f"{_why_none(record)}: try more --steps, a larger --batch, other rates (--from 1e-8), or look at "
-                "the data",
-            )
+            ("to try", "more --steps, a larger --batch, other rates (--from 1e-8); look at the data")
         )
     return facts

@@ -37,7 +37,8 @@ def kind_of(record: Any, sheet: Sheet) -> str:
     if record.command == "check":
         is_new = any(not one.known for one in record.findings)
         is_doubtful = record.verdict == NOT_JUDGED or (record.passed and is_new)
-        return WARNING if is_doubtful else SOUND if record.passed else ERROR
+        passed = NONE if record.run.model.weights.resolved == "random" else SOUND
+        return WARNING if is_doubtful else passed if record.passed else ERROR
     if record.command == "diff":
         return SOUND if record.is_same else WARNING
     return WARNING if any(map(sheet.is_bad, sheet.rows)) else NONE
@@ -153,7 +154,7 @@ _SHOWN = {
     "activations": "The loss, the accuracy, and the outputs of the layers over the steps",
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
-    "explanation": "Evidence by position",
+    "explanation": "Evidence by position: red raises the score, blue lowers it; half of the red is in the box",
     "divergence": "The relative difference of B from A, by layer",
     **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
     "memory": "The memory of a training step while each layer runs",
@@ -163,15 +164,15 @@ _SHOWN = {
 }
 
 
-def figure_of(
-    record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any], alt: str = ""
-) -> Html:
+def figure_of(record: Any, embedded: EmbeddedImages, file: str, draw: Callable[[Any], Any]) -> Html:
     """Return a figure from the folder of the result, else drawn now; or the command that draws it."""
-    alt, caption = alt or _alt(record, file), _words(file)
+    alt, caption = _alt(record, file), _words(file)
     from_folder = embedded.figure(file, alt, caption, is_chart=True)
     if from_folder is None and embedded.later is not None:
         again = f"modelscope report {shlex.quote(str(embedded.later))}"
-        return element("p", element("code", again), " draws the figures of this page.")
+        return element(
+            "p", "The figures are not drawn yet: ", element("code", again), " adds them to this page."
+        )
     return from_folder or embedded.drawn(to_png(draw(record)), alt, caption, is_chart=True) or NOTHING
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.library_types import Image as PilImage
-from modelscope_cli.report.canvas import IMAGES
-from modelscope_cli.report.page.html import Html, element
+from modelscope_cli.report.canvas import CELLS, IMAGES
+from modelscope_cli.report.page.html import Html, element, joined
 
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are shrunk
 _EAGER = 8  # images decoded at once, so that one who prints or captures the page sees them
+_GAP = 16  # pixels between the images of a figure that are stacked
 _WIDE = 700  # pixels from which a small screen scrolls an image, so that its text is legible
 
 
@@ -60,6 +61,7 @@ class EmbeddedImages:
             is_chart: whether it has lines and letters only, unless it says where its images are: 64 colours do, for
                 a third of the bytes, and a dark page inverts it.
         """
+        stacked = _stacked(data) if is_chart else None
         frame = _frame_of(data) if is_chart else None
         encoded = _encoded(data, is_exact, is_chart and frame is None)
         if encoded is None:
@@ -83,11 +85,13 @@ class EmbeddedImages:
         over = (
             [element("img", src=frame, alt="", width=width, height=height, class_="chart")] if frame else []
         )
-        return element(
-            "figure",
-            element("figcaption", caption) if caption else None,
-            element("div", image, *over, class_=" ".join(kinds)) if kinds else image,
-        )
+        content = element("div", image, *over, class_=" ".join(kinds)) if kinds else image
+        narrow = self.drawn(stacked, alt, is_chart=True) if stacked is not None else None
+        if narrow is not None:
+            content = joined(
+                [element("div", content, class_="spread"), element("div", narrow, class_="stacked")]
+            )
+        return element("figure", element("figcaption", caption) if caption else None, content)
 
 
 def _frame_of(data: bytes) -> str | None:
@@ -96,21 +100,47 @@ def _frame_of(data: bytes) -> str | None:
 
     with suppress(OSError, ValueError, Image.DecompressionBombError), Image.open(io.BytesIO(data)) as opened:
         places = json.loads(opened.info.get(IMAGES, "[]"))
+        if not places:
+            return None
         frame = opened.convert("RGBA")
         for left, top, right, bottom in places:
             corner = ceil(left * frame.width), ceil(top * frame.height)
             frame.paste((0, 0, 0, 0), (*corner, int(right * frame.width), int(bottom * frame.height)))
         frame.thumbnail((_WIDEST, frame.height))
         kept = _as(frame.quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE), "PNG")
-        return f"data:image/png;base64,{base64.b64encode(kept).decode()}" if places else None
+        return f"data:image/png;base64,{base64.b64encode(kept).decode()}"
+    return None
+
+
+def _stacked(data: bytes) -> bytes | None:
+    """Return a figure with its images below each other, for a small screen; None if it has just one."""
+    from PIL import Image, PngImagePlugin
+
+    with suppress(OSError, ValueError, Image.DecompressionBombError), Image.open(io.BytesIO(data)) as opened:
+        cells, images = (json.loads(opened.info.get(key, "[]")) for key in (CELLS, IMAGES))
+        if len(cells) < 2:
+            return None
+        size = (opened.width, opened.height) * 2
+        boxes = [[round(share * n) for share, n in zip(cell, size, strict=True)] for cell in cells]
+        width, height = (
+            max(right - left for left, _, right, _ in boxes),
+            sum(box[3] - box[1] for box in boxes),
+        )
+        column, top, places = Image.new("RGB", (width, height + _GAP * len(boxes)), "white"), 0, []
+        for box, image in zip(boxes, images, strict=True):
+            column.paste(opened.crop(tuple(box)), (0, top))
+            moved = (-box[0], top - box[1]) * 2
+            sides = zip(image, size, moved, column.size * 2, strict=True)
+            places.append([(share * n + by) / whole for share, n, by, whole in sides])
+            top += box[3] - box[1] + _GAP
+        info = PngImagePlugin.PngInfo()
+        info.add_text(IMAGES, json.dumps(places))
+        return _as(column, "PNG", pnginfo=info)
     return None
 
 
 def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int] | None:
-    """Return an image as a data URI in the smaller of two formats, and its size; None if it is not an image.
-
-    One above `_LARGE` is compressed with invisible loss to about a third; the original is in the folder.
-    """
+    """Return an image as a data URI, from `_LARGE` on compressed with invisible loss, and its size; else None."""
     from PIL import Image, UnidentifiedImageError, WebPImagePlugin  # noqa: F401, else `save` imports every format
 
     try:
@@ -119,27 +149,24 @@ def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError):
         return None
     kind = Image.MIME.get(opened.format or "", "image/png")
+    whole = image
     if is_chart:
         few = image.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         image = few.convert("RGB")
-        data = _as(few, "PNG")
     if image.width > _WIDEST:
         image = image.convert("RGB").resize((_WIDEST, round(image.height * _WIDEST / image.width)))
-        data = _as(image, "PNG", optimize=True)
-        kind = "image/png"
     if max(image.size) < 16_000:
-        look = (
-            {"lossless": True, "quality": 20, "method": 2}
-            if is_exact or is_chart or len(data) < _LARGE
-            else {"quality": 90}
-        )
+        is_lossless = is_exact or is_chart or len(data) < _LARGE
+        look = {"lossless": True, "quality": 20, "method": 2} if is_lossless else {"quality": 90}
         smaller = _as(image.convert("RGBA" if "A" in image.getbands() else "RGB"), "WEBP", **look)
         if len(smaller) < len(data):
             data, kind = smaller, "image/webp"
+    elif image is not whole:
+        data, kind = _as(image, "PNG", optimize=True), "image/png"
     return f"data:{kind};base64,{base64.b64encode(data).decode()}", *image.size
 
 
-def _as(image: PilImage, format: str, **look: bool | int) -> bytes:
+def _as(image: PilImage, format: str, **look: Any) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, format, **look)
     return buffer.getvalue()

@@ -2,17 +2,17 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.output_files import OutputFolder, write_text
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import restore
-from modelscope_cli.records.reading import DOCUMENT, PAGE
+from modelscope_cli.records.reading import DOCUMENT, PAGE, read
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.formats import render_json, strict
@@ -30,20 +30,17 @@ _AGAIN_S = 5  # before the browser loads the page of a run that goes on again
 _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the command itself
 
 
-def page_of(
-    record: Shown, folder: Path | None = None, *, later: Path | None = None, saved: Shown | None = None
-) -> str:
+def page_of(record: Shown, folder: Path | None = None, *, later: Path | None = None) -> str:
     """Return a result as one self-contained HTML file.
 
     Args:
         folder: the folder of its images; None for the one that the result names.
         later: as in `EmbeddedImages`.
-        saved: the result as it was saved for this page alone, whose files its data does not name.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
     """
-    return _content_of(record, folder, later=later, saved=saved).page()
+    return _content_of(record, folder, later=later).page()
 
 
 def page_of_run(record: Shown) -> str:
@@ -60,14 +57,17 @@ def page_of_parts(records: Sequence[Shown], failed: Mapping[str, str]) -> str:
     parts = [_content_of_run(record) for record in records]
     # That a map fails its test says something about the method, not about the model.
     kinds = [part.kind for part in parts if part.command != "explain"]
-    sections = [Section(part.command, part.command, within(part.command, part.as_part())) for part in parts]
+    heading = parts[0].answer
+    sections = [
+        Section(part.command, part.command, within(part.command, part.as_part(heading))) for part in parts
+    ]
     if failed:
         sections.append(Section("not-run", "not run", facts([*failed.items()])))
     first = parts[0]
     lead = element("p", f"modelscope report: {first.title}")
     kind = next((kind for kind in (ERROR, WARNING, SOUND) if kind in kinds), "")
     documents = [part.document for part in parts]
-    return render_page(first.title, lead, [*sections, first.made], documents, answer=first.answer, kind=kind)
+    return render_page(first.title, lead, [*sections, first.made], documents, answer=heading, kind=kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +89,24 @@ class _Content:
         sections = [*self.sections, self.made]
         return render_page(self.title, lead, sections, [self.document], answer=self.answer, kind=self.kind)
 
-    def as_part(self) -> Html:
-        """Return its answer and its sections, as one part of a page."""
+    def as_part(self, heading: str) -> Html:
+        """Return its answer, unless it is the heading of the page, and its sections, as one part of a page."""
         inner = (joined([element("h3", one.title), one.body]) for one in self.sections)
-        return joined([element("p", self.answer, class_=f"answer {self.kind}".strip()), *inner])
+        answer = element("p", self.answer, class_=f"answer {self.kind}".strip())
+        return joined([answer if self.answer != heading else None, *inner])
 
 
 def _content_of(
     record: Shown, folder: Path | None = None, *, later: Path | None = None, saved: Shown | None = None
 ) -> _Content:
+    """Return the content; `saved` is the result as saved for this page, whose files its data does not name."""
     document = strict(record.to_dict())
     record = restore(document if saved is None else strict(saved.to_dict()))
     view = view_of(record)
     embedded = EmbeddedImages(folder or named_folder(record), later=later)
     sections = view.sections(record, embedded)
     sheet, answer = view.sheet(record), view.headline(record)
-    kind = kind_of(record, sheet)
+    kind = kind_of(record, sheet) if answer == view.answer(record) else WARNING
     return _Content(record.command, sheet.title, answer, kind, sections, environment(record), document)
 
 
@@ -149,11 +151,26 @@ def save_result(
 def save_folder(record: R, path: Path, *, is_forced: bool) -> R:
     """Write a result into a folder: its figures and tables, its document, and its page, which embeds the figures.
 
+    Those of an earlier result there are removed; all other files are kept.
+
     Returns:
         The record as it was written, with the folder and the names of its files.
     """
     with OutputFolder(path, is_forced).open() as stage:
-        return save_within(record, stage, path)
+        stale = _files_of(path) if is_forced else set()
+        saved = save_within(record, stage, path)
+        stale -= {file.name for file in stage.iterdir()}
+    for name in stale:
+        (path / name).unlink(missing_ok=True)
+    return saved
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Return the names of the figures and tables that the result in a folder says it has there."""
+    files: tuple[str, ...] = ()
+    with suppress(ModelscopeError):
+        files = getattr(read(folder), "files", ())
+    return {name for name in files if isinstance(name, str) and Path(name).name == name}
 
 
 def save_within(record: R, stage: Path, path: Path) -> R:

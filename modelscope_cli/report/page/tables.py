@@ -55,9 +55,7 @@ def table(
 
 def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
     """Return the columns and the cells of every row, without columns that are empty or hidden.
-
-    A tree has full names, as rows are sorted, filtered and searched.
-    """
+    A tree has full names, as rows are sorted, filtered and searched."""
     first, *others = sheet.shown()
     shown = (replace(first, text=None) if sheet.is_tree else first, *others)
     columns = [(column, column.cells(sheet.rows)) for column in shown]

@@ -90,7 +90,8 @@ def verdict(training: Trained, anchors: Anchors, lines: Facts) -> Html:
             followed.setdefault(one.follows, []).append(one)
     causes = [one for one in training.findings if one.follows is None]
     cards = [_card(one, followed.pop(one.code, []), anchors) for one in causes]
-    happened = [(event.kind, event.message) for event in training.events]
+    said = " ".join(words for _, words in lines)
+    happened = [(event.kind, event.message) for event in training.events if event.message not in said]
     began = [("not finite", f"step {birth.step}: {birth.words}") for birth in training.births]
     summary = facts([*lines, *happened, *began])
     return joined([lead, element("ul", *cards, class_="findings") if cards else NOTHING, summary])
@@ -116,13 +117,7 @@ def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
         "Every layer's output: values at the first and at the last recorded step. Click a row to see its "
         "histograms, gradients and updates."
     )
-    return sheet_section(
-        sheet,
-        "layer-rows",
-        caption,
-        anchor=anchors.row,
-        series=lambda row: place[id(row)],
-    )
+    return sheet_section(sheet, "layer-rows", caption, anchor=anchors.row, series=lambda row: place[id(row)])
 
 
 def _parameter_rows(training: Trained, anchors: Anchors) -> Html:

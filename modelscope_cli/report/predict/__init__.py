@@ -1,13 +1,14 @@
 """How the result of `predict` is shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import DoctorRecord, PredictRecord
-from modelscope_cli.report.page.html import Section
-from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.predict.table import answer, every_column, first_table, predict_sheet
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.predict.figures import draw_reliability, save_files
+from modelscope_cli.report.predict.page import sections
+from modelscope_cli.report.predict.table import RANDOM, answer, every_column, first_table, predict_sheet
+from modelscope_cli.report.sheet import Sheet
 from modelscope_cli.report.view import Draw, View
 
 
@@ -17,26 +18,22 @@ class PredictView(View[PredictRecord | DoctorRecord]):
     def sheet(self, record: PredictRecord | DoctorRecord) -> Sheet:
         return predict_sheet(record, first_table(record))
 
-    def whole_sheet(self, record: PredictRecord | DoctorRecord) -> Sheet:
-        return predict_sheet(record)
+    whole_sheet = staticmethod(predict_sheet)
+    columns = every_column()
+    figures: Mapping[str, Draw[PredictRecord | DoctorRecord]] = {"reliability": draw_reliability}
 
-    def columns(self) -> Sequence[Column]:
-        return every_column()
+    def contents(self, record: PredictRecord | DoctorRecord) -> str:
+        if not isinstance(record, PredictRecord) or not record.predictions:
+            return super().contents(record)
+        images = counted(len({one.image for one in record.predictions}), "image")
+        return f"{images}, top {max(len(one.top) for one in record.predictions)}"
 
-    def answer(self, record: PredictRecord | DoctorRecord) -> str:
-        return answer(record)
+    answer = staticmethod(answer)
+    sections = staticmethod(sections)
 
-    def figures(self) -> Mapping[str, Draw[PredictRecord | DoctorRecord]]:
-        from modelscope_cli.report.predict.figures import draw_reliability
-
-        return {"reliability": draw_reliability}
+    def headline(self, record: PredictRecord | DoctorRecord) -> str:
+        is_random = record.run.model.weights.resolved == "random"
+        return f"The weights are {RANDOM}" if is_random else super().headline(record)
 
     def save_files(self, record: PredictRecord | DoctorRecord, folder: Path) -> PredictRecord | DoctorRecord:
-        from modelscope_cli.report.predict.figures import save_files
-
         return save_files(record, folder) if isinstance(record, PredictRecord) else record
-
-    def sections(self, record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> list[Section]:
-        from modelscope_cli.report.predict.page import sections
-
-        return sections(record, embedded)

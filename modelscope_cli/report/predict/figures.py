@@ -12,7 +12,6 @@ from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.predict.table import predict_sheet, tables_of, truth_words
 from modelscope_cli.report.sheet import Sheet
 from modelscope_cli.report.view import View
-from modelscope_cli.tensor_file import write_tensors
 
 _COLUMNS = 6
 
@@ -133,5 +132,7 @@ def save_files(record: PredictRecord, folder: Path) -> PredictRecord:
     saved = View.write(record, folder, figures, tables)
     if not maps:
         return saved
+    from modelscope_cli.tensor_file import write_tensors
+
     write_tensors(folder / VALUES, {f"{n}.{one.name}": one.values for n, one in enumerate(maps)})
     return saved.with_changes(files=(MAPS, VALUES, *saved.files[1:]))

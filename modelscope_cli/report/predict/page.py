@@ -12,8 +12,8 @@ from modelscope_cli.report.predict.table import predict_sheet, tables_of
 
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _NO_IMAGES = (
-    "The wrong images are not shown, because a page never opens the files that its result names. "
-    "modelscope predict --out shows them."
+    "A page does not open the files that its result names, so it lacks the misclassified images. modelscope "
+    "predict --out shows them."
 )
 _TITLES = {
     "measures": "Metrics",
@@ -28,6 +28,9 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
     """Return the table; with ground truth the confusion matrix, the figures and every table."""
     if isinstance(record, DoctorRecord) or record.truth is None:
         sheet = predict_sheet(record)
+        sheet = replace(
+            sheet, facts=tuple(one for one in sheet.facts if one[0] != "verdict")
+        )  # the answer above
         return [table_section(sheet, anchors(sheet))]
     truth = record.truth
     sheets = {name: predict_sheet(record, name) for name in _TITLES if name in tables_of(truth)}
@@ -49,11 +52,7 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
 
 
 def _matrix(truth: TruthReport) -> Html | None:
-    """Return how many images of each class got which prediction; None if that is not known of all of them.
-
-    The report has the most frequent pairs of classes. Without some of them a row does not add up to its class, and
-    a cell says nothing.
-    """
+    """Return how many images of each class got which prediction; None if the report lacks some of these pairs."""
     counts = {(one.truth, one.predicted): one.count for one in truth.confusions}
     counts |= {(one.index, one.index): one.correct for one in truth.classes}
     occurring = [one for one in truth.classes if one.n or one.predicted]

@@ -1,7 +1,6 @@
 """The tables of `predict`: predictions, those of `--truth`, and that of `--doctor`."""
 
 import itertools
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from modelscope_cli.report.numbers import headline, hook_facts, shortened
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
 
 MEASURES = "measures"
+# Above this score of a wrong class the label may be the error, if the model is right about most other images.
+_SURE, _MOSTLY = 0.999, 0.8
 Facts = tuple[tuple[str, str], ...]
 
 
@@ -108,7 +109,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
-        facts += _other_order(report)
+        facts += [("other order", report.other_order)] if report.other_order else []
         wrong = round((1 - report.accuracy.value) * report.images)
         if table == "worst" and wrong > len(report.worst):
             facts.append(
@@ -116,34 +117,20 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
             )
     if report.accuracy is not None and table == MEASURES:
         facts.append(("low, high", "95 % confidence interval"))
+    sure = sum(one.confidence > _SURE for one in report.worst)
+    if sure and report.accuracy is not None and report.accuracy.value > _MOSTLY:
+        words = f"the model is more than {numbers.percent(_SURE)} sure of another class"
+        where = " (--table worst)" * (table != "worst")
+        facts.append(("check labels", f"{counted(sure, 'image')}: {words}{where}"))
     if report.ece is not None and table == "calibration":
         ece = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
         facts.append(("calibration", ece))
     missing = sum(row.n == 0 for row in report.classes)
     if missing:
-        text = f"{missing} of {len(report.classes)} classes have no image"
-        facts.append(("not seen", text))
-    if not n_rows:
-        nothing = {"worst": "no image is misclassified", "confusions": "no class is confused with another"}
-        facts.append((table, nothing[table]))
+        facts.append(("not seen", f"{missing} of {len(report.classes)} classes have no image"))
+    nothing = {"worst": "no image is misclassified", "confusions": "no class is confused with another"}
+    facts += [] if n_rows else [(table, nothing[table])]
     return tuple(facts)
-
-
-def _other_order(report: TruthReport) -> Facts:
-    """Return the labels in the order that the predictions suggest: most images of each class are predicted as one
-    class, of no two classes the same, and not all are right."""
-    most = {row.index: (row.correct, row.index) for row in report.classes}
-    for pair in report.confusions:
-        most[pair.truth] = max(most[pair.truth], (pair.count, pair.predicted))
-    true_of = {predicted: truth for truth, (_, predicted) in most.items()}
-    is_clear = all(2 * most[row.index][0] > row.n for row in report.classes)
-    if not is_clear or len(true_of) < len(most) or all(a == b for a, b in true_of.items()):
-        return ()
-    accuracy = numbers.percent(sum(count for count, _ in most.values()) / report.images)
-    order = ",".join(report.classes[true_of[row.index]].label or str(row.index) for row in report.classes)
-    return (
-        ("other order", f"accuracy {accuracy} if the classes are in this one: --labels {shlex.quote(order)}"),
-    )
 
 
 def answer(record: PredictRecord | DoctorRecord) -> str:
@@ -169,7 +156,9 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
         return f"{n} boxes in {counted(images, 'image')}; the best is {said}"
     counts = Counter(guess.label or f"class {guess.index}" for _, guess in firsts)
     often = ", ".join(f"{label} {n}" for label, n in counts.most_common(3))
-    of = f"{counted(images, 'image')}: {counted(len(counts), 'distinct prediction')}, most often {often}"
+    is_tie = [*counts.values()].count(max(counts.values())) > 1
+    most = "" if is_tie else "most often "
+    of = f"{counted(images, 'image')}: {counted(len(counts), 'distinct prediction')}, {most}{often}"
     return f"{of}; the highest score is {said} ({shortened('/'.join(best.image.split('/')[-2:]))})"
 
 
@@ -188,10 +177,7 @@ def _truth_answer(truth: TruthReport) -> str:
 
 
 def _calibrated(truth: TruthReport) -> str:
-    """Return by how much the scores are too low or too high on average, or only the calibration error.
-
-    The difference is named from two standard errors on: a score p is right with variance p (1 - p).
-    """
+    """Return by how much scores are too low or too high on average, from two standard errors sqrt(p (1 - p)) on."""
     bins = [(one.n, one.confidence, one.accuracy or 0.0) for one in truth.bins if one.confidence is not None]
     gap = sum(n * (accuracy - confidence) for n, confidence, accuracy in bins) / truth.images
     error = sum(n * confidence * (1 - confidence) for n, confidence, _ in bins) ** 0.5 / truth.images
@@ -202,17 +188,25 @@ def _calibrated(truth: TruthReport) -> str:
 
 
 def _doctor_answer(record: DoctorRecord) -> str:
-    others = record.variations[:-1]
-    harmful = [row for row in others if row.changed]
-    if not harmful:
+    *others, meant = record.variations
+    best, n_changed = (
+        max(record.variations, key=lambda row: row.accuracy or 0),
+        sum(row.changed > 0 for row in others),
+    )
+    accuracy = meant.accuracy if record.other_order is None else None  # known, and with these labels
+    if accuracy is not None and best.accuracy == accuracy:
+        return (
+            f"yours is best: {numbers.percent(accuracy)} right; none of {len(others)} variations does better"
+        )
+    if not n_changed:
         predictions = counted(record.images, "prediction")
-        return f"None of {len(others)} other preprocessings changes any of {predictions}"
-    words = f"{len(harmful)} of {len(others)} other preprocessings change a prediction"
-    best, meant = max(record.variations, key=lambda row: row.accuracy or 0), record.variations[-1]
-    if (best.accuracy or 0) > (meant.accuracy or 0):
-        right = f"{numbers.percent(best.accuracy)} right, the reference {numbers.percent(meant.accuracy)}"
+        return f"None of {len(others)} variations changes any of {predictions}"
+    change = "changes" if n_changed == 1 else "change"
+    words = f"{n_changed} of {len(others)} variations {change} at least one prediction"
+    if accuracy is not None:
+        right = f"{numbers.percent(best.accuracy)} right, the reference {numbers.percent(accuracy)}"
         return f"{words}; the most accurate is '{best.name}': {right}"
-    return f"{words}; '{harmful[0].name}' changes {harmful[0].changed} of {record.images}"
+    return f"{words}; '{others[0].name}' changes {others[0].changed} of {record.images}"
 
 
 def doctor_columns(images: int = 0) -> tuple[Column, ...]:
@@ -220,7 +214,11 @@ def doctor_columns(images: int = 0) -> tuple[Column, ...]:
         *field_columns(Variation, "variation kind"),
         Column("what", "what", _what, is_number=False, rank=4, wraps=True),
         *field_columns(Variation, "affected"),
-        *field_columns(Variation, "changed", text=lambda r: f"{r.changed} of {images}"),
+        *field_columns(
+            Variation,
+            "changed",
+            text=lambda r: f"{r.changed} of {images}" if r.affected or r.kind == "meant" else "no effect",
+        ),
         *field_columns(Variation, "probability_change kl_divergence"),
         *field_columns(Variation, "accuracy"),
     )
@@ -232,7 +230,15 @@ def doctor_sheet(record: DoctorRecord) -> Sheet:
         title=headline(record.run, record.images),
         columns=doctor_columns(record.images),
         rows=record.variations,
-        facts=(("reference", record.meant), *((("left out", record.left_out),) if record.left_out else ())),
+        facts=(
+            ("verdict", _doctor_answer(record)),
+            ("reference", record.meant),
+            *(
+                (name, why)
+                for name, why in (("other order", record.other_order), ("left out", record.left_out))
+                if why
+            ),
+        ),
         is_dim=lambda row: not row.affected,
         is_bad=lambda row: row.changed > 0,
     )
@@ -294,10 +300,13 @@ def _box(row: _GuessRow, n_decimals: int = 0) -> str:
 
 
 def first_table(record: PredictRecord | DoctorRecord) -> str | None:
-    """Choose the table `worst` if images of class folders are wrong and one guess each was asked for."""
-    if isinstance(record, DoctorRecord) or record.truth is None or not record.truth.worst:
+    """Choose the table of images of class folders with one guess each: the wrong ones, else the classes."""
+    if isinstance(record, DoctorRecord) or record.truth is None:
         return None
-    return "worst" if {len(one.top) for one in record.predictions} == {1} else None
+    if {len(one.top) for one in record.predictions} != {1}:
+        return None
+    truth = record.truth
+    return "worst" if truth.worst else "classes" if len(truth.classes) < truth.images else None
 
 
 def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None) -> Sheet:
@@ -313,12 +322,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
         title=f"{record.run.model.described} on {n_images}, {record.run.device}",
         columns=predict_columns(record),
         rows=tuple(
-            _GuessRow(
-                prediction.image,
-                rank,
-                guess,
-                None if threshold is None else guess.score >= threshold,
-            )
+            _GuessRow(prediction.image, rank, guess, None if threshold is None else guess.score >= threshold)
             for prediction in record.predictions
             for rank, guess in enumerate(prediction.top, 1)
         )
@@ -330,8 +334,13 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
     )
 
 
+RANDOM = "random: the predictions say nothing about the images"
+
+
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:
     facts = [("values" if record.output == "depth" else "score", _score_words(record))]
+    if record.run.model.weights.resolved == "random":
+        facts.append(("weights", RANDOM))
     if record.output == "boxes":
         without = sum(not prediction.top for prediction in record.predictions)
         if without:
@@ -351,6 +360,6 @@ def _score_words(record: PredictRecord) -> str:
     if record.threshold is None:
         words = f"softmax: one of {classes} {unit}; the scores sum to 1"
     else:
-        words = f"sigmoid: each of {classes} scored independently; predicted from {record.threshold:g} on"
+        words = f"sigmoid: each of {classes} scored independently; predicted if {record.threshold:g} or more"
     over = "; mean over the pixels of the class" if record.output == "pixels" else ""
     return words + over

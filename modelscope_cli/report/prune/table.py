@@ -37,10 +37,6 @@ def prune_columns(table: str, output: str = "classes") -> tuple[Column, ...]:
     return LAYER_COLUMNS if table == "layers" else _drift_columns(output)
 
 
-def every_column() -> tuple[Column, ...]:
-    return (*_drift_columns("classes"), *LAYER_COLUMNS)
-
-
 def prune_sheet(record: PruneRecord, table: str = "drift") -> Sheet:
     """Return one of the tables: the drift by rising amount, or the layers in model order."""
     rows: tuple[Drift | PrunedLayer, ...] = record.layers if table == "layers" else record.sweep
@@ -91,7 +87,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
     if record.structured:
         facts.append(("left", "biases and batch norms: not pruned, so a pruned channel outputs a constant"))
     if record.kept is not None:
-        text = f"{record.kept} makes the scores: its channels are classes; --layer {record.kept} prunes it"
+        text = f"{record.kept} outputs the scores: its channels are classes; --layer {record.kept} prunes it"
         facts.append(("kept", text))
     zeros = "zeroed channels" if record.structured else "unstructured zeros"
     removal = " until they are removed from the model" if record.structured else ""

@@ -1,11 +1,10 @@
 """How the result of `summary` is shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from modelscope_cli.records.summary import SummaryRecord
-from modelscope_cli.report.page.html import Section
-from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.summary.figures import draw_memory
+from modelscope_cli.report.summary.page import sections
 from modelscope_cli.report.summary.table import answer, summary_columns, summary_sheet
 from modelscope_cli.report.view import Draw, View
 
@@ -13,21 +12,9 @@ from modelscope_cli.report.view import Draw, View
 class SummaryView(View[SummaryRecord]):
     """The table, figures and page of `summary`."""
 
-    def sheet(self, record: SummaryRecord) -> Sheet:
-        return summary_sheet(record)
+    sheet = staticmethod(summary_sheet)
+    columns = summary_columns()
+    figures: Mapping[str, Draw[SummaryRecord]] = {"memory": draw_memory}
+    answer = staticmethod(answer)
 
-    def columns(self) -> Sequence[Column]:
-        return summary_columns()
-
-    def answer(self, record: SummaryRecord) -> str:
-        return answer(record)
-
-    def figures(self) -> Mapping[str, Draw[SummaryRecord]]:
-        from modelscope_cli.report.summary.figures import draw_memory
-
-        return {"memory": draw_memory}
-
-    def sections(self, record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
-        from modelscope_cli.report.summary.page import sections
-
-        return sections(record, embedded)
+    sections = staticmethod(sections)

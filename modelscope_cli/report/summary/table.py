@@ -1,5 +1,6 @@
 """The columns of `summary`."""
 
+import re
 from collections.abc import Sequence
 
 from modelscope_cli.records.naming import counted, label_of, some
@@ -74,10 +75,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         *field_columns(LayerShape, "params", text=_params),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
-        *field_columns(
-            LayerShape,
-            "macs memory saved peak order depth trainable flops time field",
-        ),
+        *field_columns(LayerShape, "macs memory saved peak order depth trainable flops time field"),
     )
 
 
@@ -89,10 +87,7 @@ def measured_for(layout: Layout) -> tuple[str, ...]:
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
-    """Return the first column for each call: `conv1`, indented, below its `layer1.0`.
-
-    A layer that is called from outside its parent has its full name.
-    """
+    """Return the first column for each call: `conv1`, indented; in full if it is called from outside its parent."""
     texts = {}
     around: list[str] = []
     for row in rows:
@@ -116,11 +111,14 @@ def _all(shapes: tuple[tuple[int, ...], ...]) -> str:
 def _output(row: LayerShape) -> str:
     if not row.executed and row.note != INSIDE:
         return "not called"
+    if row.output_names:
+        named = zip(row.output_names, row.output_shapes, strict=True)
+        return some((f"{name} {numbers.shape(shape)}" for name, shape in named), 4)
     return numbers.shapes(row.output_shapes) or "-"
 
 
 def _params(row: LayerShape) -> str:
-    if row.call:
+    if row.call and row.params:
         return "shared"
     frozen = " frozen" if row.params and not row.trainable_params else ""
     return numbers.count(row.params) + frozen if row.params else ""
@@ -146,7 +144,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("layers", f"{counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"),
     ]
     if record.timed_by is not None:
-        facts.append(("times", f"medians of several forwards, by {record.timed_by}"))
+        facts.append(("times", f"medians of several forward passes, by {record.timed_by}"))
     if record.training is not None:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]
@@ -161,7 +159,11 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     for reason, names in by_reason.items():
         facts.append(("not called", f"{some(names, 2)}: {reason}"))
     if record.uncounted_ops:
-        uncounted = some(record.uncounted_ops, 6)
+        # torch's name of a batch norm: `_native_batch_norm_legit_no_training x1`
+        plain = [
+            re.sub(r"^_?(native_)?|_legit\w*|_with_indices|_(?= x)", "", one) for one in record.uncounted_ops
+        ]
+        uncounted = some([name.replace("_", " ") for name in plain], 6)
         facts.append(("not counted", f"the FLOPs of {uncounted}, for which torch has no formula"))
     return tuple(facts)
 
@@ -202,9 +204,7 @@ def when_of(level: MemoryLevel) -> str:
     )
 
 
-_ON_GPU = (
-    "plus the CUDA context, cuDNN workspaces and fragmentation, not counted: allow 1 GB, and lower --fit"
-)
+_ON_GPU = "CUDA context, cuDNN workspaces and fragmentation are not counted: lower --fit by 1 GB"
 
 
 def fit_words(training: TrainingMemory) -> str:

@@ -1,41 +1,26 @@
 """How the result of `train` is shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from modelscope_cli.records.train import TRAINED_WEIGHTS, TrainRecord
-from modelscope_cli.report.page.html import Section
-from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.sheet import Column, Sheet
-from modelscope_cli.report.train.table import answer, every_column, train_sheet
+from modelscope_cli.report.train.figures import draw
+from modelscope_cli.report.train.page import sections
+from modelscope_cli.report.train.table import answer, train_columns, train_sheet
 from modelscope_cli.report.view import Draw, View
 
 
 class TrainView(View[TrainRecord]):
     """The table, figures and page of `train`."""
 
-    def sheet(self, record: TrainRecord) -> Sheet:
-        return train_sheet(record)
+    sheet = staticmethod(train_sheet)
+    columns = (*train_columns(False), *train_columns(True))
+    answer = staticmethod(answer)
 
-    def columns(self) -> Sequence[Column]:
-        return every_column()
-
-    def answer(self, record: TrainRecord) -> str:
-        return answer(record)
-
-    def figures(self) -> Mapping[str, Draw[TrainRecord]]:
-        from modelscope_cli.report.train.figures import draw
-
-        return {"training": draw}
-
-    def sections(self, record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
-        from modelscope_cli.report.train.page import sections
-
-        return sections(record, embedded)
+    figures: Mapping[str, Draw[TrainRecord]] = {"training": draw}
+    sections = staticmethod(sections)
 
     def save_files(self, record: TrainRecord, folder: Path) -> TrainRecord:
-        from modelscope_cli.report.train.figures import draw
-
         figure, table = (
             ("comparison.png", "variants.csv") if record.is_study else ("curves.png", "layers.csv")
         )

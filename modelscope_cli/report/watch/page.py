@@ -16,12 +16,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     drawn = figure_of(record, embedded, "activations.png", draw_activations) if record.recorded else NOTHING
     curves = Section("steps", "Over the steps", drawn)
     judged, curves, *rows = training_sections(record, watch_sheet(record), run_facts(record), [curves])
-    found = [
-        judged,
-        Section("trials", "Trials", _trials(record)),
-        curves,
-        *rows,
-    ]
+    found = [judged, Section("trials", "Trials", _trials(record)), curves, *rows]
     return [section for section in found if section.body]
 
 

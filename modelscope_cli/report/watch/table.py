@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import RuleText
-from modelscope_cli.records.naming import counted, duration
+from modelscope_cli.records.naming import counted, duration, some
 from modelscope_cli.records.training_facts import RankFacts, TimeFacts
 from modelscope_cli.records.watch import (
     CRASHED,
@@ -27,7 +27,7 @@ from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percenta
 from modelscope_cli.report.training_facts import story, training_answer
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
 from modelscope_cli.report.watch.trials import trial_facts
-from modelscope_cli.rules.training.progress import accuracy_of, late_loss
+from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
@@ -56,7 +56,7 @@ def watch_sheet(record: WatchRecord) -> Sheet:
 
 def answer(record: WatchRecord) -> str:
     """Return the verdict: the first cause, or how the loss went."""
-    course = f"loss {_course(record.loss[0])}" if record.loss else ""
+    course = f"loss {_course(record, record.loss[0])}" if record.loss else ""
     so_far = f"Step {record.steps:,} of a run in progress: " if record.is_running else ""
     return so_far + training_answer(record.findings, record.verdict, record.reason, course)
 
@@ -168,7 +168,12 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
     facts = [_entering(one, record) for one in record.facts.inputs if not one.type]
     for series in record.loss:
         name = "loss" if len(record.loss) == 1 else f"loss ({_who(record, series.optimizer)})"
-        facts.append((name, _course(series)))
+        facts.append((name, _course(record, series)))
+    for one in record.facts.criteria:
+        if one.is_training and one.absent:
+            which = "class" if len(one.absent) == 1 else "classes"
+            never = f"{which} {some(list(map(str, one.absent)))} of {one.classes} did not occur"
+            facts.append(("labels", f"{never} in the {sum(one.series.rows):,} labels that were looked at"))
     facts += [_evaluation(one) for one in record.facts.criteria if not one.is_training and one.series.step]
     optimizers = {series.optimizer for series in record.lr}
     for series in record.lr:
@@ -214,7 +219,7 @@ def _agreement(ranks: RankFacts | None) -> str:
     if ranks is None:
         return ""
     if ranks.is_averaged_rarely:
-        when = "" if ranks.averaged_at is None else f", as before step {ranks.averaged_at}"
+        when = "" if ranks.averaged_at is None else f", such as before step {ranks.averaged_at}"
         return f"; their weights differ between steps and are averaged periodically{when}"
     words = []
     if ranks.compared and ranks.disagreement is None:
@@ -264,11 +269,15 @@ def _who(record: WatchRecord, optimizer: str) -> str:
     return f"{optimizer} of {', '.join(models)}" if models else optimizer
 
 
-def _course(series: ScalarSeries) -> str:
-    at_ends = f"{loss(series.value[0])} at first, {loss(series.value[-1])} at the end"
+def _course(record: WatchRecord, series: ScalarSeries) -> str:
+    """Return the means that the verdict compares, and the lowest value."""
+    course, last = course_of(series, record.lr), series.value[-1]
+    assert course is not None  # a series has values
+    end = course.end if last is not None and math.isfinite(last) else None
+    means = f"{course.began(loss)}, {loss(end)} over the last"
     pairs = zip(series.value, series.step, strict=True)
     finite = [(value, step) for value, step in pairs if value is not None and math.isfinite(value)]
     if not finite:
-        return at_ends
+        return means
     low, step = min(finite)
-    return f"{at_ends}; lowest {number(low)}, at step {step}"
+    return f"{means}; lowest {number(low)}, at step {step}"

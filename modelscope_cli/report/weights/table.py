@@ -13,7 +13,6 @@ from modelscope_cli.report.shared_tables import ranks_of, safety_facts, scan_she
 from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
-_N_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
     )
 
 
-def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables except `--scan`."""
-    return (*_flat(True, True, True), *_TREE)
+EVERY_COLUMN = (*_flat(True, True, True), *_TREE)  # of all tables except `--scan`
 
 
 def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) -> Sheet:
@@ -95,11 +92,12 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
         with_files = len({row.file for row in rows}) > 1
         all_columns = _flat(with_files, record.has_stats, any(row.problem for row in rows))
     return Sheet(
-        title=f"{record.source} ({record.format})",
+        title=f"{record.source} ({record.format}): {_holds(record)}",
         columns=all_columns,
         rows=tuple(rows),
         facts=_facts(record),
         is_by_layer=True,
+        most_rows=20,
         is_tree=depth is not None,
         is_dim=lambda row: isinstance(row, TensorRow) and row.shared_with is not None,
         is_bad=lambda row: isinstance(row, TensorRow) and bool(row.nan_count or row.inf_count),
@@ -110,21 +108,27 @@ def answer(record: WeightsRecord | ScanRecord) -> str:
     """Return what a file holds and what is wrong with it; for a scan, the ranks of the files."""
     if isinstance(record, ScanRecord):
         return f"{counted(len(record.files), 'file')} scanned: {ranks_of(record)}"
-    totals = record.totals
-    words = [
-        f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}, {numbers.memory(totals.bytes)}"
-    ]
-    if record.architecture.candidates:
-        words.append(f"fits {some(record.architecture.candidates, 2)}")
-    if record.has_stats:
-        broken = sum(bool(row.nan_count or row.inf_count) for row in record.tensors)
-        words.append(f"{counted(broken, 'tensor')} with NaN or infinity" if broken else "no NaN, no infinity")
+    text = _holds(record)
+    return text[:1].upper() + text[1:]
+
+
+def _holds(record: WeightsRecord) -> str:
+    """Return the dangerous code of a file, its architecture, size and precision, and its suspicious values."""
+    totals, words = record.totals, []
     if record.safety and (dangerous := record.safety.dangerous):
         loader = dangerous[0].loader
         names = [one.name for one in dangerous if one.loader == loader]
-        words.insert(0, f"dangerous: {loader} would run {some(names, 2)}")
-    text = "; ".join(words)
-    return text[:1].upper() + text[1:]
+        words.append(f"dangerous: {loader} would run {some(names, 2)}")
+    if record.architecture.candidates:
+        words.append(f"fits {architecture(record.architecture)}")
+    values = f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}"
+    words.append(f"{values}, {numbers.memory(totals.bytes)} of {', '.join(totals.by_dtype)}")
+    if record.has_stats:
+        broken = sum(bool(row.nan_count or row.inf_count) for row in record.tensors)
+        words.append(f"{counted(broken, 'tensor')} with NaN or infinity" if broken else "no NaN, no infinity")
+        zero = [row.name for row in record.tensors if row.zero_fraction == 1 and len(row.shape) > 1]
+        words += [f"all zero: {some(zero, 2)}"] if zero else []
+    return "; ".join(words)
 
 
 def check_columns(layout: Layout, depth: int | None) -> bool:
@@ -149,19 +153,13 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
     parts = [
         f"{numbers.memory(total.bytes)} {dtype} ({total.tensors})" for dtype, total in totals.by_dtype.items()
     ]
-    facts = [
-        ("tensors", f"{totals.tensors:,} with {totals.numel:,} elements"),
-        (
-            "size",
-            ", ".join(parts)
-            if len(parts) != 1
-            else f"{numbers.memory(totals.bytes)}, all {record.tensors[0].dtype}",
-        ),
-    ]
+    facts = [("size", ", ".join(parts))] if len(parts) > 1 else []
     if totals.storage_bytes > totals.bytes:
         extra = numbers.memory(totals.storage_bytes)
         facts.append(("stored", f"{extra}: some tensors are parts of larger ones"))
     facts.append(("architecture", architecture(record.architecture)))
+    if not record.has_stats:
+        facts.append(("values", "not read, so NaN would not be seen: --stats reads them"))
     if record.note:
         facts.append(("state dict", record.note))
     if record.beside:

@@ -19,18 +19,14 @@ from modelscope_cli.rules.training import (
     updates,
     wiring,
 )
-from modelscope_cli.rules.training.progress import (
-    FEW_LABELS,
-    MIN_STEPS,
-    doubt,
-    follow,
-    labels_seen,
-)
+from modelscope_cli.rules.training.progress import FEW_LABELS, MIN_STEPS, doubt, follow, labels_seen
 from modelscope_cli.rules.training.rule_types import Case, Course, Link, TrainingRule, TrainingSighting
 
+Found = tuple[TrainingRule, TrainingSighting]
 NOT_FALLEN = "MS735"
 RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time, trial)
 NOT_TRIED = Trials()
+_EVALUATION = "the evaluation (its forward passes were seen, but not its labels)"
 _MEMORISING = "whether the model memorises (the loss was seen on training data only)"
 
 
@@ -68,7 +64,7 @@ def judge_training(
             value=sighting.value,
             threshold=rule.threshold,
             message=sighting.message,
-            hint=sighting.hint or rule.hint,
+            hint=_advice(case, (rule, sighting), follows),
             place=sighting.place,
             follows=follows,
             proved=sighting.proved,
@@ -80,10 +76,31 @@ def judge_training(
     if (reason := _why_unknown(case)) is not None:
         return Judgement((), UNKNOWN, reason)
     is_evaluated = any(not one.is_training and one.series.step for one in facts.criteria)
-    untested = [*_unseen(case), *([] if is_evaluated else [_MEMORISING])]
+    unjudged = [_MEMORISING, *[_EVALUATION] * any(one.validated for one in facts.models)]
+    untested = [*_unseen(case), *([] if is_evaluated else unjudged)]
     reasons = [] if case.progress.is_measured else [_how_far(case)]
     reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
     return Judgement((), SOUND if case.progress.is_measured else LEARNING, "; ".join(reasons) or None)
+
+
+def _advice(case: Case, found: Found, follows: str | None) -> str:
+    """Return what to try: not what trials have changed without effect, unless the script is wrong in any case, and
+    not the contrary of what the cause needs."""
+    rule, sighting = found
+    hint, changes = sighting.hint or rule.hint, case.trials.in_vain.get(rule.code, ())
+    if follows is not None:
+        return f"correct {follows} first; if this is still found: {hint}"
+    if sighting.proved or not changes:
+        return hint
+    vain = f"{' and '.join(changes)} made it no better"
+    if rule.code in trial.REFUTABLE:
+        return f"something else: {vain}"
+    # The first row is the script unchanged
+    rows = case.trials.rows[:1] + tuple(row for row in case.trials.rows if row.changed in changes)
+    accuracies = {f"; accuracy {row.metric:.2f} either way" for row in rows if row.metric is not None}
+    if _link(found) <= Link.WIRING and (len(accuracies) == 1 or not case.fails):
+        return hint + (accuracies.pop() if len(accuracies) == 1 else "")
+    return f"{hint}; this alone may not be enough: {vain}"
 
 
 def is_certain(code: str) -> bool:
@@ -108,9 +125,9 @@ def _unseen(case: Case) -> Iterator[str]:
     elif "captured" in kinds:
         yield "the steps that a captured CUDA graph replays, which are not visible"
     elif optimizers and all(one.is_loose for one in optimizers):
-        yield "all but the loss, as what is optimized belongs to no module"
+        yield "everything but the loss: the optimized tensors belong to no module"
     elif "tensors" in kinds and not case.course.layers:
-        yield "the layers, of which none was seen"
+        yield "the layers (none was seen)"
 
 
 def _how_far(case: Case) -> str:
@@ -118,7 +135,7 @@ def _how_far(case: Case) -> str:
     losses = case.progress.losses
     of = [f" of {one.optimizer}" if len(losses) > 1 else "" for one in losses]
     falls = [
-        f"{name} fell from {one.start:.3g} to {one.end:.3g}" for name, one in zip(of, losses, strict=True)
+        f"{name} fell from {one.early:.3g} to {one.end:.3g}" for name, one in zip(of, losses, strict=True)
     ]
     return f"the loss{' and that'.join(falls)}"
 
@@ -130,11 +147,11 @@ def _why_unknown(case: Case) -> str | None:
         n = case.facts.backwards
         if not n and case.facts.time is not None and case.facts.time.passes:
             ran = counted(case.facts.time.passes, "forward")
-            return f"no step was seen: {ran} and no backward pass, so only the time was looked at"
+            return f"no step and no backward pass was seen, only {ran}: nothing but the time was judged"
         if not n:
-            return "no step was seen, neither of an optimizer of torch.optim nor a backward pass"
+            return "no step of a torch.optim optimizer and no backward pass was seen"
         ran = f"{n:,} backward {'pass' if n == 1 else 'passes'} ran"
-        return f"no step was seen: {ran}, but no parameter or leaf that they reach changed"
+        return f"no step was seen: {ran}, but changed no parameter or leaf that they reach"
     if steps < MIN_STEPS:
         return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
     if main is None:
@@ -143,25 +160,21 @@ def _why_unknown(case: Case) -> str | None:
         return "no layer could be seen"
     if case.progress.is_adversarial:
         return "each of several optimizers has its own loss, and one may rise as another falls"
-    reason = f"the mean loss is {main.start:.3g} over the first steps and {main.end:.3g} over the last"
+    reason = f"the mean loss is {main.began()} and {main.end:.3g} over the last"
     if case.progress.learns:
         return doubt(case.facts)
     if case.progress.moves and main.n:
         return f"{reason}, and need not fall: {case.progress.moves}"
-    chance = case.progress.chance
-    if chance is not None and main.n:
-        reason += f"; the chance-level loss is {chance:.3g}"
-    if _may_have_begun(case):
+    chance, begun = case.progress.chance, _may_have_begun(case)
+    reason += "" if main.has_fallen or begun else ", a difference within the noise"
+    reason += f"; the chance-level loss is {chance:.3g}" if chance is not None else ""
+    if begun:
         labels = labels_seen(case.facts, main.n)
         return f"{reason}; the model has seen at most about {labels:,.0f} labels and may only have begun to learn"
-    if main.is_falling:
-        return f"{reason}: it is still falling"
-    return f"{reason}, a difference within the noise" if main.n else reason
+    return f"{reason}: it is still falling" if main.is_falling else reason
 
 
-Found = tuple[TrainingRule, TrainingSighting]
-
-# Faults that explain no other finding.
+# Faults that explain no other finding; with a link of its own, a sighting explains symptoms without another cause.
 _EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743"}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
 _FIRST_SEEN = 1  # the first step at which a change between two steps can be seen
@@ -179,7 +192,8 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
     causes: list[Found] = []
     follows: list[tuple[Found, str]] = []
     for one in _spoilt_last(ordered, broken):
-        cause = next((other for other in causes if _explains(other, one)), None)
+        first = sorted(causes, key=lambda other: other[0].code in _EXPLAINS_NOTHING)
+        cause = next((other for other in first if _explains(other, one)), None)
         if cause is None:
             causes.append(one)
         else:
@@ -216,8 +230,8 @@ def by_trial(
     last = Link.STEP_SIZE if is_general else Link.WIRING
 
     def is_apart(found: Found) -> bool:
-        is_cause = _link(found) <= last and (is_general or found[0].code not in trials.refuted)
-        return is_cause or _link(found) is Link.SPEED
+        is_excluded = found[0].code in (*trials.refuted, *(fix.codes if fix else ()))
+        return _link(found) is Link.SPEED or (_link(found) <= last and (is_general or not is_excluded))
 
     own = {found[0].code: _link(found) for found, follows in rest if follows is None and is_apart(found)}
     own = {code: link for code, link in own.items() if code not in trials.refuted}
@@ -259,7 +273,8 @@ def _explains(cause: Found, one: Found) -> bool:
     (rule, sighting), (other, after) = cause, one
     if _link(one) is Link.SPEED:
         return False
-    if rule.code in _EXPLAINS_NOTHING or max(other.link, _link(one)) <= Link.WIRING:
+    is_weak = rule.code in _EXPLAINS_NOTHING and not (sighting.link and _link(one) >= Link.LAYERS)
+    if is_weak or max(other.link, _link(one)) <= Link.WIRING:
         return False  # two faults in a script are independent
     if rule.code in _NOT_FINITE:
         return (after.step or 0) >= (sighting.step or 0) or other.code in _NOT_FINITE

@@ -92,7 +92,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_certain, place = True, strangers.made
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that belong to no "
-            f"running model: they were replaced after the optimizer was made, or are of another model"
+            f"running model: they were replaced after the optimizer was made, or belong to another model"
         )
     elif is_whole:
         words += f"; no parameter of {first.model} ever changes"
@@ -127,9 +127,7 @@ def _whole_models(case: Case, unheld: Sequence[WatchedParameter], told: set[str]
 
 def _feeders(case: Case, trained: set[str]) -> set[str]:
     """Return the models in training mode whose output is the input of a trained one.
-
-    Models in evaluation mode may be frozen on purpose; one that judges the output of a trained one feeds none.
-    """
+    Models in evaluation mode may be frozen on purpose; one that judges the output of a trained one feeds none."""
     fed = {one.model for one in case.facts.inputs if one.is_computed and not one.type}
     return (
         {one.model for one in case.facts.models if one.has_trained} if trained and trained <= fed else set()
@@ -166,7 +164,7 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: steps in a row whose gradients include those of the step before
     Source: certain: the gradients used by one step are still there when the next backward pass begins
     Hint: call optimizer.zero_grad() before loss.backward()
-    Why: each step follows the sum of all past gradients, which is less and less a direction of descent
+    Why: each step follows the sum of all past gradients, not the current one
     """
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.uncleared >= _MOSTLY * one.cycles:
@@ -186,10 +184,10 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Also those of all micro-batches but the last.
 
-    Measure: steps without any of the gradients that backward computed, or with those of one of several passes
-    Source: certain: they existed after the backward pass, and were gone at the step
+    Measure: steps that use none of the computed gradients, or only those of one of several passes
+    Source: certain: the gradients existed after the backward pass, and were gone at the step
     Hint: call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()
-    Why: the step finds no gradients, and changes nothing
+    Why: the optimizer steps without gradients and changes nothing
     """
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
@@ -212,8 +210,8 @@ def _all_but_last(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers if is_divided and len(case.facts.optimizers) == 1 else ():
         if one.cycles >= threshold and one.discarded >= _MOSTLY * one.cycles:
             words = (
-                f"the gradients are cleared before each of several backward passes, of which {one.optimizer} uses "
-                f"the last, in {one.discarded} of {counted(one.cycles, 'recorded step')}"
+                f"the gradients are cleared before every backward pass, so {one.optimizer} uses only the last of "
+                f"several in {one.discarded} of {counted(one.cycles, 'recorded step')}"
             )
             yield TrainingSighting(None, 1, one.discarded, words, one.made, hint=_ONCE)
 
@@ -238,7 +236,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if not cut:
         return
     (last, facts), *others = [row for row in cut if len(row[0].shape) > 1][::-1] or cut[::-1]
-    how = "runs under torch.no_grad()" if facts.is_severed else "runs, but its output is detached"
+    how = "runs under torch.no_grad()" if facts.is_severed else "runs, but the loss does not depend on it"
     words = f"never receives a gradient: its layer {how}{case.beside([one for one, _ in others[::-1]])}"
     yield TrainingSighting(last, 0, len(cut), words, case.called(last.model))
 
@@ -300,10 +298,9 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Most layers, or most weights, of a model are frozen at random initial values.
 
-    Measure: share of the layers with weights, or of the values of these, of a model
-    Source: derived: the standard deviation of what torch.nn and the usual initialisations draw is known by the
-        fan-in and fan-out, a trained weight does not have it within four standard errors, and no load_state_dict
-        has set it
+    Measure: share of a model's layers with weights, or of the values in these weights
+    Source: derived: fan-in and fan-out give the standard deviation of usual random weights; trained weights are
+        more than four standard errors from it, and load_state_dict has set none of these
     Hint: load the pretrained weights before freezing, or train these layers too
     Why: the trained layers only see random features of the input
     """
@@ -344,10 +341,10 @@ def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
 
 @training_rule("MS765", "nothing-loaded", ERROR, 0, Link.BOOKKEEPING)
 def nothing_loaded(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """load_state_dict(strict=False) has loaded no parameter, as no name fits.
+    """load_state_dict(strict=False) has loaded nothing: no parameter name matches.
 
-    Measure: names of parameters that fit
-    Source: certain: each parameter of the model is missing in what was loaded, which has others
+    Measure: names of parameters that match
+    Source: certain: what was loaded has none of the model's parameters, but others
     Hint: give the keys the names of the model: strip 'module.' or 'model.', and load with strict=True
     Why: the model trains from random values, and strict=False hides it
     """
@@ -356,7 +353,7 @@ def nothing_loaded(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS745", "step-by-scaled-gradients", ERROR, 3, Link.BOOKKEEPING)
 def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An optimizer steps with the gradients of a loss that a gradient scaler has multiplied.
+    """An optimizer steps with gradients that are still multiplied by a gradient scaler.
 
     Measure: steps whose gradients are unchanged since the backward pass of a scaled loss
     Source: certain: the gradient norms are bit-identical to those after the backward pass
@@ -374,13 +371,13 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS763", "average-never-updated", WARNING, 2, Link.BOOKKEEPING)
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A copy of the model, to validate or to average it or for its targets, is never updated.
+    """A copy of the model, for validation, averaging or targets, is never updated.
 
-    Measure: passes without gradients, with steps of the model in between; 500 for a copy named as a target
+    Measure: passes without gradients between which the model is stepped; 500 for a copy named as a target
     Source: certain: its values are bit-identical to those of the model before the first step
-    Hint: update the average after each optimizer.step(), as averaged.update_parameters(model) does, or validate the
-        model itself; a target network by target.load_state_dict(model.state_dict())
-    Why: the model that is validated and saved, or that computes the targets, is the untrained one
+    Hint: call averaged.update_parameters(model) after each optimizer.step(), or validate the model itself; update
+        a target network by target.load_state_dict(model.state_dict())
+    Why: the copy that is validated and saved, or that computes the targets, is untrained
     """
     for one in case.facts.models:
         for label, n_runs, n_judged, is_average in one.copies:
@@ -393,7 +390,7 @@ def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS746", "ranks-disagree", ERROR, 1e-6, Link.BOOKKEEPING)
 def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Several ranks that should hold the same weights hold different ones.
+    """Ranks that should hold the same weights hold different ones.
 
     Measure: relative difference between the weights of two ranks
     Source: certain: DistributedDataParallel, or averaged gradients, keep every copy bit-identical
@@ -439,8 +436,8 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
 def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model with dropout or batch norm is validated in training mode.
 
-    Measure: losses without gradients, all of them in training mode
-    Source: certain: .training was True in every pass without gradients that led to a loss
+    Measure: losses without gradients, all in training mode
+    Source: certain: .training was True whenever a loss was computed without gradients
     Hint: call model.eval() before the validation, and model.train() after it
     Why: dropout makes the result noisy, and the validation images change the running statistics of batch norm
     """

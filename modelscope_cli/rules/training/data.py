@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.training_facts import INPUT
 from modelscope_cli.records.watch import DROPPED, LAYOUT, REPEATS, SAME_DATA, WatchedInput
 from modelscope_cli.rules.training.progress import late_loss
@@ -86,7 +87,7 @@ def _is_normalised(case: Case, first: WatchedInput) -> bool:
 
 @training_rule("MS727", "input-is-constant", ERROR, 3, Link.DATA)
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The input of the model never changes, or hardly.
+    """The input of the model never or hardly changes.
 
     Measure: recorded steps without any difference; or images whose highest value is about 1/255
     Source: certain: a model cannot distinguish identical inputs
@@ -102,13 +103,13 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.is_computed or is_short or any(one.series.non_finite):
             continue  # computed by another model, too few values, or another finding
         link = None
-        highest = max(known(one.series.max), default=0.0)
+        highest, lowest = max(known(one.series.max), default=0.0), min(known(one.series.min), default=0.0)
         is_image = len(one.shape) == 4 and one.shape[1] in _IMAGE_CHANNELS
-        is_tiny = is_image and min(known(one.series.min)) >= 0 and _DIM < _BYTE * highest < _BRIGHT
+        is_tiny = is_image and lowest >= 0 and _DIM < _BYTE * highest < _BRIGHT
         first = _first_layer(case, model)
         if max(stds) == 0:
             size, words = 0.0, f"every input value of {model} is {known(one.series.mean)[0]:.3g}"
-        elif case.fails and max(stds) < max(_FLAT, _SPARSE * min(_range(one), 1.0)):
+        elif case.fails and max(stds) < max(_FLAT, _SPARSE * min(highest - lowest, 1.0)):
             size, link = max(stds), Link.INITIALISATION  # likely, but not certain
             words = f"the input of {model} hardly varies: its standard deviation is {size:.2g}"
         elif is_tiny and first and not (first.type.startswith(_NORMALISERS) or _is_normalised(case, first)):
@@ -119,10 +120,6 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], size, words, case.called(model), link=link)
-
-
-def _range(one: WatchedInput) -> float:
-    return max(known(one.series.max), default=0.0) - min(known(one.series.min), default=0.0)
 
 
 @training_rule("MS728", "input-not-finite", ERROR, 0, Link.DATA)
@@ -163,21 +160,23 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         # Images may be normalised one by one, unless those in validation use the statistics of all.
         is_meant = values > _MANY_VALUES and not case.may_fail() and not one.validated
         if values <= threshold or (batch <= threshold and not is_meant):
-            given = f"batches of {batch}, {values:,} values per channel"
+            norms = (row for row in case.course.layers if (row.model, row.name) == (one.model, one.norm_name))
+            given = f"batches of {batch}, {counted(values, 'value')} per channel"
             words = f"batch norm receives {given}: its statistics are noise"
-            yield TrainingSighting(None, 0, batch, words, one.called)
+            link = Link.DATA if case.fails and values <= _MANY_VALUES else None  # else it may learn
+            yield TrainingSighting(next(norms, None), 0, batch, words, one.called, link=link)
 
 
 @training_rule("MS760", "validated-on-other-values", WARNING, 1.8, Link.DATA)
 def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model is validated on values of another scale than in training, and does worse there.
 
-    Measure: ratio of the standard deviations, or 1 and the distance of the means in standard deviations, of
-        the model's input; 3 for images without a criterion
-    Source: derived: 2 where images are normalised to -1..1 in one place and are 0..1 in the other, 4 with the
-        figures of ImageNet
+    Measure: ratio of the standard deviations of the model's input, or 1 + the distance of its means in standard
+        deviations; 3 for images without a criterion
+    Source: derived: 2 if one set is normalised to -1..1 and the other left at 0..1, 4 with the mean and std of
+        ImageNet
     Hint: preprocess both sets in the same way: scale, mean, standard deviation and order of channels
-    Why: the validation does not measure the model in use, and the best checkpoint is chosen by it
+    Why: the validation does not measure the model as it is used, and may select the wrong checkpoint
     """
     for model in case.facts.models:
         given = next((one for one in _entering(case) if one.model == model.model and not one.type), None)
@@ -210,24 +209,24 @@ def _does_worse(case: Case) -> bool:
 
 @training_rule("MS767", "image-layout", WARNING, 1.5, Link.DATA)
 def layout(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The values of images are in another order: height, width, channels, read as channels, height, width.
+    """Images stored as height, width, channels are read as channels, height, width.
 
-    Measure: mean difference of neighbouring pixels, beside that of the same values read in the other order
+    Measure: mean difference of neighbouring pixels, divided by that of the same values read in the other order
     Source: derived: neighbouring pixels of an image are alike, so the ratio is below 1 in the right order
     Hint: use permute(0, 3, 1, 2) or permute(2, 0, 1), not view or reshape
-    Why: the model sees scrambled images: what a convolution looks for is gone
+    Why: the model gets scrambled images, in which neighbouring pixels are unrelated
     """
     return case.told(LAYOUT)
 
 
 @training_rule("MS764", "dropout-of-nearly-everything", WARNING, 0.9, Link.INITIALISATION)
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A dropout layer sets nearly all of its input to zero, and the training is not shown to learn.
+    """A dropout layer sets nearly all of its input to zero, and the model is not shown to learn.
 
     Measure: p of the layer
     Source: Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; own choice: 0.9
     Hint: lower p, the share of values set to 0
-    Why: hardly any of a sample reaches the layers after it, and the rest is scaled up by 1 / (1 - p)
+    Why: hardly anything of a sample reaches the next layers, and what does is scaled up by 1 / (1 - p)
     """
     if case.progress.learns is not True:
         yield from case.told(DROPPED)
@@ -238,7 +237,7 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every rank receives the same batches.
 
     Measure: recorded steps with the same input statistics in every rank
-    Source: certain to nine digits of mean, standard deviation and range
+    Source: certain: mean, standard deviation and range agree to nine digits
     Hint: use DistributedSampler, or seed the shuffling of each rank differently
     Why: several devices do the work of one
     """
@@ -250,7 +249,7 @@ def same_numbers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Workers of a data loader draw the same random numbers for different samples.
 
     Measure: batches in a row in which two workers draw random numbers from the same state
-    Source: certain: the states of the random generators that they used, with shuffled samples
+    Source: certain: the random generators of the workers had equal states, with shuffled samples
     Hint: seed the generator in worker_init_fn with torch.initial_seed(), or draw from torch, random or
         numpy.random, which are seeded per worker
     Why: several samples get the same augmentation, in each worker or epoch

@@ -5,14 +5,15 @@ import statistics
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.naming import percent
+from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
-from modelscope_cli.records.watch import COLLAPSED, UNRELATED, WatchedCriterion
+from modelscope_cli.records.watch import COLLAPSED, MADE_AGAIN, UNRELATED, WatchedCriterion
 from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     LossCourse,
     accuracy_of,
     is_on_its_way,
+    luck_of,
     may_wander,
 )
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
@@ -31,6 +32,7 @@ _GROWS = 4.0  # times
 _VANISHED, _NOTHING = 0.05, 1e-4  # of the loss at first; of both
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
 _OF_ANGLES = 8.0  # the largest loss that may be a few cosines
+_ONCE = "make the model and its optimizer once, before the loop over the epochs"
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -96,7 +98,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has risen far above its lowest level.
 
     Measure: ratio to the lowest loss over a quarter of the run; an error if the loss ends above its start
-    Source: own choice: twice the loss that was kept for a quarter of the run
+    Source: own choice: twice the lowest level that the loss kept for a quarter of the run
     Hint: lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)
     Why: the model gets worse: it loses what it has learnt
     """
@@ -111,8 +113,8 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if rise / scale > threshold - 1 and rise > 3 * course.error and course.end > course.start:
             factor = course.end / course.start if course.start > 0 else math.inf
             words = (
-                f"the loss{_whose(case, course.optimizer)} was {course.start:.3g} at the start and "
-                f"{course.least:.3g} at best, and is {course.end:.3g} at the end"
+                f"the mean loss{_whose(case, course.optimizer)} was {course.began()} and {course.least:.3g} at "
+                f"best, and is {course.end:.3g} over the last"
             )
             since = _since(case, course, threshold * scale)
             hint = _raised_rate(case, course.optimizer, since)
@@ -126,7 +128,7 @@ def _raised_rate(case: Case, optimizer: str, since: int) -> str | None:
         if series.optimizer == optimizer and rates and rates[-1][1] > _RAISED * rates[0][1]:
             then = max((one for one in rates if one[0] <= since), default=rates[0])[1]
             course = f"from {rates[0][1]:.2g} to {rates[-1][1]:.2g}"
-            return f"keep the learning rate well below {then:.2g}, where the loss rose: it grew {course}"
+            return f"keep the learning rate, which grew {course}, well below {then:.2g}: there the loss rose"
     return None
 
 
@@ -184,26 +186,30 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if any(diverging.judge(case, _DIVERGED)):
         return
     chance = case.progress.chance
-    start, end = f"{course.start:.3g} over the first steps", f"{course.end:.3g} over the last"
-    words = f"the loss has not fallen: its mean is {start} and {end}"
-    if course.has_fallen:
+    start, end = course.began(), f"{course.end:.3g} over the last"
+    is_lower = course.end < (course.first if course.has_risen_at_once else course.early)
+    beyond = " beyond its noise" if is_lower and course.has_fallen is None else ""
+    words = f"the loss has not fallen{beyond}: its mean is {start} and {end}"
+    if course.has_fallen and is_lower:
         words = f"the loss has fallen from {start} to {end}, but no further"
-    if chance is not None and abs(course.end - chance) < 0.15 * max(chance, 1e-12):
+    if chance is not None and course.end > 0.85 * chance:
         words += f"; the chance-level loss is {chance:.3g}"
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if accuracy is not None and guessed is not None:
         words += f"; accuracy {percent(accuracy, 1)} (chance {percent(guessed, 1)})"
-    yield TrainingSighting(None, None, course.end, words, _place(case))
+    again = next((event.message for event in case.course.events if event.kind == MADE_AGAIN), None)
+    words, hint = (f"{words}; {again}", _ONCE) if again else (words, None)
+    yield TrainingSighting(None, None, course.end, words, _place(case), hint=hint)
 
 
 @training_rule("MS736", "one-class-predicted", WARNING, _COLLAPSED, Link.STANDSTILL)
 def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Nearly all predictions are the same class, although the labels are of several classes.
 
-    Measure: share of the most frequent predicted class, until the end
+    Measure: share of predictions that are the most frequent one, from any step to the last
     Source: own choice: 995 of 1,000
     Hint: weight the classes in the loss, or sample them evenly; check that the labels belong to the images
-    Why: the rare classes are never found, while the accuracy looks high
+    Why: the model never predicts the rare classes, although its accuracy looks high
     """
     if any(one.is_loose for one in case.facts.optimizers):
         return  # such as an attack, which makes the predictions wrong
@@ -237,14 +243,15 @@ def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
     return case.progress.main is not None and is_on_its_way(one, case.progress.main)
 
 
-@training_rule("MS742", "validation-is-guessing", WARNING, 3, Link.LOSS)
+@training_rule("MS742", "validation-is-guessing", WARNING, 0.05, Link.LOSS)
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The accuracy is good in training, and no better than chance in validation.
+    """The accuracy is good in training, but no better than chance in validation: memorised, not learnt.
 
-    Measure: evaluations; the accuracy is that of the last
-    Source: own choice: accuracy within its standard error of the share of the most frequent label
-    Hint: compare the preprocessing and the class indices of both sets; check which copy of the model is
-        validated; if the model has memorised its training data, use more data
+    Measure: probability of so low an accuracy in the last evaluation for a model that is halfway from guessing to
+        perfect, by the binomial distribution
+    Source: the usual 5 %; own choice: within a tenth of the errors of guessing
+    Hint: check the labels, and use more images; in a script of your own, compare the preprocessing and the class
+        indices of both sets, and check which copy of the model is validated
     Why: the model does not work on images it was not trained on
     """
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
@@ -256,19 +263,20 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
     judged = [
         one for one in case.facts.criteria if not one.is_training and (one.name, one.classes) in trained
     ]
-    figures = [accuracy_of(one) for one in judged if len(one.series.step) >= threshold]
+    figures = map(accuracy_of, judged)
     accuracies = [
         (right, least, rows) for right, least, rows in figures if right is not None and least is not None
     ]
     if not accuracies or len(accuracies) < len(judged):
         return
     if all(
-        right + 2 * _error(right, least, rows) < least + _BETTER * (1 - least)
+        right < least + _BETTER * (1 - least)
+        and luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < threshold
         for right, least, rows in accuracies
     ):
-        right, least, _ = accuracies[0]
-        judged_on = f"{percent(right, 1)} in evaluation (chance {percent(least, 1)})"
-        words = f"{percent(accuracy, 1)} accuracy in training, but {judged_on}"
+        right, least, rows = accuracies[0]
+        judged_on = f"{percent(right, 1)} of {rows:,} labels in evaluation (chance {percent(least, 1)})"
+        words = f"memorised, not learnt: accuracy {percent(accuracy, 1)} in training, but {judged_on}"
         yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place)
 
 
@@ -278,11 +286,6 @@ def _has_follower(case: Case) -> bool:
         not one.optimizer and one.facts is not None and one.facts.has_changed
         for one in case.course.parameters
     )
-
-
-def _error(right: float, least: float, rows: int) -> float:
-    """Return the standard error of a share."""
-    return math.sqrt(max(right * (1 - right), least * (1 - least)) / max(rows, 1))
 
 
 @training_rule("MS756", "predictions-unrelated-to-targets", WARNING, 0.005, Link.LAYERS)
@@ -343,7 +346,7 @@ def _has_labels(one: WatchedCriterion) -> bool:
 
 @training_rule("MS757", "embeddings-collapse", WARNING, 0.2, Link.INITIALISATION)
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A model maps all samples to one point, and that is what lowers the loss.
+    """The loss falls because the model maps all samples to one point.
 
     Also the posterior of a variational autoencoder, if it equals the prior for every sample.
 
@@ -353,7 +356,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
         Continuous Space; own choice: a fifth
     Hint: push samples apart: negative pairs, a margin, a stopped gradient with a predictor, or a variance term; in
         a variational autoencoder lower the weight of KL, or raise it slowly
-    Why: samples at one point cannot be distinguished
+    Why: the output no longer tells the samples apart
     """
     main = case.progress.main
     if case.course.steps >= 3 * _ENOUGH:
@@ -378,8 +381,8 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             if loss_left < _VANISHED and (is_square or max(loss_left, last / first) < _NOTHING):
                 words = (
                     f"the output of {one.model} is nearly the same point for all samples of a batch: its {spread} "
-                    f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
-                    f"{main.start:.2g} to {main.end:.2g}"
+                    f"over the samples has fallen from {rounded(first)} to {last:.2g}, and the loss from "
+                    f"{rounded(main.start)} to {rounded(main.end)}"
                 )
                 yield TrainingSighting(None, None, last / first, words, one.called)
                 break

@@ -6,7 +6,7 @@ that of guessing the commonest label.
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -28,6 +28,7 @@ _GOES_ON = 0.1  # share of the whole fall
 _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
+LUCKY = 0.01  # probability of an accuracy by guessing
 _IMBALANCED = 0.8  # share of the commonest label: guessing it is right so often that accuracy says little
 _EVEN = 0.05  # nats
 _EVALUATED = 100  # labels; evaluations of fewer are taken together
@@ -42,7 +43,8 @@ class LossCourse:
 
     optimizer: str
     first: float  # the first value
-    start: float  # mean over the first steps; at most the first value plus its noise
+    early: float  # mean over the first steps
+    start: float  # the level from which a fall counts: `early`, but at most the first value plus its noise
     end: float  # mean over the last steps
     lowest_end: float  # the lowest of the last values
     middle: float  # the mean over a window in the middle of the run, as long as that of `end`
@@ -51,6 +53,15 @@ class LossCourse:
     n: int  # steps with a finite loss
     has_broken: bool  # it became NaN or infinite and stayed so
     has_been_negative: bool  # it was below zero at some step
+
+    def began(self, write: Callable[[float], str] = "{:.3g}".format) -> str:
+        """Return in words where it began; the first value too if the loss rose at once."""
+        rose = f"{write(self.first)} at the first step, " if self.has_risen_at_once else ""
+        return f"{rose}{write(self.early)} over the first steps"
+
+    @property
+    def has_risen_at_once(self) -> bool:
+        return self.start < self.early
 
     @property
     def has_fallen(self) -> bool | None:
@@ -112,7 +123,7 @@ def follow(
     events: Sequence[Event] = (),
 ) -> CourseOfTraining:
     """Return the course of a training."""
-    courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
+    courses = tuple(one for series in loss if (one := course_of(series, lr)) is not None)
     if (
         max((one.n for one in courses), default=0) >= MIN_STEPS
     ):  # SAM's first change of the weights is not an optimizer
@@ -130,7 +141,7 @@ def follow(
     if any(event.kind == POLICY for event in events):
         moves = "it is a policy gradient"
     elif is_loose:
-        moves = "what is optimized belongs to no module, and may be meant to make it rise"
+        moves = "the optimized tensors belong to no module, and may be meant to raise the loss"
     elif _has_moving_targets(facts, chance):
         moves = "the targets seem to come from the model itself, or from a copy of it"
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
@@ -178,9 +189,7 @@ def may_wander(facts: TrainingFacts) -> bool:
 
 def _has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
     """Tell whether a model computes its own targets, so that its loss need not fall.
-
-    Such as values of states, or how well boxes match: probabilities that grow, in a loss of several parts.
-    """
+    Such as values of states, or how well boxes match: probabilities that grow, in a loss of several parts."""
     trained = [one for one in facts.criteria if one.is_training]
     for one in trained:
         guesses = [cost for cost in one.series.guessing if cost is not None]
@@ -241,24 +250,27 @@ def _learns(
     return course.has_fallen
 
 
-def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse | None:
+def course_of(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse | None:
+    """Return the course of a loss, from where the learning rate is warmed up; None if it was never recorded."""
     pairs = list(zip(series.step, series.value, strict=True))
-    has_broken = len(pairs) > 0 and all(not _is_finite(value) for _, value in pairs[-2:])
+    has_broken = len(pairs) > 0 and all(v is None or not math.isfinite(v) for _, v in pairs[-2:])
     warm = _warm_up(series, rates)
     values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
     if not values:
         nan = math.nan  # never finite
-        never = LossCourse(series.optimizer, nan, nan, nan, nan, nan, nan, nan, 0, True, False)
+        never = LossCourse(series.optimizer, nan, nan, nan, nan, nan, nan, nan, nan, 0, True, False)
         return never if pairs else None
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
     noise = noise_deviation(values)
+    early = statistics.fmean(values[:first])
     starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
     return LossCourse(
         optimizer=series.optimizer,
         first=values[0],
         lowest_end=min(values[-last:]),
         # The very first value counts: a loss that rises at once and falls afterwards has not fallen.
-        start=min(statistics.fmean(values[:first]), values[0] + 2 * noise),
+        early=early,
+        start=min(early, values[0] + 2 * noise),
         end=statistics.fmean(values[-last:]),
         middle=statistics.fmean(values[max(len(values) // 2 - last, 0) : len(values) // 2] or values),
         least=min(statistics.fmean(values[at : at + last]) for at in starts),
@@ -267,10 +279,6 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
         has_broken=has_broken,
         has_been_negative=min(values) < 0,
     )
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def noise_deviation(values: Sequence[float]) -> float:
@@ -295,28 +303,65 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
 def doubt(facts: TrainingFacts) -> str | None:
     """Return how the last evaluations are no better than guessing; None where they are, or none was seen.
 
-    An accuracy is at chance if it is within three standard deviations of the binomial distribution of guessing,
-    with the correction of Cornish and Fisher (1938) for its skewness, as few labels of many classes need.
+    An accuracy is at chance if guessing reaches it with a probability above 1 %.
     """
     doubts = []
     for one in facts.criteria:
         if one.is_training or one.is_weighted or not one.classes or has_positions(one):
             continue
-        accuracy, guessed, rows = accuracy_of(one)
-        if accuracy is not None and guessed is not None and guessed < _IMBALANCED:
-            skewness = (_SURE**2 - 1) * (1 - 2 * guessed) / (6 * rows)
-            most = guessed + _SURE * math.sqrt(guessed * (1 - guessed) / rows) + skewness
-            if accuracy <= most:
-                limit = f"guessing gives {100 * guessed:.1f} %, and up to {100 * most:.1f} % by chance"
-                doubts.append(
-                    f"in evaluation the accuracy is {100 * accuracy:.1f} % of {rows:,} labels: {limit}"
-                )
+        if (found := _beside_guessing(one)) is not None:
+            accuracy, guessed, rows, luck = found
+            if luck <= LUCKY:
+                continue  # it has learnt, however sure it is where it is wrong
+            if guessed < _IMBALANCED:
+                words = f"the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels: chance is "
+                often = f", and guessing is at least as good in {100 * luck:.0f} of 100 such evaluations"
+                doubts.append(f"{words}{100 * guessed:.1f} %{often if accuracy > guessed else ''}")
         cost = late_loss(one)
         if one.label_entropy and cost is not None and cost > one.label_entropy and not one.is_summed:
             doubts.append(
-                f"in evaluation the loss is {cost:.4g}, above that of guessing, {one.label_entropy:.4g}"
+                f"the loss in evaluation is {cost:.4g}, above the chance-level loss, {one.label_entropy:.4g}"
             )
     return "; ".join(dict.fromkeys(doubts)) or None
+
+
+def proof(facts: TrainingFacts) -> str | None:
+    """Return how the last evaluation is better than guessing; None where it is not, or none was seen."""
+    for one in facts.criteria:
+        if not one.is_training and (found := _beside_guessing(one)) is not None:
+            accuracy, guessed, rows, luck = found
+            if luck <= LUCKY:
+                often = f"{1000 * luck:.0f}" if luck >= 0.0005 else "less than 1"
+                words = (
+                    f"learnt: the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels, which"
+                )
+                return (
+                    f"{words} guessing ({100 * guessed:.1f} %) reaches in {often} of 1,000 such evaluations"
+                )
+    return None
+
+
+def _beside_guessing(one: WatchedCriterion) -> tuple[float, float, int, float] | None:
+    """Return the last accuracy, that of guessing, the number of labels, and how likely guessing is as good."""
+    accuracy, guessed, rows = accuracy_of(one)
+    if accuracy is None or guessed is None:
+        return None
+    return accuracy, guessed, rows, luck_of(round(accuracy * rows), rows, guessed)
+
+
+def luck_of(right: int, n: int, share: float) -> float:
+    """Return the probability that at least `right` of `n` guesses are right, by the binomial distribution.
+
+    It is 1 below the mean, where the sum would be long and every accuracy is at chance.
+    """
+    if right <= share * n or not share:
+        return float(right <= share * n)
+    hit, miss = math.log(share), math.log1p(-share)
+    most = min(n, right + 10 * math.isqrt(n) + 10)  # more is over 20 standard deviations above the mean
+    return math.fsum(
+        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * hit + (n - k) * miss)
+        for k in range(right, most + 1)
+    )
 
 
 def labels_seen(facts: TrainingFacts, n: int) -> float:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import counted, percent, some
+from modelscope_cli.records.naming import counted, percent, rounded, some
 from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import CLIPPED, CUT, WatchedParameter
 from modelscope_cli.rules.training.progress import MIN_STEPS
@@ -21,6 +21,7 @@ from modelscope_cli.rules.training.rule_types import (
 from modelscope_cli.rules.training.updates import SMALL, still_weights
 
 _GONE = 1.001e-2  # share of the highest learning rate below which hardly anything is learnt
+_NOTHING = 1e-6  # the same below which nothing is: no schedule of a training ends there on purpose
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
 _MOSTLY = 0.9  # of the cycles, or the steps
@@ -34,13 +35,13 @@ _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
 @training_rule("MS719", "learning-rate-is-gone", WARNING, 0.5, Link.BOOKKEEPING)
 def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The learning rate is almost zero for most of the run, before the model has learnt.
+    """The learning rate is almost zero for most of the run before the model has learnt, or it is next to nothing.
 
     Measure: share of the steps below 1 % of the highest learning rate
-    Source: derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, with
-        two divisions by ten; own choice: half
+    Source: derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, who
+        divide by ten twice; own choice: half
     Hint: call scheduler.step() once an epoch, not once a step; or bring its gamma closer to 1
-    Why: most of the run changes nothing: its time is wasted
+    Why: most of the run changes nothing
     """
     rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
     for series in case.course.lr:
@@ -62,7 +63,8 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if idle:
             words = f"the learning rate of group {some(idle)} of {label} is 0 in every step"
             yield TrainingSighting(None, 0, 0.0, f"{words}: its parameters never change", place)
-        if share > threshold and gone[-1] and _has_more_to_learn(case):
+        has_stopped = share_of_steps(steps, [value <= _NOTHING * peak for value in values]) > threshold
+        if share > threshold and gone[-1] and (has_stopped or _has_more_to_learn(case)):
             since = steps[gone.index(True)]
             words = (
                 f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is below 1 % "
@@ -99,7 +101,7 @@ def _has_more_to_learn(case: Case) -> bool:
 
 @training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A schedule with the length of the run, or a warm-up, is stepped far less often, or a short cosine each step.
+    """A schedule as long as the run, or a warm-up, is stepped too rarely, or a short cosine too often.
 
     The latter in a training that does not provably learn.
 
@@ -141,11 +143,10 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS741", "clipped-to-nothing", WARNING, 0.01, Link.STEP_SIZE)
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Gradients are clipped so far that no step changes a weight noticeably, or while they are scaled.
+    """Gradients are clipped while they are scaled, or so far that no step changes a weight noticeably.
 
-    Measure: by how much the norm of all gradients differs between the steps; or 1e-4 of the norm before clipping,
-        in the median
-    Source: derived: norms of gradients vary from batch to batch, those that are always clipped do not
+    Measure: variation of the gradient norm from step to step; or a median of 1e-4 of the norm before clipping
+    Source: derived: gradient norms vary from batch to batch, unless every one is clipped
     Hint: clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler
     Why: every step has the size of the clipping threshold; gradients clipped while they are scaled also shrink as
         the scale grows
@@ -165,14 +166,14 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
         is_even = len(norms) >= MIN_RECORDS and 0 < max(norms) <= (1 + threshold) * min(norms)
         if is_even and any(_varies(one.series.grad_norm) for one in own):
             words = (
-                f"the gradients of {label} have a norm of {norms[-1]:.2g} in every recorded step, so they are "
-                "clipped to it, and no step changes a weight noticeably"
+                f"the gradients of {label} are clipped to a norm of {rounded(norms[-1])} in every recorded "
+                "step, so no step changes a weight noticeably"
             )
             if is_early:
                 words = (
                     f"the gradients of {label} are clipped before the gradient scaler unscales them, which"
                 )
-                words += f" leaves a norm of {norms[-1]:.2g} in every step"
+                words += f" leaves a norm of {rounded(norms[-1])} in every step"
             place, hint = optimizer.made if optimizer else None, _UNSCALED if is_early else None
             yield TrainingSighting(None, 0, norms[-1], words, place, hint=hint)
 
@@ -208,8 +209,8 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
         taken = max(known(rates), default=0.0) * one.weight_decay
         if case.fails and one.weight_decay >= threshold and taken >= _TAKEN:
             words = (
-                f"the weight decay of {one.optimizer} is {one.weight_decay:g}: times the learning rate, that "
-                f"removes {percent(taken, 1)} of a weight in every step"
+                f"the weight decay of {one.optimizer} is {one.weight_decay:g}: at this learning rate it removes "
+                f"{percent(taken, 1)} of a weight in every step"
             )
             yield TrainingSighting(None, 0, one.weight_decay, words, one.made)
 
@@ -218,12 +219,12 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
 def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A setting of an optimizer makes its steps meaningless.
 
-    Measure: momentum from which past gradients never fade; in trainings not shown to learn also eps beside
-        gradients, and beta1, beta2
+    Measure: momentum at which past gradients never fade; if the model is not shown to learn, also eps relative to
+        the gradients, beta1 and beta2
     Source: derived: the velocity is the sum of g momentum^k; Kingma and Ba 2015: a step is lr m / (sqrt(v) + eps),
         and theorem 4.1 needs beta1^2 < sqrt(beta2)
     Hint: leave out the argument: the defaults of torch.optim suit nearly every model
-    Why: steps are far larger or smaller than the learning rate says, or follow gradients of long ago
+    Why: steps are far larger or smaller than the learning rate suggests, or follow old gradients
     """
     for one in case.facts.optimizers:
         for name, values, usual in one.unusual:
@@ -238,9 +239,7 @@ def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSightin
                 hint = f"use {name}={f'({hint})' if len(usual) > 1 else hint}"
                 yield TrainingSighting(None, 0, values[0], words, one.made, hint=hint)
         if one.remade >= MIN_STEPS:
-            words = (
-                f"{one.optimizer} is made again before each step, so its averages of gradients start at zero"
-            )
+            words = f"{one.optimizer} is made again before each step, so its averages of gradients restart at zero"
             hint = "make the optimizer once, before the loop"
             yield TrainingSighting(None, 0, one.remade, words, one.made, hint=hint)
 
@@ -250,7 +249,7 @@ def _effect(case: Case, one: OptimizerFacts, name: str, values: Sequence[float])
     steps = case.course.steps
     longest = 1 / max(1 - values[0], 1e-12)
     if name in ("momentum", "betas") and MIN_STEPS <= steps <= longest:
-        return f"each step follows the mean of {longest:,.0f} gradients, and the run has {steps:,}"
+        return f"each step averages {longest:,.0f} gradients, but the run has only {steps:,} steps"
     if name == "betas" and values[0] ** 2 >= math.sqrt(values[1]):
         return "beta1 squared is above the root of beta2, so a step may be far too large"
     if name == "eps":
@@ -259,18 +258,18 @@ def _effect(case: Case, one: OptimizerFacts, name: str, values: Sequence[float])
             norm / math.sqrt(math.prod(each.shape)) for each in own for norm in known(each.series.grad_norm)
         ]
         if (largest := max(sizes, default=math.inf)) * _FAR < values[0]:
-            return f"the RMS gradient is at most {largest:.1g}, so eps makes every step smaller"
+            return f"the RMS gradient is at most {largest:.1g}, so eps shrinks every step"
     return None
 
 
 @training_rule("MS769", "steps-are-rare", WARNING, 16, Link.BOOKKEEPING)
 def rare_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The optimizer steps once in very many backward passes, and only a few times in all.
+    """The optimizer steps only a few times, each after very many backward passes.
 
     Measure: backward passes for each step, of a run with fewer than 20 steps and at least 200 backward passes
     Source: own choice: four times the accumulation that is usual
-    Hint: call optimizer.step() and zero_grad() in the loop over the batches, not in that over the epochs
-    Why: a pass over the data makes a single step, and the run ends where it began
+    Hint: call optimizer.step() and zero_grad() in the loop over the batches, not in the loop over the epochs
+    Why: with one step for a whole pass over the data, the weights hardly change
     """
     steps, n = case.course.steps, case.facts.backwards
     if 0 < steps < MIN_STEPS and n >= max(threshold * steps, _MANY_PASSES):

@@ -1,6 +1,7 @@
 """The types of the rules of training: input, rule and sighting. Standard library only."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -27,6 +28,8 @@ SURE = 4  # steps with an output of zeros: of 175 healthy trainings one had it f
 MIN_RECORDS = 8  # fewer cannot show a trend
 _RISEN = 5.0  # times the loss at first
 FEW_STEPS = 5  # after which facts are reliable
+
+_PLACED = re.compile(r"(?s)(.*?)(?: \((\S+:\d+)\))?")
 
 Row = WatchedLayer | WatchedParameter
 
@@ -88,10 +91,15 @@ class Case:
         return self.progress.learns is not True and main is not None and main.n >= 2 * MIN_STEPS
 
     def told(self, kind: str) -> "Iterator[TrainingSighting]":
-        """Yield the events of one kind as sightings."""
+        """Yield the first event of one kind as a sighting, with the line at the end of its message as the place.
+
+        One that was told after the last step is about the whole run.
+        """
         event = next((event for event in self.course.events if event.kind == kind), None)
         if event is not None:
-            yield TrainingSighting(None, event.step or 0, None, event.message)
+            message, place = _PLACED.fullmatch(event.message).groups()  # type: ignore[union-attr]
+            since = event.step or 0
+            yield TrainingSighting(None, since if since < self.course.steps else 0, None, message, place)
 
     def optimizer(self, label: str) -> OptimizerFacts | None:
         return next((one for one in self.facts.optimizers if one.optimizer == label), None)

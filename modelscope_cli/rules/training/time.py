@@ -14,22 +14,20 @@ _LEAST_STEPS = 8
 def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The model waits for data during much of each step.
 
-    Measure: share of the time of all steps but the first, at least five seconds in all
+    Measure: share of the time of all steps but the first, if five seconds or more in total
     Source: measured; PyTorch, performance tuning guide: asynchronous data loading
-    Hint: more workers, persistent_workers=True, or samples that load faster
-    Why: the device is idle while it waits, and the run takes longer
+    Hint: use more workers and persistent_workers=True, or make samples load faster
+    Why: the device is idle meanwhile, and the run takes longer
     """
     time = case.facts.time
     if time is None or time.steps < _LEAST_STEPS:
         return
     if time.share("data") <= threshold or time.seconds["data"] < _LEAST_S:
         return
-    words = f"{percent(time.share('data'))} of each step waits for "
+    words = f"{percent(time.share('data'))} of each step is spent waiting for "
     if time.workers:
         words += f"{time.workers} worker{'s' * (time.workers > 1)}"
-        hint = (
-            f"DataLoader(num_workers={2 * time.workers}, persistent_workers=True), or make a sample quicker"
-        )
+        hint = f"DataLoader(num_workers={2 * time.workers}, persistent_workers=True), or load samples faster"
     else:
         words += "data, which the training process loads itself"
         hint = "DataLoader(num_workers=4, persistent_workers=True), so that it loads while the model computes"

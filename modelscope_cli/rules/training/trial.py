@@ -7,16 +7,33 @@ from modelscope_cli.records.trials import DATA, GRADIENT, MODEL
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 
 CODES = "MS790", "MS791", "MS792", "MS793"
+# Rules whose cause a trial takes away as a whole; the others name facts, or layers that it may not reach
+REFUTABLE = frozenset(
+    (
+        "MS704",
+        "MS706",
+        "MS709",
+        "MS710",
+        "MS719",
+        "MS722",
+        "MS723",
+        "MS726",
+        "MS741",
+        "MS744",
+        "MS758",
+        "MS764",
+    )
+)
 
 
 @training_rule("MS790", "proved-by-trial", ERROR, 0.5, Link.DATA)
 def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """With one thing changed the training learns, with another seed too.
+    """With one change the model learns, with another seed too.
 
-    Measure: what the loss falls by without the change, as a share of what it falls by with it
+    Measure: fall of the loss without the change, relative to the fall with it
     Source: own choice: half; a tenth for changes that make most trainings better
-    Hint: change it in the script as told, and run it again
-    Why: it is the cause: nothing else was changed
+    Hint: make this change in the script, and run it again
+    Why: nothing else was changed, so this is the cause
     """
     fix = case.trials.fix
     if fix is not None:
@@ -25,23 +42,23 @@ def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS791", "wrong-gradient", ERROR, 0.05, Link.DATA)
 def wrong_gradient(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The gradient of a layer is not the slope of what it computes.
+    """The gradient of a layer is not the derivative of its output.
 
-    Measure: difference of the slope along a random direction, by autograd and by differences, as a share of it
-    Source: derived: differences in float64 agree to six digits; 5 % leaves room for kinks
+    Measure: relative difference of autograd and finite differences, along a random direction
+    Source: derived: finite differences in float64 agree to six digits; 5 % leaves room for kinks
     Hint: correct the backward of its autograd.Function, or the detach(), no_grad() or .data in its forward
-    Why: its weights and all before it are moved in a wrong direction
+    Why: its weights, and all before it, are updated in a wrong direction
     """
     yield from _examined(case, GRADIENT)
 
 
 @training_rule("MS792", "nothing-to-learn-from-the-data", ERROR, 0.3, Link.DATA)
 def unrelated_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """No change makes it learn, but it can memorise eight samples: the labels do not follow from the inputs.
+    """No change makes the model learn, but it can memorise eight samples: the labels do not follow from the inputs.
 
-    Measure: what is left of the loss of eight samples, as a share of it at first
+    Measure: final loss on eight samples, relative to the first
     Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
-    Hint: print a few inputs with their labels: are both of the same sample, prepared as they should be?
+    Hint: print a few inputs with their labels: do they belong together, and is the preprocessing right?
     Why: model, loss and optimizer work, so only the data is left
     """
     yield from _examined(case, DATA)
@@ -49,9 +66,9 @@ def unrelated_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS793", "eight-samples-are-too-many", ERROR, 0.3, Link.DATA)
 def unable(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """No change makes it learn, and it cannot even memorise eight samples.
+    """No change makes the model learn, and it cannot even memorise eight samples.
 
-    Measure: what is left of the loss of eight samples, as a share of it at first
+    Measure: final loss on eight samples, relative to the first
     Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
     Hint: follow one sample through the model: does the output depend on it, and the loss on the output?
     Why: the fault is in the model or its loss, not in the data

@@ -14,7 +14,7 @@ from modelscope_cli.records.grads import (
     VANISHING_SOURCE,
     is_judged,
 )
-from modelscope_cli.records.naming import percent
+from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
@@ -43,6 +43,11 @@ _INFINITE_SLOPE = (
 )
 _IN_HALVES = "use torch.amp.GradScaler, which skips steps that overflow in float16"
 _RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding of float32
+_ROUNDING = 1e-6  # of the loss, at any layer
+_BY_WHAT = (
+    "look at what the loss is computed from: a detached output, a wrong variable, targets of another kind, "
+    "or values whose sum is always the same"
+)
 _SEEN = 1e-5  # share of a weight that a step changes; its sum over the steps shows in nine digits
 _MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are compared
 _HALVES = "bfloat16", "float16"
@@ -99,7 +104,7 @@ def _gradients(
     if rows:
         rows.sort(key=lambda row: row[:2])
         step, last, one = rows[0]
-        text = f"its gradient norm is {abs(last):.2g}x that at the model's output; {words} since step {step}"
+        text = f"its gradient norm is {rounded(abs(last))}x that at the model's output; {words} since step {step}"
         if not any(_relative(case, one)[one.series.step.index(step) :]):
             text = f"its gradient has been zero since step {step}"
         yield TrainingSighting(one, step, abs(last), text + case.followed(rows))
@@ -159,8 +164,8 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     The first weight with large changes; at the same step the one that changes most. Also where the training learns,
     if the first step overwrites nearly all weights and the loss rises.
 
-    Measure: |change| / |weight|, in a quarter of the steps; 1 in any; in the first step 1 of nearly all weights and
-        a median of 5
+    Measure: |change| / |weight| in a quarter of the steps; or 1 in any step; or in the first step 1 for nearly
+        all weights, with a median of 5
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
     Hint: lower the learning rate, or warm it up
     Why: each step overwrites what earlier steps have learnt
@@ -179,8 +184,8 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         )
         if not case.fails:
             words = (
-                f"the first step changes it by {one.series.update_ratio[0] or 0.0:.2g}x its norm, and nearly all "
-                f"weights by more than {_WHOLE:g}x"
+                f"the first step changes it by {rounded(one.series.update_ratio[0] or 0.0)}x its norm, and "
+                f"nearly all weights by more than {_WHOLE:g}x"
             )
         if jump and jump[0] >= step:
             step = jump[0]
@@ -223,13 +228,17 @@ def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, Watched
 
 @training_rule("MS710", "small-updates", WARNING, SMALL, Link.STANDSTILL)
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """No step of the whole run changes a weight noticeably.
+    """No step of the whole run changes a weight noticeably, or the loss does not depend on the output.
 
     Measure: |change| / |weight|, in every step; in a training that fails also 1e-2 in all steps together
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that
     Hint: raise the learning rate
-    Why: the run ends with almost the weights it began with: its time is wasted
+    Why: the run ends with almost the weights it began with
     """
+    for model in dict.fromkeys(one.model for one in case.weights() if one.optimizer):
+        if case.progress.learns is not True and (words := _independent(case, model)) is not None:
+            yield TrainingSighting(None, 0, None, words, case.called(model), link=Link.WIRING, hint=_BY_WHAT)
+            return
     rows, are_most = still_weights(case, threshold)
     if rows and (case.fails or are_most):
         most, one = min(rows, key=lambda row: row[0])
@@ -238,6 +247,26 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if most == 0:
             words = "receives gradients, but no step changes it: the steps are lost in rounding"
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
+
+
+def _independent(case: Case, model: str) -> str | None:
+    """Return that the loss does not depend on the output of a model whose weights have gradients; None if it does.
+
+    Then no layer has a gradient, which a penalty on the weights does not give it, or all have those of rounding.
+    """
+    weights = [one for one in case.weights() if one.model == model]
+    layers = [one.series for one in case.course.layers if one.model == model]
+    n = max((len(one.step) for one in layers), default=0)
+    is_cut = any(one.facts is not None and one.facts.is_severed for one in weights)
+    if n < MIN_RECORDS or is_cut or not any(norm for one in weights for norm in known(one.series.grad_norm)):
+        return None
+    norms = [norm for one in layers for norm in known(one.grad_norm)]
+    if not norms:
+        return f"the loss does not depend on the output of {model}: its weights have gradients from elsewhere"
+    least = min((abs(loss) for one in case.course.loss for loss in known(one.value)), default=0.0)
+    if 0 < max(norms) < _ROUNDING * min(least, 1.0):
+        return f"the loss hardly depends on the output of {model}: its gradient there is at most {max(norms):.1g}"
+    return None
 
 
 def still_weights(case: Case, threshold: float) -> tuple[list[tuple[float, WatchedParameter]], bool]:
@@ -259,8 +288,8 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Or its first values are loaded again and again, while the averages of the optimizer go on.
 
-    Measure: recorded steps with a learning rate and a gradient above zero; 3 times that the first values are loaded
-    Source: certain: its values before and after each step are the same; a step of its size could be seen
+    Measure: recorded steps with a learning rate and a gradient above zero; or 3 reloads of the first values
+    Source: certain: its values are the same before and after each step, although such a step would show
     Hint: check what writes to the weight: an optimizer that changes a copy, a hook, load_state_dict; keep weights
         in float32 if steps are lost in rounding
     Why: part of the model keeps its initial weights
@@ -269,7 +298,7 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     still = [one for one in case.weights() if _is_to_learn(one) and _stays(case, one, threshold)]
     for rows, reason in (
         (still, "no step changes it"),
-        (restored, "each step changes it, but its old values are put back"),
+        (restored, "its old values are written back after each step"),
     ):
         if rows:
             first, *others = rows
@@ -283,7 +312,7 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in () if still or restored else case.facts.optimizers:
         if one.restored >= _RESTORED:
             words = f"the weights from before the first step are loaded again {one.restored} times, and "
-            words += f"{one.optimizer} goes on with its averages of the steps that are lost"
+            words += f"{one.optimizer} keeps its averages of the lost steps"
             yield TrainingSighting(None, 0, one.restored, words, one.made)
 
 
@@ -311,9 +340,7 @@ def _stays(case: Case, one: WatchedParameter, threshold: float) -> bool:
 
 def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
     """Tell whether a weight that every step changes has the same norm before each, to nine digits.
-
-    The squared norm of a normalised weight is an integer, which is excluded.
-    """
+    The squared norm of a normalised weight is an integer, which is excluded."""
     norms, ratios = set(one.series.weight_norm), one.series.update_ratio
     if len(ratios) < threshold or len(norms) > 1 or not all(ratio and ratio > _SEEN for ratio in ratios):
         return False
@@ -354,10 +381,7 @@ def _is_never_reached(one: WatchedParameter, threshold: float = MIN_RECORDS) -> 
 
 
 def _has_learnt(case: Case) -> bool:
-    """Tell whether the loss has fallen, or was always low.
-
-    Better accuracy than guessing is not enough, as initial weights may have it by chance.
-    """
+    """Tell whether the loss has fallen or was always low; accuracy above guessing may be chance."""
     main, chance = case.progress.main, case.progress.chance
     if case.progress.learns is not True or main is None:
         return False

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, rounded
 from modelscope_cli.records.watch import (
     BROADCAST,
     COLLAPSED,
@@ -41,6 +41,7 @@ _WITHOUT_END = 20.0  # times its first value: a likelihood may be negative, but 
 _FAR_ABOVE = 1.5  # times the cost of guessing, and the first value
 _MANY = 8  # rows of a batch, which have one class by chance at most once in 128 times; steps
 _NEARLY_ALL = 0.9  # of the steps; of the labels
+_SHUFFLE = "shuffle the training data: shuffle=True in its DataLoader"
 _LESS = 0.05  # times the criterion's mean over its rows
 _LONG, _SMALL_SHARE, _AS_GUESSED = 150, 0.1, 0.97  # steps; of the loss; of the cost of guessing
 _MORE = 1.5  # times the criterion's mean over its rows; a script may divide a sum by their number
@@ -67,14 +68,14 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         if is_exp:
             words = (
-                f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True), "
-                "so that it predicts no rate below 1"
+                f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True), so "
+                "it cannot predict a rate below 1"
             )
         elif inner == "softmax" and (one.classes or 0) > 1:
             lowest = math.log(math.e + (one.classes or 1) - 1) - 1  # of softmax of probabilities
             words = (
                 f"{one.name} receives probabilities (they sum to 1), but applies softmax itself, "
-                f"so that the loss cannot fall below {lowest:.3g}"
+                f"so the loss cannot fall below {lowest:.3g}"
             )
         elif inner == "sigmoid" and one.made_by in ("sigmoid", "softmax"):
             words = f"{one.name} receives the output of {one.made_by}, but applies sigmoid itself"
@@ -118,12 +119,12 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
 
 @training_rule("MS721", "activation-on-the-logits", WARNING, 3, Link.WIRING)
 def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The loss is computed from the output of an activation that clips it.
+    """An activation clips the output from which the loss is computed.
 
     Measure: recorded steps
     Source: certain: logits need both signs and any magnitude, but the activation limits them
     Hint: remove the activation after the last layer
-    Why: clipped values cannot be predicted with confidence, and pass no gradient
+    Why: the model cannot output the values that are clipped, and they pass no gradient
     """
     yield from _squashed_logits(case, threshold)
     yield from _out_of_reach(case, threshold)
@@ -155,13 +156,13 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS722", "loss-has-the-wrong-sign", ERROR, 3, Link.WIRING)
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The steps make the criterion larger.
+    """The steps increase the criterion that they should decrease.
 
     A minimised negative criterion, alone or as a term, maximize=True, a score that is minimised, a policy gradient
     against the advantages or under which the rewards fall, or a loss that falls without limit.
 
-    Measure: recorded steps, all with a loss below zero and a criterion above; or 1.5 times the chance level of a
-        criterion that is subtracted; or 12 losses of a policy, 8 with advantages
+    Measure: recorded steps, all with a loss below zero and a criterion above; or a subtracted criterion at 1.5
+        times its chance level; or 12 losses of a policy, 8 with advantages
     Source: certain: the criterion rises as the loss falls
     Hint: flip the sign: look for a missing or extra minus, or maximize=True
     Why: each step increases the criterion that it should decrease
@@ -288,8 +289,8 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
         yield TrainingSighting(None, one.series.step[0], last[0] / cost, words, one.place, hint=hint)
     elif is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
         words = (
-            f"{one.name} is only {first[0]:.2g} of a loss of {first[1]:.2g} at first, as other terms outweigh it, "
-            f"and is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}"
+            f"{one.name} is only {first[0]:.2g} of a loss of {rounded(first[1])} at first, as other terms "
+            f"outweigh it, and is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}"
         )
         hint = "lower the weight of the other terms, such as a penalty on weights or activations"
         yield TrainingSighting(None, one.series.step[0], first[0] / first[1], words, one.place, hint=hint)
@@ -325,10 +326,9 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: check how the labels are read, and whether the data is shuffled
     Why: a model that always predicts the same has a perfect loss
     """
-    losses = _losses(case)
+    losses, main = _losses(case), case.progress.main
     if not case.progress.is_adversarial:
-        yield from _sorted(losses)
-    main = case.progress.main
+        yield from _sorted(case)
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
         return  # adversaries use one label at a time, and so do parts of many losses
     (one,) = losses
@@ -346,19 +346,18 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
 
 
-def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
-    """Batches with labels of one class each, which differs between batches."""
-    for one in losses:
-        pure = [
-            share == 1
-            for share, rows in zip(one.series.commonest_label, one.series.rows, strict=True)
-            if rows >= _MANY
-        ]
-        most = one.commonest_label
-        is_pure = len(pure) >= _MANY and sum(pure) >= _NEARLY_ALL * len(pure)
-        if is_pure and most is not None and most < _NEARLY_ALL:
-            words = f"all labels of a batch are of one class in {sum(pure)} of {len(pure)} recorded steps"
-            yield TrainingSighting(None, one.series.step[0], most, f"{words}: the data is sorted", one.place)
+def _sorted(case: Case) -> Iterator[TrainingSighting]:
+    """Batches with labels of one class each, which differs between batches: most; nearly all of pixels."""
+    sizes = {one.shape[0] for one in case.facts.inputs if one.shape}
+    for one in _losses(case):
+        shares = zip(one.series.commonest_label, one.series.rows, strict=True)
+        batches = [(share == 1, rows) for share, rows in shares if rows >= _MANY]
+        n, n_pure, most = len(batches), sum(is_pure for is_pure, _ in batches), one.commonest_label or 1.0
+        by_chance = sum(most ** (rows - 1) for _, rows in batches)
+        least = (n + by_chance) / 2 if sizes.intersection(one.series.rows) else n
+        if n >= _MANY and most < _NEARLY_ALL and n_pure >= min(least, _NEARLY_ALL * n):
+            words = f"all labels of a batch are of one class in {n_pure} of {n} recorded steps: the data is sorted"
+            yield TrainingSighting(None, one.series.step[0], most, words, one.place, hint=_SHUFFLE)
             return
 
 
@@ -367,7 +366,7 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model returns the same output for every sample.
 
     Measure: recorded passes, all with equal rows in the output and different rows in the input
-    Source: certain: the rows are bit-identical, or differ by less than a millionth of what they did at first
+    Source: certain: the rows are bit-identical, or differ by less than a millionth of their difference at first
     Hint: look for softmax or a norm over a dimension of size 1, a dead activation, or a weight of zeros at
         the end of the model
     Why: the model cannot learn from an input that does not affect the output
@@ -398,7 +397,7 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 
-    Measure: outputs that change with what they must not see, in a copy of the model in evaluation mode
+    Measure: outputs that change with inputs they must not depend on, in a copy of the model in evaluation mode
     Source: certain: compared with a pass in which the other samples, or the last token, are changed
     Hint: look at dim in softmax and at batch_first; give attention its mask
     Why: at inference those tokens or samples are not available, and the model fails

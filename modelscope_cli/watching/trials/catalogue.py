@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from modelscope_cli.records.naming import rounded
 from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers, weights
 from modelscope_cli.watching.trials.change import Act, Change
 from modelscope_cli.watching.trials.criterion_changes import (
@@ -137,10 +138,6 @@ def _sign(clues: Clues) -> int:
     return _when(is_maximised or (rises and falls), rises)
 
 
-def _finite(clues: Clues) -> int:
-    return _when(clues.has_found("MS728"), not math.isfinite(clues.base.last("loss")))
-
-
 def _start(clues: Clues) -> int:
     far, _ = clues.far_weights
     return _when(far > 4 or clues.has_found("MS729 MS739"), far > 2)
@@ -192,7 +189,7 @@ TRIALS = (
         gradients.unclipped,
         _clipping,
         lambda clues: f"gradients not clipped (limit {_clip(clues)[1]:g}, median norm {_clip(clues)[2]:.3g})",
-        lambda clues: f"leave out the clipping, or clip at {max(1.0, 2 * _clip(clues)[2]):.1g}",
+        lambda clues: f"leave out the clipping, or clip at {rounded(max(1.0, 2 * _clip(clues)[2]), 1)}",
         lambda clues: _clip(clues)[0] or None,
         "MS741 MS710",
     ),
@@ -211,7 +208,7 @@ TRIALS = (
         "no double softmax",
         expected_input,
         _found("MS720 MS738", "cross_entropy", "binary_cross_entropy_with_logits"),
-        _says("the criterion given the logits, without the activation that it applies itself"),
+        _says("logits as the input of the criterion"),
         _says("give the criterion the logits: no softmax or sigmoid before it"),
         lambda clues: clues.survey.criterion,
         "MS720 MS738",
@@ -241,15 +238,15 @@ TRIALS = (
         optimizers.unfrozen,
         lambda clues: _when(clues.n_frozen > 0, False),
         lambda clues: f"the {clues.n_frozen} frozen parameters trained too",
-        _says("train them too: requires_grad_(True) before the optimizer is made, which has to hold them"),
+        _says("train them too: requires_grad_(True) before the optimizer is made from all parameters"),
         lambda clues: clues.survey.model,
-        "MS717",
+        "MS717 MS768",
     ),
     Trial(
         "usual modes",
         modes.usual_modes,
         _found("MS718 MS743"),
-        _says("models in training mode with gradients, and in evaluation mode without"),
+        _says("models trained in training mode and validated in evaluation mode"),
         _says("call model.train() before the steps, and model.eval() before validation only"),
         lambda clues: clues.survey.model,
         "MS718 MS743",
@@ -261,6 +258,7 @@ TRIALS = (
         lambda clues: f"the usual {_unusual(clues, 1)} of the optimizer (not {_unusual(clues, 0)})",
         lambda clues: f"{_unusual(clues, 1)} in place of {_unusual(clues, 0)}",
         _optimizer_place,
+        "MS766",
     ),
     Trial(
         "no weight decay",
@@ -278,15 +276,15 @@ TRIALS = (
         optimizers.constant_rate,
         lambda clues: _when(False, clues.survey.schedule is not None and clues.survey.scheduled > 0),
         lambda clues: f"the learning rate constant at {clues.survey.scheduled:.3g}",
-        _says("leave out the schedule, or make it as long as the training in calls of its step()"),
+        _says("leave out the schedule, or set its length to the number of its step() calls"),
         lambda clues: clues.survey.schedule,
         "MS719 MS758",
     ),
     Trial(
         "finite batches",
         data.finite_batches,
-        _finite,
-        _says("batches with a value that is not finite left out"),
+        lambda clues: _when(clues.has_found("MS728"), not math.isfinite(clues.base.last("loss"))),
+        _says("batches with NaN or infinite values left out"),
         _says("leave out or repair the samples that hold NaN or infinite values"),
         lambda clues: clues.survey.model,
         "MS728 MS701 MS702 MS703",
@@ -313,15 +311,16 @@ TRIALS = (
         "channels",
         data.permuted,
         lambda clues: _when(clues.survey.roughness > 1.3, False),
-        _says("images permuted from height, width, channels, which a view or reshape had mixed"),
+        _says("images permuted from height, width, channels instead of reshaped"),
         _says("permute(0, 3, 1, 2) in place of view or reshape"),
         lambda clues: clues.survey.model,
+        "MS767",
     ),
     Trial(
         "default initialisation",
         weights.default_initialisation,
         _start,
-        lambda clues: f"weights as torch draws them{_far(clues)}",
+        lambda clues: f"the default initial weights of torch{_far(clues)}",
         _says("leave out the initialisation, or use the one of torch.nn.init that fits the activation"),
         lambda clues: clues.survey.model,
         "MS729 MS739 MS730",
@@ -381,7 +380,7 @@ TRIALS = (
         lambda clues: f"AdamW with a learning rate of 0.001 over all parameters (not {_recipe(clues)})",
         _says("torch.optim.AdamW(model.parameters(), lr=1e-3)"),
         _optimizer_place,
-        "MS723 MS719 MS758 MS744 MS709 MS710 MS704 MS712 MS737 MS717",
+        "MS723 MS719 MS758 MS744 MS709 MS710 MS704 MS712 MS737 MS717 MS766 MS768",
         is_general=True,
     ),
 )
@@ -409,4 +408,4 @@ def ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
 
 def _far(clues: Clues) -> str:
     far, name = clues.far_weights
-    return f" ({name} differs in size {far:.2g} times)" if name else ""
+    return f" ({name} differs in size {rounded(far)} times)" if name else ""

@@ -49,7 +49,7 @@ class Slopes:
         ratios = [a / b for a, b in self.slopes if b]
         if max(ratios) - min(ratios) < _WRONG * abs(ratios[0]):
             return f"the gradient of {name} is {ratios[0]:.3g} times the slope of its output"
-        return f"the gradient of {name} is {by_autograd:.3g} where its output has the slope {measured:.3g}"
+        return f"the gradient of {name} is {by_autograd:.3g}, but its output has the slope {measured:.3g}"
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def _examine(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], act
         return bool(slopes)
 
     if not search(""):
-        told = f"gradients agree with differences in {counted(n, 'module')} and what is inside"
+        told = f"gradients agree with finite differences in {counted(n, 'module')}, submodules included"
         act.tell(found={"words": f"{told}; {n_failed} could not be compared" if n_failed else told})
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from modelscope_cli import interrupts
@@ -61,11 +60,9 @@ class FixFinder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._runner is not None:
-            self._runner.__exit__(kind, error, trace)
+            self._runner.__exit__(*raised)
 
     def find(self, record: WatchRecord) -> Trials:
         """Run the trials, and return what is known when they end, are interrupted or run out of time."""
@@ -94,7 +91,7 @@ class FixFinder:
     def _run_one(self, trial: str, seed: int, most: int) -> Measured:
         now = time.monotonic()
         if now >= self._until:
-            raise NoMoreTrialsError("the time for trials is over: --fix-time 20m goes on longer")
+            raise NoMoreTrialsError("the time for trials is over: --fix-time 20m allows more")
         if self._show is not None:
             what = trial or "the same training again"
             again = " with another seed" if seed else ""
@@ -142,11 +139,7 @@ def try_afterwards(folder: Path, request: WatchRequest) -> None:
 
 
 def _target_of(begin: dict[str, Any], folder: str) -> StartedScript:
-    """Return the script of a run that has ended.
-
-    Raises:
-        UsageError: the log does not name it, or it is gone.
-    """
+    """Return the script of a run that has ended; raise UsageError if the log does not name it or it is gone."""
     started = begin.get("started")
     if started is None:
         message = f"the log in '{folder}' does not record how its script was started"

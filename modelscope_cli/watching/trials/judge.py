@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from modelscope_cli.records.trials import A_LITTLE, BROKE, NO
+from modelscope_cli.records.trials import A_LITTLE, BROKE, CROSS_ENTROPY, NO, OWN
 from modelscope_cli.watching.trials.trial import Measured
 
 LOSS, COST, RIGHT = "loss", "cost", "right"
+_SAME = 1e-3  # relative difference, by which the script's loss is the mean cross-entropy of its predictions
 _SURE = 3.0  # standard errors
 FALL = 0.1  # least fall of a training that learns, as a share of the loss at first
 _HALF = 0.5  # of the fall with the change: one without it that falls further learns by itself
@@ -21,7 +22,7 @@ class Scale:
     """How the trials of one script are compared.
 
     Attributes:
-        what: `LOSS`, or `COST` where the predictions of classes make up the loss.
+        what: `LOSS`, or `COST` where the predictions of classes make up the loss; `measure`: that in words.
         start: the value before anything is learnt.
         has_fault: whether a rule found something.
     """
@@ -29,6 +30,7 @@ class Scale:
     what: str
     start: float
     has_fault: bool
+    measure: str = OWN
 
     @classmethod
     def of(cls, base: Measured, chance: float | None, has_fault: bool, *, is_by_cost: bool) -> "Scale":
@@ -38,8 +40,9 @@ class Scale:
             chance: cost of guessing, in the unit of what is compared; None if unknown.
         """
         what = COST if is_by_cost else LOSS
-        start = base.first(what)
-        return cls(what, start if chance is None else min(start, chance), has_fault)
+        is_own = what == LOSS or math.isclose(base.last(COST), base.last(LOSS), rel_tol=_SAME)
+        start = min(base.first(what), math.inf if chance is None else chance)
+        return cls(what, start, has_fault, OWN if is_own else CROSS_ENTROPY)
 
     def fall(self, one: Measured) -> float:
         """Return how far a training has fallen; minus infinity if it broke."""
@@ -73,9 +76,8 @@ class Scale:
         is_whole = one.reach >= _MOST_OF * base.reach and one.n >= _SOME_OF * base.n
         if not is_whole or not self.is_better(one, base) or not self.has_learnt(one):
             return False
-        if without > self._share(is_general) * fall:
-            return False
-        if is_general and one.last(self.what) < 0:  # without a bound it falls further with any larger step
+        is_unbounded = is_general and one.last(self.what) < 0  # it falls further with any larger step
+        if is_unbounded or without > self._share(is_general) * fall:
             return False
         return self._has_fewer_errors(one, base)
 

@@ -124,11 +124,9 @@ Make = Callable[[Optimizer, list[nn.Parameter]], Optimizer | None]
 
 @contextmanager
 def _stepping_besides(make: Make, act: Callable[[], object], *, is_instead: bool = False) -> Iterator[None]:
-    """Let an optimizer of our own step before each of the script's: it also trains what none of these holds.
+    """Let an optimizer of our own, made for what none holds, step before each of the script's.
 
-    Args:
-        make: given the optimizer of the script and parameters that none holds.
-        is_instead: the script's own finds no gradients at its step, so that it changes nothing.
+    With `is_instead` the script's own finds no gradients at its step, so that it changes nothing.
     """
     models = Models()
     ours: dict[int, tuple[Optimizer | None, list[nn.Parameter]]] = {}

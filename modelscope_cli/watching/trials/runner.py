@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from modelscope_cli.watching.runner import StartedScript
@@ -54,9 +53,7 @@ class TrialRunner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for process in self._idle:
             process.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -117,7 +114,7 @@ def _read(results: Path, original: Any, has_ended: bool) -> Measured:
             notes |= one
     error, code = notes.get("error"), notes.get("code")
     if error is None and code and not steps:
-        error = f"it ended with exit code {code}"
+        error = f"ended with exit code {code}"
     return Measured(
         loss=tuple(one["loss"] for one in steps),
         cost=tuple(one["cost"] for one in steps),

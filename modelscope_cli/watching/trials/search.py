@@ -11,6 +11,7 @@ from modelscope_cli.records.naming import percent, some
 from modelscope_cli.records.trials import (
     A_LITTLE,
     BROKE,
+    CROSS_ENTROPY,
     DATA,
     GRADIENT,
     MODEL,
@@ -24,6 +25,7 @@ from modelscope_cli.records.trials import (
 from modelscope_cli.records.watch import FAULT, WatchRecord
 from modelscope_cli.rules.training import is_certain
 from modelscope_cli.rules.training.progress import follow
+from modelscope_cli.rules.training.trial import REFUTABLE
 from modelscope_cli.watching.trials import catalogue
 from modelscope_cli.watching.trials.catalogue import BY_NAME, TRIALS, Trial
 from modelscope_cli.watching.trials.examine import Slopes
@@ -43,8 +45,6 @@ _DIFFERENCES = "the gradient of each module compared with finite differences"
 # Of samples learnt by heart: share of the loss at first that is left, or accuracy
 _LEARNT, _RIGHT = 0.3, 0.99
 
-# Rules whose cause a trial takes away as a whole; the others name facts, or layers that it may not reach
-_REFUTABLE = "MS704 MS706 MS709 MS710 MS719 MS722 MS723 MS726 MS741 MS744 MS758 MS764"
 _IMBALANCED = 0.8  # share of the commonest label
 
 Run = Callable[[Sequence[tuple[str, int]], int], list[Measured]]
@@ -79,7 +79,8 @@ class Search:
             found = Trials(outcome=str(error))
         refuted = tuple(dict.fromkeys(self._refuted(() if found.fix is None else found.fix.codes)))
         is_sure = found.fix is not None or found.examined is not None
-        return replace(found, rows=tuple(self.rows), refuted=refuted if is_sure else ())
+        refuted = refuted if is_sure else ()
+        return replace(found, rows=tuple(self.rows), refuted=refuted, in_vain=self._in_vain())
 
     def _searched(self) -> Trials:
         (base,) = self.run([("", 0)], self._steps)
@@ -193,8 +194,8 @@ class Search:
 
     def _by_heart(self, clues: Clues, scale: Scale) -> Trials:
         """Let the model learn eight samples by heart, which tells where to look."""
-        own = "" if clues.survey.settings else " (its optimizer is not one of torch.optim, and was kept)"
-        what = f"no single change that was tried made it learn{own}"
+        own = "" if clues.survey.settings else " (the optimizer is not from torch.optim and was kept)"
+        what = f"no single change that was tried made the model learn{own}"
         certain = [one.code for one in self.record.findings if one.follows is None and is_certain(one.code)]
         if certain:
             untried = [code for code in certain if code not in self._failed()]
@@ -214,7 +215,7 @@ class Search:
             advice = "weight the classes, or sample them evenly"
             return Trials(outcome=f"{words}: {percent(share)} of the labels are of the same class, {advice}")
         if self._stirs(clues.base, scale):
-            return Trials(outcome=f"{words}, and AdamW makes it a little better: it may need more steps")
+            return Trials(outcome=f"{words}, and AdamW helps a little: more steps may be needed")
         (shuffled,) = self.run([(catalogue.SHUFFLED, 0)], self._steps)
         if shuffled.has_acted:
             self._add(catalogue.SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
@@ -232,23 +233,32 @@ class Search:
     def _best_so_far(self, clues: Clues, scale: Scale) -> str:
         """Return how a training that learns by itself went, and what made it a little better."""
         base = clues.base
-        words = (
-            f"the loss of the unchanged script falls from {scale.start:.3g} to {base.last(scale.what):.3g}"
-        )
-        better = {one.name: scale.fall(self._tried[one.name]) for one in TRIALS if one.name in self._tried}
-        better = {name: fall for name, fall in better.items() if scale.is_better(self._tried[name], base)}
+        fall = f"falls from {scale.start:.3g} to {base.last(scale.what):.3g}"
+        words = f"the {scale.measure} of the unchanged script {fall}"
+        better = {name: scale.fall(one) for name, one in self._tried.items() if scale.is_better(one, base)}
         if not better:
             return f"{words}, and none of the changes tried clearly improves it"
         best = max(better, key=lambda name: better[name])
-        last = self._tried[best].last(scale.what)
-        return f"{words}, and with {BY_NAME[best].changed(clues)} to {last:.3g}"
+        return f"{words}, and with {BY_NAME[best].changed(clues)} to {self._tried[best].last(scale.what):.3g}"
 
     def _refuted(self, proved: Sequence[str]) -> Iterator[str]:
         """Yield codes of the rules whose cause was taken away, and no change that does so alone helped."""
         helped = {row.name for row in self.rows if row.helps in (A_LITTLE, ONCE, PROVED)}
         specific = [one.codes.split() for one in TRIALS if one.name in helped and not one.is_general]
         spared = {*proved, *(code for codes in specific for code in codes)}
-        yield from (code for code in self._failed() if code in _REFUTABLE and code not in spared)
+        yield from (code for code in self._failed() if code in REFUTABLE and code not in spared)
+
+    def _in_vain(self) -> dict[str, list[str]]:
+        """Return what was changed for each rule, in words, where none of it helped."""
+        tried: dict[str, list[TrialRow]] = {}
+        for row in self.rows:
+            for code in BY_NAME[row.name].codes.split() if row.helps not in (None, BROKE) else ():
+                tried.setdefault(code, []).append(row)
+        return {
+            code: [row.changed for row in rows]
+            for code, rows in tried.items()
+            if all(row.helps == NO for row in rows)
+        }
 
     def _failed(self) -> list[str]:
         """Return the codes of the rules of which a trial did not help."""
@@ -267,10 +277,10 @@ class Search:
         reason: str | None = None,
     ) -> None:
         if helps == BROKE:
-            reason = one.error or ("it had nothing to act on" if one.has_ended else "it took too long")
+            reason = one.error or ("nothing to act on" if one.has_ended else "took too long")
         losses = _known(one.first(scale.what)), _known(one.last(scale.what))
-        row = TrialRow(name, changed, one.n, *losses, _known(one.last(RIGHT)), helps, seed, reason)
-        self.rows.append(row)
+        right, measure = _known(one.last(RIGHT)), scale.measure
+        self.rows.append(TrialRow(name, changed, one.n, *losses, right, helps, seed, reason, measure))
 
 
 def steps_of(record: WatchRecord) -> int:
@@ -288,7 +298,7 @@ def _why_not(base: Measured) -> str:
         hint = f"; --fix-writes {shlex.quote(refused[1])} lets trials write there" if refused else ""
         return f"the script cannot be repeated: {base.error}{hint}"
     if not base.has_ended:
-        return "the script takes much longer when it is run again, or more time than there is for trials"
+        return "run again, the script takes much longer, or more time than trials have"
     if base.n:
         return f"only {base.n} steps could be compared, and {FEWEST_STEPS} are needed"
     return "no step was seen when the script was run again"
@@ -309,7 +319,7 @@ def _scale_of(trial: Trial, scale: Scale, base: Measured) -> Scale:
     has_costs = sum(one is not None for one in base.cost) >= 0.9 * base.n
     if not trial.rescales or scale.what == COST or not has_costs:
         return scale
-    return replace(scale, what=COST, start=base.first(COST))
+    return replace(scale, what=COST, start=base.first(COST), measure=CROSS_ENTROPY)
 
 
 def _restores(trial: Trial, one: Measured, base: Measured, scale: Scale) -> bool:
@@ -322,9 +332,7 @@ def _restores(trial: Trial, one: Measured, base: Measured, scale: Scale) -> bool
 
 def _best(trials: Sequence[Trial], tried: dict[str, Measured], scale: Scale) -> list[Trial]:
     """Return changes that restore, the mildest first of those that come equally near.
-
-    AdamW is two changes, optimizer and rate: it comes after a single one with at least half of its fall.
-    """
+    AdamW is two changes, optimizer and rate: it comes after a single one with at least half of its fall."""
     falls = {one.name: scale.fall(tried[one.name]) for one in trials}
     single = max((fall for name, fall in falls.items() if name != catalogue.STRONG), default=0.0)
     most = single if falls.get(catalogue.STRONG, 0.0) <= single / _AT_LEAST else falls[catalogue.STRONG]
@@ -337,9 +345,8 @@ def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
     base = clues.base
     last, before = one.last(scale.what), _known(base.last(scale.what))
     metric, metric_before = _known(one.last(RIGHT)), _known(base.last(RIGHT))
-    word = "loss" if scale.what == LOSS or not trial.rescales else "cross-entropy of the predictions"
     without = "not finite" if before is None else f"{before:.3g}"
-    sentence = f"{trial.cause(clues)}with {trial.changed(clues)} the {word} falls to {last:.3g}"
+    sentence = f"{trial.cause(clues)}with {trial.changed(clues)} the {scale.measure} falls to {last:.3g}"
     sentence += f" in {one.n} steps ({without} without)"
     if metric is not None and metric_before is not None:
         sentence += f", and the accuracy rises to {metric:.2f} ({metric_before:.2f} without)"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from tolerance import assert_close
 from torch import Tensor
 
@@ -77,6 +78,15 @@ def test_covering_finds_the_place_and_noise_and_other_places_do_not_pass(generat
     assert exam.covering(torch.ones(24, 24))["covering"] is None
 
 
+def test_the_margin_is_the_standard_error_of_the_95th_of_99_copies(generator):
+    draws = np.random.default_rng(0).normal(size=(20_000, faithfulness.N_COPIES))
+    measured = np.sort(draws)[:, faithfulness.N_BEATEN - 1].std()
+    assert pytest.approx(measured, rel=0.1) == faithfulness._ERROR
+    image, weights, truth = gray_image(generator, side=24)
+    found = Faithfulness(additive(weights), image).covering(truth)
+    assert 0 < found["covering_margin"] < 2 * faithfulness._ERROR  # the copies are between -1 and 1
+
+
 def test_without_a_preset_the_mean_colour_is_the_images_own():
     image = torch.rand(1, 3, 8, 8) + 5
     own = Faithfulness(additive(torch.ones(3, 8, 8)), image, is_normalised=False)._baselines["mean colour"]
@@ -85,11 +95,10 @@ def test_without_a_preset_the_mean_colour_is_the_images_own():
 
 
 def test_spearman_is_scipys(generator):
-    scipy = pytest.importorskip("scipy.stats")
     a, b = torch.randn(9, 9, generator=generator), torch.randn(9, 9, generator=generator)
     tied = (a * 2).round()
     for other in (b, tied, -a):
-        expected = scipy.spearmanr(a.flatten().numpy(), other.flatten().numpy()).statistic
+        expected = spearmanr(a.flatten().numpy(), other.flatten().numpy()).statistic
         assert spearman(a, other) == pytest.approx(expected)
     assert spearman(a, a.exp()) == pytest.approx(1.0)
     assert spearman(a, torch.ones(9, 9)) is None

@@ -54,7 +54,7 @@ METHODS = "gradcam,saliency,integrated-gradients"
 
 def cells(model: nn.Module, given: object = X, method: str = METHODS) -> list[float]:
     record = ms.explain(model.eval(), given, method=method, receipt=False)
-    return [record.logit, *(row.adds_up or 0.0 for row in record.rows)]
+    return [record.logit, *(row.adds_up_to or 0.0 for row in record.rows)]
 
 
 @pytest.mark.parametrize("kind", [InPlace, Reentrant, NotReentrant, OneByOne])

@@ -5,10 +5,12 @@ import re
 
 import pytest
 from made_trainings import HOSTILE, NAMES, watch_document
-from samples_of_results import LINES
+from samples_of_results import LINES, SAMPLES, STAR
 
+import modelscope_cli as ms
 from modelscope_cli.plain_text import plain
 
+TINY, HEALTHY = f"{SAMPLES}/tiny_resnet.py:TinyResNet", f"{SAMPLES}/tiny_resnet.safetensors"
 LAYERS = "document.querySelectorAll('#layer-rows tbody tr[data-series]')"
 # Of every text that is shown: the contrast of its colour with what lies behind it, by the formula of WCAG 2.
 CONTRASTS = """(() => {
@@ -194,6 +196,57 @@ def test_every_text_stands_out(name, dark, shown, documents):
     *worst, (n, _) = browser.run(CONTRASTS)
     assert n > 50
     assert worst[0][0] >= 4.5, worst
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_confusion_matrix_is_green_where_it_is_right_and_can_be_read(dark, shown):
+    shapes = f"{SAMPLES}/shapes"
+    record = ms.predict(TINY, shapes, checkpoint=HEALTHY, truth="folders", size=160)
+    browser = shown(record.to_dict(), dark=dark)
+    assert 0.1 < record.truth.accuracy.value < 0.9
+    colours = browser.run(
+        "[...document.querySelectorAll('.matrix td[class^=h]')].map((one) => [one.classList.contains('hit'), "
+        "...getComputedStyle(one).backgroundColor.match(/[\\d.]+/g).map(Number)])"
+    )
+    assert {is_right for is_right, *_ in colours} == {True, False}
+    assert all((green > red) == is_right for is_right, red, green, *_ in colours)
+    *worst, (n, _) = browser.run(CONTRASTS)
+    assert n > 100
+    assert worst[0][0] >= 4.5, worst
+
+
+def test_a_phone_is_told_that_a_figure_scrolls(shown, tmp_path):
+    record = ms.ablate(TINY, STAR, checkpoint=HEALTHY, size=32).save(tmp_path / "without")
+    browser = shown(record.to_dict(), folder=tmp_path / "without")
+    hint = "getComputedStyle(document.querySelector('.drawn'), '::before').content"
+    assert browser.run(hint) == "none"
+    browser.call(
+        "Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False
+    )
+    assert "scroll sideways" in browser.run(hint)
+    assert browser.run(
+        "(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.drawn'))"
+    )
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_shows_the_maps_below_each_other(shown, tmp_path, dark):
+    record = ms.explain(TINY, STAR, checkpoint=HEALTHY, size=32, receipt=False).save(tmp_path / "why")
+    browser = shown(record.to_dict(), folder=tmp_path / "why", dark=dark)
+    place = (
+        "(one) => [...document.querySelectorAll(one)].map((image) => image.getBoundingClientRect().toJSON())"
+    )
+    assert all(one["width"] == 0 for one in browser.run(f"({place})('.stacked img')"))
+    browser.call(
+        "Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False
+    )
+    assert all(one["width"] == 0 for one in browser.run(f"({place})('.spread img')"))
+    column, *frame = [one for one in browser.run(f"({place})('.stacked img')") if one["width"]]
+    assert len(frame) == dark
+    assert column["height"] > len(record.rows) * column["width"]
+    assert column["right"] <= 400
+    assert browser.run("document.documentElement.scrollWidth") <= 400
 
 
 def test_a_page_prints(shown):

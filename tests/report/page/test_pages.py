@@ -24,7 +24,7 @@ from modelscope_cli.records.reading import read
 from modelscope_cli.report.canvas import new_figure, to_png
 from modelscope_cli.report.page.common import environment
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.results import page_of, save_result
+from modelscope_cli.report.page.results import page_of, page_of_parts, save_result
 from modelscope_cli.report.predict.table import truth_sheet
 from modelscope_cli.report.registry import view_of
 
@@ -159,6 +159,15 @@ def test_a_verdict_comes_first_and_links_to_its_rows(undrawn):
     assert 'href="#layer-0"' in verdict
 
 
+def test_why_few_steps_are_recorded_is_said_once(undrawn):
+    document = watch_document()
+    document["events"] += [{"step": 5, "kind": "sparse", "message": "recording is slow"}]
+    page = page_of(restore(document))
+    verdict = page[page.index('id="verdict"') : page.index('id="steps"')]
+    assert "less often from step 5 on: recording is slow" in verdict
+    assert verdict.count("recording is slow") == 1
+
+
 ELEMENTS = {
     "html", "head", "meta", "link", "title", "style", "body", "a", "header", "h1", "h2", "h3", "p", "nav",
     "main", "section", "div", "dl", "dt", "dd", "span", "ul", "li", "figure", "figcaption", "img",
@@ -233,6 +242,41 @@ def test_mistakes_say_how_many_of_all_are_shown(n_wrong, said):
     assert ("worst" in facts) == said
     if said:
         assert facts["worst"].startswith(f"24 of {n_wrong} misclassified images")
+
+
+def test_rules_that_passed_are_folded_below_the_others(documents, pages):
+    rules, page = documents["check"]["rules"], pages("check")
+    with_findings = {one["code"] for one in documents["check"]["findings"]}
+    passed = {one["code"] for one in rules if one["judged"]} - with_findings
+    shown, folded = page.split("<details>")[0], page.split("<details>")[1].split("</details>")[0]
+    assert f"<summary>{len(passed)} rules passed</summary>" in folded
+    rows = {part: set(re.findall(r'<th scope="row">(MS\d+)</th>', part)) for part in (shown, folded)}
+    assert rows[folded] == passed
+    assert rows[shown] == {one["code"] for one in rules} - passed
+    assert with_findings
+
+
+def test_a_page_of_parts_has_its_heading_once(documents):
+    parts = [restore(documents[name]) for name in ("predict", "check")]
+    answers = [view_of(one).headline(one) for one in parts]
+    page = page_of_parts(parts, {})
+    assert page.count(f">{answers[0]}<") == 1  # its heading
+    assert page.count(f">{answers[1]}<") == 1
+
+
+def test_random_weights_get_no_green_heading(documents):
+    def parts_with(resolved):
+        for name in ("predict", "check"):
+            one = restore(
+                {**documents[name], "findings": [], "passed": True} if name == "check" else documents[name]
+            )
+            model = replace(one.run.model, weights=replace(one.run.model.weights, resolved=resolved))
+            yield replace(one, run=replace(one.run, model=model, warnings=()))
+
+    loaded, drawn = (page_of_parts([*parts_with(resolved)], {}) for resolved in ("checkpoint", "random"))
+    said = "The weights are random: the predictions say nothing about the images"
+    assert (said in loaded, drawn.count(f">{said}<")) == (False, 1)
+    assert ('answer sound"' in loaded, 'answer sound"' in drawn) == (True, False)
 
 
 def test_the_weights_of_an_object_are_not_called_object_weights():

@@ -1,12 +1,13 @@
 """What counts as proof: beyond the noise, beyond half of the fall, and more predictions right."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.records.trials import A_LITTLE, BROKE, NO
+from modelscope_cli.records.trials import A_LITTLE, BROKE, CROSS_ENTROPY, NO, OWN
 from modelscope_cli.watching.trials.judge import Scale
 from modelscope_cli.watching.trials.trial import Measured
 
@@ -105,6 +106,14 @@ def test_a_lower_loss_never_proves_less(low, high):
 )
 def test_less_than_proof(one, helps):
     assert scale(FLAT).helps(one, FLAT) == helps
+
+
+def test_what_is_compared_is_called_the_loss_only_where_it_is_that_of_the_script():
+    base = course(1.1, 0.56)
+    for cost, measure in ((base.loss, OWN), (course(1.1, 0.01).loss, CROSS_ENTROPY)):
+        one = replace(base, cost=cost)
+        assert Scale.of(one, None, has_fault=True, is_by_cost=True).measure == measure
+        assert Scale.of(one, None, has_fault=True, is_by_cost=False).measure == OWN
 
 
 def test_predictions_tell_where_a_change_alters_the_loss():

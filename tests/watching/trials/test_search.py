@@ -112,9 +112,9 @@ def test_standardised_inputs_that_do_not_help_are_tried_with_a_lower_rate(search
 
 
 def test_a_cause_whose_own_trial_did_not_help_is_not_said_to_be_corrected_first(search, dim):
-    assert search({}, record=dim)[0].outcome == "no single change that was tried made it learn"
+    assert search({}, record=dim)[0].outcome == "no single change that was tried made the model learn"
     other = dataclasses.replace(dim, findings=(dataclasses.replace(dim.findings[0], code="MS734"),))
-    assert search({}, record=other)[0].outcome.endswith("made it learn; correct MS734 first")
+    assert search({}, record=other)[0].outcome.endswith("made the model learn; correct MS734 first")
 
 
 @pytest.mark.parametrize(("shuffles", "is_tried"), [(True, False), (False, True)])
@@ -184,7 +184,7 @@ def test_what_has_nothing_to_act_on_is_no_proof(search):
     found, _ = search({"no clipping": idle}, CLIP)
     assert found.fix is None
     (row,) = [row for row in found.rows if row.name == "no clipping"]
-    assert (row.helps, row.reason) == ("broke", "it had nothing to act on")
+    assert (row.helps, row.reason) == ("broke", "nothing to act on")
 
 
 def test_a_trial_that_breaks_does_not_end_the_search(search):
@@ -208,14 +208,14 @@ def test_where_to_look_if_no_change_helps(search, heart, examined, words):
     assert found.fix is None
     assert found.examined == examined
     assert words in found.outcome
-    assert found.outcome.startswith("no single change that was tried made it learn")
+    assert found.outcome.startswith("no single change that was tried made the model learn")
     assert ({"MS710", "MS723"} <= set(found.refuted)) is (examined is not None)
 
 
 def test_what_a_strong_optimizer_stirs_may_need_more_steps_and_refutes_nothing(search):
     found, _ = search({"by heart": course(2.3, 0.01), "fresh AdamW": course(2.3, 2.2)})
     assert (found.fix, found.examined, found.refuted) == (None, None, ())
-    assert "it may need more steps" in found.outcome
+    assert "more steps may be needed" in found.outcome
 
 
 def test_a_wrong_gradient_is_where_to_look(search):
@@ -235,6 +235,15 @@ def test_no_time_is_left(search, flat):
     found = Search(flat, lambda several, most: [late(*one, most) for one in several]).search()
     assert len(found.rows) == 1
     assert found.outcome == "no time"
+
+
+@pytest.mark.parametrize(("helped", "is_vain"), [(2.3, True), (2.1, False)])
+def test_what_helped_nothing_is_told_by_rule_also_where_nothing_is_proved(search, helped, is_vain):
+    found, asked = search({"rate x 10": course(2.3, helped), "by heart": course(2.3, 1.5)})
+    assert (found.fix, found.examined, found.refuted) == (None, None, ())
+    assert "fresh AdamW" in dict(asked)
+    assert found.in_vain.get("MS710", []) == [row.changed for row in found.rows if row.helps == NO] * is_vain
+    assert len(found.in_vain["MS719"]) == 1  # of AdamW alone
 
 
 @pytest.mark.parametrize(

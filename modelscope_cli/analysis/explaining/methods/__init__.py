@@ -29,11 +29,12 @@ class Method:
     # What it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules
     kind: str
     units: str = ""  # the unit of the map; empty without one
-    brief: Explain | None = None  # a faster variant for comparisons
+    brief: Callable[[Scored, Tensor], Tensor] | None = None  # makes `Map.brief`
     is_local: bool = True  # whether it takes the gradient at the image alone
 
-    def briefly(self, scored: Scored, image: Tensor) -> Map:
-        return (self.brief or self.explain)(scored, image)
+    def briefly(self, scored: Scored, image: Tensor) -> Tensor:
+        """Return what comparisons compare, `(rows, columns)`."""
+        return self.brief(scored, image) if self.brief else self.explain(scored, image).cells
 
 
 # The names are those of `explaining.request.METHOD_NAMES`.

@@ -21,8 +21,6 @@ def gradcam(scored: Scored, image: Tensor) -> Map:
     Selvaraju et al. 2017, equations 1 and 2, without the final ReLU, so that evidence against the class stays
     visible.
     """
-
-    def weighted(activation: Tensor, gradient: Tensor) -> Tensor:
-        return (gradient.mean((1, 2), keepdim=True) * activation).sum(0)
-
-    return map_at_layer(scored, image, weighted)
+    return map_at_layer(
+        scored, image, lambda activation, gradient: (gradient.mean((1, 2), True) * activation).sum(0)
+    )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.explaining.dataflow import Dataflow
-from modelscope_cli.analysis.explaining.layer import Map, share_of
+from modelscope_cli.analysis.explaining.layer import Map
 from modelscope_cli.analysis.explaining.scored import Scored, UnfitError, not_connected
 from modelscope_cli.hooks.fetch import fetch
 
@@ -79,9 +79,7 @@ class _Rules(Dataflow):
 
 class _Proportional(torch.autograd.Function):
     """Returns `output`, whose gradient is that of `positive(image)` times the ratio of both.
-
-    `positive` runs in the backward pass, and not at all for a convolution whose batch norm is read alone.
-    """
+    `positive` runs in the backward pass, and not at all for a convolution whose batch norm is read alone."""
 
     @staticmethod
     def forward(ctx: Any, image: Tensor, output: Tensor, positive: Callable[[Tensor], Tensor]) -> Tensor:
@@ -142,8 +140,7 @@ def lrp(scored: Scored, image: Tensor) -> Map:
         for leaf, gradient in zip(leaves, gradients, strict=True)
         if gradient is not None
     ]
-    whole, *fetched = fetch([score.detach(), *parts])
     cells = torch.zeros(image.shape[-2:])
-    for part in fetched:
+    for part in fetch(parts):
         cells += part
-    return Map(cells, "relevance by the flat, z+ and epsilon rules", adds_up=share_of(cells, float(whole)))
+    return Map(cells, "relevance by the flat, z+ and epsilon rules")

@@ -1,17 +1,17 @@
 """Methods that explain by the pixels of the image."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.layer import Map, share_of, strongest
+from modelscope_cli.analysis.explaining.layer import Map
 from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import fetch
 
-_ENOUGH, _FIRST, _MOST = 0.02, 8, 32  # of integrated gradients: relative error; intervals at first, at most
+_ENOUGH, _FIRST, _MOST = 0.02, 4, 32  # of integrated gradients: relative error; intervals at first, at most
 _SIDES, _REFINED = 7, 0.25  # of occlusion: windows along the short side; the share of them that is refined
 
 Window = tuple[int, int, int, int]  # top, left, bottom, right
@@ -20,32 +20,53 @@ Window = tuple[int, int, int, int]  # top, left, bottom, right
 def saliency(scored: Scored, image: Tensor) -> Map:
     """Return the largest |gradient| of each pixel's channels, unsigned; Simonyan et al. 2014, section 3."""
     ((_, gradient),) = scored.gradients(image)
-    return Map(strongest(gradient[0].float()), "the largest |gradient| of a pixel's channels")
+    return Map(gradient[0].float().abs().amax(0).cpu(), "the largest |gradient| of a pixel's channels")
 
 
 def input_x_gradient(scored: Scored, image: Tensor) -> Map:
     """Return the first-order contribution of each pixel to the logit; Shrikumar et al. 2016, section 3."""
-    ((score, gradient),) = scored.gradients(image)
-    cells, score = fetch([(image * gradient)[0].float().sum(0), score])
-    return Map(cells, "the preprocessed pixel times its gradient", adds_up=share_of(cells, float(score)))
+    ((_, gradient),) = scored.gradients(image)
+    return Map((image * gradient)[0].float().sum(0).cpu(), "the preprocessed pixel times its gradient")
 
 
-def integrated_gradients(scored: Scored, image: Tensor) -> Map:
+def integrated_gradients(scored: Scored, image: Tensor, first: int = _FIRST, most: int = _MOST) -> Map:
     """Return the contribution of each pixel to the logit, from an image of zeros, the mean colour if normalised.
 
     Sundararajan et al. 2017, equation 1: the gradient integrated along the straight path from a blank image,
     times that path. The points are those of Fejer's second rule, `(1 - cos(k pi / n)) / 2`, dense near the ends but
     not at them, where the gradient of a norm may be singular; each has the weight `sin(k pi / n)`. The number of
-    intervals is doubled, which reuses all points, until the sum is within 2 % of the difference of the two logits
-    twice in a row: for networks of ReLUs convergence is not steady, and one good sum may be luck.
+    intervals is doubled from `first` to `most`, which reuses all points, until the sum is within 2 % of the
+    difference of the two logits twice in a row: for networks of ReLUs convergence is not steady, and one good sum
+    may be luck.
     """
-    return integrate(scored, image, torch.zeros_like(image))
+    ends = scored.scores(torch.cat([torch.zeros_like(image), image]))
+    total, brief = torch.zeros_like(image[0], dtype=widest_float(image.device)), None
+    intervals, n_good, step = first, 0, 1
+    while True:
+        total += _summed(scored, image, _angles(intervals, step))
+        parts = image[0].to(total) * total / _sines(intervals)
+        scores, whole, cells = fetch([ends, parts.sum(), parts.sum(0).float()])
+        brief = cells if brief is None else brief
+        start, end = scores.tolist()
+        gap = end - start
+        error = abs(float(whole) - gap)
+        n_good = n_good + 1 if error <= _ENOUGH * abs(gap) else 0
+        if n_good == 2 or intervals * 2 > most:
+            break
+        intervals, step = 2 * intervals, 2
+    return Map(
+        cells,
+        f"path from a zero image (score {start:.4g}) in {intervals - 1} points; completeness error {error:.2g}",
+        completeness=error / abs(gap) if gap else None,
+        steps=intervals - 1,
+        brief=brief,
+    )
 
 
-def integrate_briefly(scored: Scored, image: Tensor) -> Map:
-    """Return the same with the fewest points, for comparisons, without its error."""
-    total = _summed(scored, image, torch.zeros_like(image), _angles(_FIRST))
-    return Map((image[0].to(total) * total).sum(0).float().cpu() / _sines(_FIRST), "the fewest points")
+def integrate_briefly(scored: Scored, image: Tensor) -> Tensor:
+    """Return the first map of `integrated_gradients`, in the fewest points, `(H, W)`."""
+    parts = image[0] * _summed(scored, image, _angles(_FIRST)) / _sines(_FIRST)
+    return parts.sum(0).float().cpu()
 
 
 def _angles(intervals: int, step: int = 1) -> list[float]:
@@ -57,38 +78,12 @@ def _sines(intervals: int) -> float:
     return 1 / math.tan(math.pi / (2 * intervals))
 
 
-def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST, most: int = _MOST) -> Map:
-    """Integrate from `blank` to `image` in `first` intervals, or more up to `most` until converged."""
-    ends, way = scored.scores(torch.cat([blank, image])), (image - blank)[0].to(widest_float(image.device))
-    total = torch.zeros_like(way)
-    intervals, n_good, step = first, 0, 1
-    while True:
-        total += _summed(scored, image, blank, _angles(intervals, step))
-        parts = way * total / _sines(intervals)
-        scores, whole, cells = fetch([ends, parts.sum(), parts.sum(0).float()])
-        start, end = scores.tolist()
-        gap = end - start
-        error = abs(float(whole) - gap)
-        n_good = n_good + 1 if error <= _ENOUGH * abs(gap) else 0
-        if n_good == 2 or intervals * 2 > most:
-            break
-        intervals, step = 2 * intervals, 2
-    return Map(
-        cells,
-        f"path from a zero image (score {start:.4g}) in {intervals - 1} points; completeness error {error:.2g}",
-        adds_up=share_of(cells, end) if error <= abs(gap) else None,
-        completeness=error / abs(gap) if gap else None,
-        steps=intervals - 1,
-    )
-
-
-def _summed(scored: Scored, image: Tensor, blank: Tensor, angles: Sequence[float]) -> Tensor:
+def _summed(scored: Scored, image: Tensor, angles: Sequence[float]) -> Tensor:
     """Return the weighted sum of the gradients at some angles of the path, `(C, H, W)`, in the widest dtype."""
     total = torch.zeros_like(image[0], dtype=widest_float(image.device))
     for first in range(0, len(angles), scored.batch):
         theta = torch.tensor(angles[first : first + scored.batch], dtype=torch.float64)[:, None, None, None]
-        shares = ((1 - theta.cos()) / 2).to(image)
-        for _, gradient in scored.gradients(blank + shares * (image - blank)):
+        for _, gradient in scored.gradients(((1 - theta.cos()) / 2).to(image) * image):
             total += (gradient.to(total) * theta.sin().to(total)).sum(0)
     return total
 
@@ -99,24 +94,21 @@ def windows(size: tuple[int, int], side: int, stride: int) -> list[Window]:
     return [(y, x, min(y + side, size[0]), min(x + side, size[1])) for y in tops for x in lefts]
 
 
-def falls(
-    scored: Scored, image: Tensor, hidden: list[Window], score: float
-) -> Iterator[tuple[Window, float]]:
-    """Yield the drop of the logit when each window is zero, the mean colour of normalised images."""
+def occlude(scored: Scored, image: Tensor, hidden: list[Window], score: float) -> Tensor:
+    """Return the mean drop of the logit over the windows that hide a pixel, `(H, W)` float64; NaN where none does.
+
+    Hidden pixels are zero, the mean colour of normalised images.
+    """
+    total, count = torch.zeros(2, *image.shape[-2:], dtype=torch.float64)
     for first in range(0, len(hidden), scored.batch):
         some = hidden[first : first + scored.batch]
         copies = image.repeat(len(some), 1, 1, 1)
         for copy, (top, left, bottom, right) in zip(copies, some, strict=True):
             copy[:, top:bottom, left:right] = 0
-        yield from zip(some, (score - scored.scores(copies).cpu().double()).tolist(), strict=True)
-
-
-def occlude(scored: Scored, image: Tensor, hidden: list[Window], score: float) -> Tensor:
-    """Return the mean drop over the windows that hide a pixel, `(H, W)` float64; NaN where none does."""
-    total, count = torch.zeros(2, *image.shape[-2:], dtype=torch.float64)
-    for (top, left, bottom, right), fall in falls(scored, image, hidden, score):
-        total[top:bottom, left:right] += fall
-        count[top:bottom, left:right] += 1
+        drops = (score - scored.scores(copies).cpu().double()).tolist()
+        for (top, left, bottom, right), drop in zip(some, drops, strict=True):
+            total[top:bottom, left:right] += drop
+            count[top:bottom, left:right] += 1
     return total / count
 
 
@@ -146,7 +138,6 @@ def occlusion(scored: Scored, image: Tensor) -> Map:
         cells[top:bottom, left:right] += part - part.mean()
     return Map(
         cells.float(),
-        f"windows of {side} pixels, hidden one by one; then of {half} pixels within the "
-        f"{len(chosen)} most important",
+        f"{side}-pixel windows, then {half}-pixel windows inside the {len(chosen)} that mattered most",
         steps=len(coarse) + len(fine) + 1,
     )

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from statistics import fmean
+from statistics import NormalDist, fmean, stdev
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,9 @@ with without_dynamo():
 Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (N,)
 
 N_COPIES, N_BEATEN = 99, 95  # a map exceeds 95 of its copies by chance once in twenty times
+# Standard error of that percentile in standard deviations of normal copies, 0.21: sqrt(p (1 - p) / n) / density
+# (Kendall & Stuart, The Advanced Theory of Statistics, volume 1, section 10.10)
+_ERROR = (0.95 * 0.05 / N_COPIES) ** 0.5 / NormalDist().pdf(NormalDist().inv_cdf(0.95))
 N_HALVES = 8  # pairs of complementary halves per patch size and baseline
 PATCHES = (1 / 8, 3 / 16)  # sides of patches relative to the short side of the image
 COVERED = 2 * 2 * len(PATCHES) * N_HALVES
@@ -42,25 +45,20 @@ class Faithfulness:
         is_normalised: bool = True,
         whole: float | None = None,
     ) -> None:
-        """Store the arguments; the model runs later.
-
-        Args:
-            probability: returns that of the target for at most `batch` images; called without gradients.
-            image: `(1, C, H, W)`, preprocessed.
-            seed: the seed of the halves and of the shifted copies.
-            is_normalised: whether zero is the mean colour of the data; otherwise the image's mean colour is used.
-            whole: the probability for the whole image, if known.
-        """
+        """Take a preprocessed image, `(1, C, H, W)`, and what returns the probability of the target for at most
+        `batch` images; `whole` is that of this one, if known. `is_normalised`: zero is the mean colour of the data;
+        otherwise the image's mean colour is used."""
         self._probability, self._image, self._batch = probability, image.detach(), batch
         self._seed, self._is_normalised, self._whole = seed, is_normalised, whole
 
     def covering(self, scores: Tensor) -> dict[str, float | None]:
         """Return how well a map, `(H, W)`, predicts which halves of the image matter; names as in a `Receipt`."""
-        nothing = dict.fromkeys(("covering", "covering_chance"))
+        nothing = dict.fromkeys(("covering", "covering_chance", "covering_margin"))
         if self.unmade or not bool(scores.isfinite().all()) or scores.min() == scores.max():
             return nothing
         rho, *others = self._correlations([scores.cpu(), *moved_copies(scores.cpu(), N_COPIES, self._seed)])
-        return {"covering": rho, "covering_chance": sorted(others)[N_BEATEN - 1]}
+        chance, margin = sorted(others)[N_BEATEN - 1], _ERROR * stdev(others)
+        return {"covering": rho, "covering_chance": chance, "covering_margin": margin}
 
     @property
     def left_half(self) -> Tensor:
@@ -135,9 +133,7 @@ def _pooled(maps: Tensor) -> Tensor:
 
 def _blurred(image: Tensor) -> Tensor:
     """Blur with a Gaussian of a twentieth of the short side, 11 pixels at 224: objects vanish, colours do not.
-
-    With the 5 pixels of the paper, in a window of 11, many classes are still recognised.
-    """
+    With the 5 pixels of the paper, in a window of 11, many classes are still recognised."""
     sigma = min(image.shape[-2:]) / 20
     width = 2 * min(round(2.5 * sigma) + 1, min(image.shape[-2:]) - 1) + 1
     return gaussian_blur(image, [width, width], [sigma, sigma])

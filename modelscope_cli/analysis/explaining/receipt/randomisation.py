@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.explaining.receipt.rankings import spearman
 
-Maps = Mapping[str, Tensor | None]  # by method; None without a map
+Maps = Mapping[str, Tensor]  # by method, but for those without a map
 
 
 def head_randomisation(
@@ -42,12 +42,11 @@ def head_randomisation(
         with shuffled(head, torch.Generator().manual_seed(seed), sign):
             scores += [] if score is None else [score()]
             if len(scores) == 2 and torch.equal(scores[0], -scores[1]):
-                maps = {name: None if one is None else -one for name, one in maps.items()}
+                maps = {name: -one for name, one in maps.items()}
             else:
                 maps = explain_again()
         for name, reference in references.items():
-            new_map = maps[name]
-            rho = None if new_map is None or reference is None else spearman(new_map, reference)
+            rho = spearman(maps[name], reference) if name in maps else None
             rhos[name] += [] if rho is None else [rho]
     return {name: fmean(values) if values else None for name, values in rhos.items()}
 

@@ -3,7 +3,7 @@
 import math
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from modelscope_cli.records.explain import (
@@ -21,7 +21,7 @@ from modelscope_cli.records.explain import (
 )
 
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt}
-_VERDICT, _COMPLETENESS = "verdict", "completeness"
+_VERDICT = "verdict"
 _ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, WEAK, PASSED)  # ties are decided in this order
 
 
@@ -35,7 +35,6 @@ class _Test:
     failed: str  # the message if it does not hold
 
 
-_OF_COMPLETENESS = _Test(_COMPLETENESS, "<=", MOST_INCOMPLETE, "the sum of the map is more than 10 % off")
 _TESTS = {
     "repeat": _Test("repeatability", ">=", LEAST_REPEATED, "a second run gives another map"),
     "image": _Test(
@@ -43,14 +42,13 @@ _TESTS = {
     ),
     "covering": _Test("covering", ">", 0.0, "showing more of the map does not raise the score"),
     "head": _Test("head_randomisation", "<=", MOST_HEAD, "the map does not change with a random head"),
+    "completeness": _Test("", "<=", MOST_INCOMPLETE, "the sum of the map is more than 10 % off"),
 }
 _NEEDED = {"repeat", "covering", "head"}  # to pass
 
 
 def judged(
-    receipt: Receipt,
-    reasons: Mapping[str, str] | None = None,
-    completeness: float | None = None,
+    receipt: Receipt, reasons: Mapping[str, str] | None = None, completeness: float | None = None
 ) -> Receipt:
     """Return the receipt of one map with the answer of every test and the verdict.
 
@@ -58,14 +56,17 @@ def judged(
         reasons: why a test could not be made, by test.
         completeness: the error of the map's sum; None to omit that test.
     """
-    tests = _TESTS | ({_COMPLETENESS: _OF_COMPLETENESS} if completeness is not None else {})
     answers = []
-    for name, test in tests.items():
-        value = completeness if name == _COMPLETENESS else getattr(receipt, test.value)
+    for name, test in _TESTS.items():
+        value = getattr(receipt, test.value) if test.value else completeness
+        if not test.value and value is None:
+            continue
         if value is None or not math.isfinite(value):
-            answers.append(_answered(name, NOT_MADE, (reasons or {}).get(name, "it could not be measured")))
-        elif name == "covering" and 0 < value <= (receipt.covering_chance or 0.0):
-            answers.append(_answered(name, WEAK, "shifted copies of the map cover as well"))
+            answers.append(_answered(name, NOT_MADE, (reasons or {}).get(name, "could not be measured")))
+        elif name == "covering" and 0 < value <= (receipt.covering_chance or 0) + (
+            receipt.covering_margin or 0
+        ):
+            answers.append(_answered(name, WEAK, "shifted copies of the map cover about as well"))
         elif _COMPARISONS[test.comparison](value, test.bound):
             answers.append(_answered(name, PASSED))
         else:
@@ -118,12 +119,13 @@ def _with(receipt: Receipt, tests: tuple[TestJudgement, ...], verdict: TestJudge
     return replace(receipt, tests=tests, failed=failed, verdict=verdict)
 
 
-def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
-    """Rank methods by the number of failed tests, then of tests not made, of weak ones, then by covering."""
+def winner_first(receipts: Mapping[str, Receipt], scattered: Collection[str] = ()) -> list[str]:
+    """Rank methods by failed tests, tests not made and weak ones, those with a place first, then by covering."""
 
-    def place(name: str) -> tuple[int, int, int, float]:
+    def rank(name: str) -> tuple[int, int, int, bool, float]:
         answers = [test.answer for test in receipts[name].tests]
         covering = math.inf if receipts[name].covering is None else -(receipts[name].covering or 0.0)
-        return len(receipts[name].failed), answers.count(NOT_MADE), answers.count(WEAK), covering
+        n_failed, n_missing, n_weak = len(receipts[name].failed), answers.count(NOT_MADE), answers.count(WEAK)
+        return n_failed, n_missing, n_weak, name in scattered, covering
 
-    return sorted(receipts, key=place)
+    return sorted(receipts, key=rank)

@@ -373,12 +373,7 @@ def binary_units() -> Score:
 def softmax_of_one_score() -> Score:
     data = curve()
     model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1), nn.Softmax(1))
-    fit(
-        model,
-        torch.optim.Adam(model.parameters(), lr=1e-3),
-        data,
-        criterion=nn.MSELoss(),
-    )
+    fit(model, torch.optim.Adam(model.parameters(), lr=1e-3), data, criterion=nn.MSELoss())
     return explained(model, *data)
 
 

@@ -6,16 +6,7 @@ from torch import Tensor, nn
 
 from programs.data import batches, blobs, curve, digits, masks_of_shapes, shapes, stripes, tags, text, tokens
 from programs.loops import fit
-from programs.models import (
-    FunctionalNet,
-    ResNet,
-    RowReader,
-    TokenReader,
-    UNet,
-    ViT,
-    cnn,
-    mlp,
-)
+from programs.models import FunctionalNet, ResNet, RowReader, TokenReader, UNet, ViT, cnn, mlp
 from programs.scores import Score, accuracy, explained, thresholded
 
 

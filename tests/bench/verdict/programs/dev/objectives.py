@@ -6,11 +6,7 @@ from torch import Tensor, nn
 
 from programs.data import batches, digits, stripes
 from programs.loops import fit
-from programs.models import (
-    AutoEncoder,
-    cnn,
-    mlp,
-)
+from programs.models import AutoEncoder, cnn, mlp
 from programs.scores import Score, accuracy, explained, neighbours
 
 

@@ -355,12 +355,7 @@ def thresholded_code() -> Score:
 def norm_of_one_number() -> Score:
     data = curve()
     model = nn.Sequential(mlp(6, 32, 1), nn.LayerNorm(1))
-    fit(
-        model,
-        torch.optim.AdamW(model.parameters(), lr=1e-3),
-        data,
-        criterion=nn.MSELoss(),
-    )
+    fit(model, torch.optim.AdamW(model.parameters(), lr=1e-3), data, criterion=nn.MSELoss())
     return explained(model, *data)
 
 

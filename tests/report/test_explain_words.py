@@ -1,0 +1,60 @@
+"""What `explain` says of how the maps of several images did in their tests."""
+
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import modelscope_cli as ms
+from modelscope_cli.records.explain import Receipt
+from modelscope_cli.records.explain import TestJudgement as Judgement
+from modelscope_cli.report.explain.table import explain_sheet, graded
+from modelscope_cli.report.registry import view_of
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def judgement(passed=0, weak=0, failed=0, not_made=0, test="verdict"):
+    return Judgement(test, "passed", "", passed, failed, not_made, weak)
+
+
+@pytest.mark.parametrize(
+    "counts", [one for one in itertools.product(range(3), repeat=4) if 0 < sum(one) <= 4]
+)
+def test_the_grades_of_a_map_add_up_to_the_images(counts):
+    words = graded(judgement(*counts))
+    names = ("passed", "weak", "failed", "not testable")
+    said = {name: int(n) for name, n in re.findall(r"(\D+?) on (\d+)(?: images?)?(?:, )?", words)}
+    assert said == {name: n for name, n in zip(names, counts, strict=True) if n} or (
+        words in names and sum(counts) == 1
+    )
+    assert graded(None) == ""
+
+
+@pytest.fixture(scope="module")
+def explained():
+    model = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
+    one = ms.explain(model, f"{SAMPLES}/star.png", weights="none", method="hirescam", size=32, receipt=False)
+
+    def change(verdict, tests, images):
+        row = replace(one.rows[0], receipt=Receipt(tests=tests, verdict=verdict), where=None)
+        return replace(one, rows=(row,), images=images, receipt_kind="quick")
+
+    return change
+
+
+def test_the_heading_and_the_footer_count_the_same(explained):
+    tests = (judgement(2, test="repeat"), judgement(1, not_made=1, test="covering"))
+    record = explained(judgement(1, not_made=1), tests, 2)
+    method = record.rows[0].method
+    assert f"{method} passed on 1 image, not testable on 1" in view_of(record).answer(record)
+    facts = dict(explain_sheet(record).facts)
+    assert facts["receipt"].startswith("3 of 4 tests passed, 1 not run (covering); ")
+
+
+def test_a_map_that_cannot_be_tested_says_what_was(explained):
+    tests = (judgement(1, test="repeat"), judgement(not_made=1, test="covering"))
+    record = explained(replace(judgement(not_made=1), answer="not tested"), tests, 1)
+    assert "1 map, not testable: 1 of 2 tests passed, 1 not run (covering)" in view_of(record).answer(record)

@@ -1,0 +1,81 @@
+"""The line under a table of gradients says where a gradient stops, if it is certain."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import modelscope_cli as ms
+from modelscope_cli.report.registry import view_of
+
+
+class Net(nn.Module):
+    def __init__(self, between, *, bias: float = 0.0) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3)
+        self.second = nn.Conv2d(8, 8, 3)
+        self.head = nn.Linear(8, 4, bias=False)
+        nn.init.constant_(self.second.bias, bias)
+        self.between = between
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(self.between(self.first(x))).relu()
+        return self.head(x.mean((2, 3)))
+
+
+def facts_of(model: nn.Module, seed: int) -> dict[str, str]:
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+    record = ms.grads(model, x)
+    return dict(view_of(record).sheet(record).facts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("between", "bias", "mark", "words"), [
+    (torch.relu, -1000.0, "zero", "the input of head is zero"),
+    (torch.zeros_like, 0.0, "unused", "first runs, but the loss does not depend on it"),
+    (lambda x: x.detach().relu(), 0.0, "unused", "first runs, but the loss does not depend on it"),
+    (lambda x: x * 0.0, 1.0, "zero", "the input of second is zero"),
+])  # fmt: skip
+def test_where_a_gradient_stops(between, bias, mark, words, seed):
+    torch.manual_seed(seed)
+    facts = facts_of(Net(between, bias=bias), seed)
+    assert words in facts[mark], facts
+
+
+@pytest.mark.parametrize("depth", [8, 12])
+def test_of_a_net_that_explodes_the_first_sentence_says_so(depth):
+    torch.manual_seed(depth)
+    blocks = [nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()) for _ in range(depth)]
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    for one in model.modules():
+        if isinstance(one, nn.Conv2d):
+            nn.init.normal_(one.weight)
+    record = ms.grads(model, torch.randn(1, 3, 8, 8))
+    assert {row.mark for row in record.parameters} == {"zero"}
+    assert record.run.warnings[0].message.startswith("the output explodes")
+    assert view_of(record).headline(record).startswith("the output explodes")
+
+
+def test_parameters_that_the_module_around_their_list_uses_are_not_of_a_layer_that_is_never_called():
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scales = nn.ParameterList([torch.ones(3, 1, 1), torch.ones(3, 1, 1)])
+            self.head = nn.Linear(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head((x * self.scales[0] + (x * self.scales[1]).detach()).mean((2, 3)))
+
+    record = ms.grads(Listed(), torch.randn(2, 3, 8, 8))
+    problems = {row.name: row.problem for row in record.parameters}
+    assert problems == {
+        "scales.0": None, "scales.1": "no gradient", "head.weight": None, "head.bias": None
+    }  # fmt: skip
+
+
+def test_a_layer_that_is_not_called_is_named_and_nothing_is_said_of_a_frozen_one():
+    model = Net(torch.relu)
+    model.spare = nn.Linear(2, 2)
+    model.first.requires_grad_(False)
+    facts = facts_of(model, 0)
+    assert facts["unused"] == "2 of 7 gradients: spare is never called"
+    assert "zero" not in facts
