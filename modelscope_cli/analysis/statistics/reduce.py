@@ -234,8 +234,13 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
         counts += torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS).numpy()
     n_bins = math.floor(math.ldexp(high, -exponent)) - first + 1
     # Each sampled value stands for `step` of them, so that it weighs as much as in a batch counted in full.
-    summed = counts.reshape(_LANES, N_BINS).sum(0)[:n_bins] * step
-    return Histogram(low, high, exponent, first, tuple(summed.tolist()), step > 1)
+    summed = counts.reshape(_LANES, N_BINS).sum(0) * step
+    return Histogram(low, high, exponent, first, _within(summed.tolist(), n_bins), step > 1)
+
+
+def _within(counts: list[int], n_bins: int) -> tuple[int, ...]:
+    # A largest value of -1.4e-45 is scaled to -0, which is one bin above its own: it counts in the last.
+    return *counts[: n_bins - 1], sum(counts[n_bins - 1 :])
 
 
 @cache
@@ -417,5 +422,5 @@ def _settle(low: float, high: float, fine_exponent: Tensor, fine_counts: Tensor)
         finest, first = grid(low, high)
         return Histogram(low, high, finest, first, (sum(counts),))
     first, last = (math.floor(math.ldexp(edge, -exponent)) for edge in (low, high))
-    fine = Histogram(low, high, exponent, first, tuple(counts[: last - first + 1]))
+    fine = Histogram(low, high, exponent, first, _within(counts, last - first + 1))
     return fine.merge(Histogram(low, high, exponent, first, ()))
