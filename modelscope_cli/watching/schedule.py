@@ -13,7 +13,7 @@ from modelscope_cli.rules.training.rule_types import SURE
 _OPENING, _OPENING_S = 20, 1.0  # steps of all optimizers that are followed at any cost, up to these seconds
 _EARLY, _EARLY_S = 64, 0.05  # the same that are recorded as planned; seconds after the opening
 _FIRST = 4  # the same of each optimizer
-_AT_LATEST = 1.4  # times the last step that was recorded: the next record of an optimizer, at any cost
+_AT_LATEST = 2  # times the last step that was recorded: the next record of an optimizer, at any cost
 _SHARE = 0.03  # of the time of the steps that recording may take after that
 _ALLOWANCE_S = 0.02  # that it may take in addition
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not followed either
@@ -61,7 +61,7 @@ class Budget:
     """Limits the time of recording to a share of the time of the steps.
 
     A record that exceeds the budget is made up for as soon as possible. The first steps are recorded as planned at
-    nearly any cost, and two in each doubling after that, so that what the rules see depends little on the load of
+    nearly any cost, and one in each doubling after that, so that what the rules see depends little on the load of
     the machine. Other steps are followed, see `finite_flags`, at a lower budget.
 
     What hooks cost outside of their own functions is seen only in the length of a step. It counts as far as the

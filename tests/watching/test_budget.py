@@ -50,7 +50,7 @@ def _little_time(monkeypatch):
 
 
 SCHEDULE = [step for step in range(400) if is_recorded(step, None)]
-AT_ANY_COST = [*(step for step in SCHEDULE if step < 64), 79, 111, 156, 219, 307]
+AT_ANY_COST = [*(step for step in SCHEDULE if step < 64), 112, 224]
 
 
 def test_steps_that_take_long_are_recorded_as_planned():
@@ -79,7 +79,7 @@ def test_what_takes_long_to_record_is_recorded_less_from_the_very_beginning(monk
     assert [kind for _, kind in told] == [SPARSE]
 
 
-def test_without_any_time_two_steps_in_each_doubling_are_recorded(monkeypatch):
+def test_without_any_time_one_step_in_each_doubling_is_recorded(monkeypatch):
     monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", -math.inf)
     found, told = recorded_steps(0.01, 0.0)
     assert found == AT_ANY_COST
@@ -115,14 +115,14 @@ def explode():
         optimizer.step()
 
 
-def test_without_time_the_findings_are_the_same(recorded, monkeypatch):
+def test_without_time_the_cause_is_the_same(recorded, monkeypatch):
     monkeypatch.setattr("modelscope_cli.watching.recorder.time.process_time", Clock(0.0))
     plenty = recorded(explode, every=None)
     monkeypatch.setattr("modelscope_cli.watching.recorder.time.process_time", Clock(0.01))
     little = recorded(explode, every=None)
     assert len(little.layers[0].series.step) < len(plenty.layers[0].series.step)
-    findings, same = ([(one.code, one.follows) for one in run.findings] for run in (plenty, little))
-    assert findings == same != []
+    for run in (plenty, little):
+        assert [one.code for one in run.findings if not one.follows] == ["MS709"]
 
 
 def train_without_time(monkeypatch, before=lambda step, model: None, steps=60):
@@ -225,9 +225,9 @@ def test_each_optimizer_is_recorded_now_and_then_at_any_cost(monkeypatch):
         found.setdefault(report.optimizer, []).extend([report.step] * report.is_recorded)
     together = [step for step in SCHEDULE if step < 32]
     assert found == {
-        "SGD": [*together, 32, 45],
-        "SGD#2": [*together, 40, 56],
-        "SGD#3": [0, 1, 2, 3, 5, 7, 10, 14],
+        "SGD": [*together, 32],
+        "SGD#2": [*together, 56],
+        "SGD#3": [0, 1, 2, 3, 6, 12],
     }
 
 
