@@ -121,7 +121,7 @@ def summary(
         return
     # The first word is the model, unless --model names one.
     model, files = on.choose(first, images, is_model=names_model if on.model else lambda _: True)
-    measure = measured_for(where.layout)
+    measure = measured_for(where.layout, train)
     step = {"train": train, "optimizer": optimizer, "amp": amp, "fit": fit}
     options = {
         "depth": depth,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.display import Row, figure, hidden, shape, words
+from modelscope_cli.records.display import Row, column, figure, hidden, shape, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 
@@ -64,9 +64,10 @@ class ChannelImages(Row):
     Attributes:
         channel: which, from 0, of the output `output` of the call `call` of the layer `name`.
         best, best_image: the largest value in any image, and in which.
-        nan_images: in how many images the channel is NaN somewhere; they rank last.
+        active_images, nan_images: in how many images the channel is above 0, or NaN, somewhere; NaN ranks last.
         problem: why it is not drawn: it is never active, or the same for every image; empty otherwise.
-        most, least: none of them where the channel is not drawn.
+        most, least: none of them where the channel is not drawn. `most` has only images in which it is active;
+            `least` is empty where more images than it holds share the least value.
         file: the sheet it is on, inside `out_dir`.
     """
 
@@ -78,6 +79,7 @@ class ChannelImages(Row):
     channel: Annotated[int, hidden()]
     best: Annotated[float, figure(rank=0)]
     best_image: Annotated[str, words("best image")]
+    active_images: Annotated[int, column("active images", rank=2, key="active")] = 0
     nan_images: int = 0
     problem: Annotated[str, words(is_shown=False)] = ""
     most: tuple[ChannelImage, ...] = ()
@@ -87,7 +89,8 @@ class ChannelImages(Row):
     @property
     def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:
         """The two groups with their titles."""
-        return ("strongest", self.most), ("weakest", self.least)
+        weakest = "weakest" if self.least else "weakest: tied, not shown"
+        return ("strongest", self.most), (weakest, self.least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class Column:
     is_bad: Callable[[Any], bool] = lambda row: False  # whether to highlight the cell
     missing: str = ""  # text for a missing value
     field: str = ""  # its name in JSON, if that is another one
+    # Whether most of a row's value comes from rows inside it; sorted, such rows come last
+    is_sum: Callable[[Any], bool] = lambda row: False
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
         values = [self.value(row) for row in rows]
@@ -242,10 +244,12 @@ class Layout:
     def arrange(self, sheet: Sheet) -> Sheet:
         """Return the sheet with the requested rows and columns."""
         columns = choose_columns(sheet.columns, self.columns)
-        rows = sheet.rows
+        rows, facts = sheet.rows, sheet.facts
         if self.sort is not None:
-            rows = tuple(_sorted(rows, *self._order(sheet.columns)))
-        facts = sheet.facts
+            by, direction = self._order(sheet.columns)
+            rows = tuple(sorted(_sorted(rows, by, direction), key=by.is_sum))
+            if any(map(by.is_sum, rows)):
+                facts = (*facts, ("order", "layers that consist of other layers come last"))
         if self.top is not None and self.top < len(rows):
             facts = (*facts, ("shown", f"{self.top} of {len(rows):,} rows"))
         if self.sort is not None and sheet.is_tree:  # rows depend on the row before

@@ -142,6 +142,26 @@ def test_a_folder_is_ranked_as_by_hand(folder, batch):
     assert (left, top, right, bottom) == (x - 1, y - 1, x + 2, y + 2)
 
 
+class Spot(nn.Module):
+    """Above 0 only for the bright square of `07.png`."""
+
+    def __init__(self):
+        super().__init__()
+        self.edges = nn.Sequential(Edges().edges, nn.Threshold(2.9, 0))
+
+    def forward(self, x):
+        return self.edges(x)
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_images_that_do_not_activate_a_channel_are_left_out(folder, k):
+    record = ms.featuremaps(Spot(), folder, top_images=k, **LOOKED)
+    row = record["edges[3]"]
+    assert [one.image[-6:] for one in row.most] == ["07.png"]
+    assert (row.active_images, row.least, row.groups[1][0]) == (1, (), "weakest: tied, not shown")
+    assert record.maps[0].note.endswith("1 channel drawn without the images that do not activate them")
+
+
 def test_sheets_and_record_are_written(folder, tmp_path):
     record = ms.featuremaps(Edges(), folder, top_images=4, **LOOKED).save(tmp_path / "out")
     written = sorted(path.name for path in (tmp_path / "out").iterdir())

@@ -101,3 +101,23 @@ def test_a_forward_that_fails_prints_its_error_alone_and_a_table_only_if_asked(r
     assert "conv1" in message
     asked = run("summary resnet18 --input-shape 1,5,32,32 --json", expect=4)
     assert asked.json["failed"] == "conv1"
+
+
+@pytest.mark.parametrize(
+    ("column", "least"),
+    [("macs", 0), ("params", 0), ("memory", 0), ("saved --train", 0), ("flops:asc", None)],
+)
+def test_sorted_by_a_cost_layers_that_consist_of_others_come_last(run, column, least):
+    printed = run(f"summary resnet18 --sort {column} --input-shape 1,3,64,64")
+    key, rows = column.partition(":")[0].split()[0], printed.rows
+    outer = {"ResNet", *(row["name"] for row in rows if row["type"] in ("Sequential", "BasicBlock"))}
+    is_outer = [row["name"] in outer for row in rows]
+    assert is_outer == sorted(is_outer)
+    values = [float(row[key]) for row in rows if row["name"] not in outer]
+    assert values == sorted(values, reverse=least is not None)
+    assert "order: layers that consist of other layers come last" in printed.err
+
+
+def test_what_runs_inside_no_sublayer_counts_as_a_layer(run):
+    first = run("summary vit_b_16 --sort params --top 1 --columns name").rows[0]["name"]
+    assert first.endswith("self_attention")  # whose input projection is its own

@@ -83,6 +83,8 @@ gradcam {TINY} dot.png --no-save --receipt none
 {TINY}
 stats {TINY} --sort
 stats {TINY} --sort meen
+summary {TINY} --columns name,saved
+summary {TINY} --sort peak
 stats {TINY} --format jsn
 stats {TINY} -o result.foo
 stats {TINY} --json --format csv

@@ -114,10 +114,10 @@ class _OutputRows:
         rows = [self._row(ranking, channel) for channel in range(len(best))]
         chosen = choice.among(len(rows), lambda: strength)
         active = tuple(channel for channel in chosen if not rows[channel].problem)
-        groups = {"most": ranking.most, "least": ranking.least}
         for channel in active:
-            images_of = {name: tuple(self._images(ranked, channel)) for name, ranked in groups.items()}
-            rows[channel] = replace(rows[channel], **images_of)  # type: ignore[arg-type]
+            most = tuple(one for one in self._images(ranking.most, channel) if one.value > 0)
+            least = () if ranking.is_tied(channel) else tuple(self._images(ranking.least, channel))
+            rows[channel] = replace(rows[channel], most=most, least=least)
         layer = replace(
             layer,
             channels=len(rows),
@@ -125,7 +125,7 @@ class _OutputRows:
             min=float(ranking.least.values[0].amin()),
             max=float(best.amax()),
             problem=None if active else "none of the channels shown is ever above 0",
-            note=self._note(rows),
+            note=self._note(rows, len(ranking.least.values)),
         )
         return LayerImages(layer, tuple(rows), self._shown)
 
@@ -137,6 +137,7 @@ class _OutputRows:
             channel=channel,
             best=best,
             best_image=self._seen.image(int(ranking.most.images[0, channel])).name,
+            active_images=int(ranking.n_active[channel]),
             nan_images=int(ranking.n_nan[channel]),
             problem=_problem(best, float(ranking.least.values[0, channel]), ranking.n_images),
         )
@@ -151,8 +152,8 @@ class _OutputRows:
             self._shown[image.name] = image
             yield ChannelImage(image.name, value, place, box)
 
-    def _note(self, rows: Sequence[ChannelImages]) -> str:
-        """Describe the receptive field of a value, and the channels that never fire."""
+    def _note(self, rows: Sequence[ChannelImages], n_ranked: int) -> str:
+        """Describe the receptive field of a value, the channels that are never active, and the images left out."""
         first = self._fields.of(self._watched.key)
         height, width = first.largest()
         is_whole = height >= first.size[0] and width >= first.size[1]
@@ -161,7 +162,9 @@ class _OutputRows:
         dead = [f"{counted(len(silent), 'channel')} of {len(rows)} never above 0: {some(silent, 8)}"] * bool(
             silent
         )
-        return "; ".join([f"receptive field {size}", *dead])
+        short = sum(bool(row.most) and len(row.most) + len(row.least) < 2 * n_ranked for row in rows)
+        left_out = [f"{counted(short, 'channel')} drawn without the images that do not activate them"]
+        return "; ".join([f"receptive field {size}", *dead, *left_out * bool(short)])
 
 
 def _problem(best: float, least: float, n_images: int) -> str:

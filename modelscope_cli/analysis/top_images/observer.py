@@ -44,6 +44,7 @@ class Ranking:
     least: TopValues
     n_images: int  # number of images seen so far
     n_nan: Tensor  # number of images with a NaN in the channel, `(C,)`; they rank as minus infinity
+    n_active: Tensor  # number of images with a value above 0 in the channel, `(C,)`
 
     @classmethod
     def of(cls, k: int, images: Sequence[int], values: Tensor, places: Tensor) -> Self:
@@ -57,6 +58,7 @@ class Ranking:
             least=ranked.first(k, is_descending=False),
             n_images=len(images),
             n_nan=is_nan.sum(0),
+            n_active=(values > 0).sum(0),
         )
 
     def merge(self, other: Self) -> Self:
@@ -67,7 +69,16 @@ class Ranking:
             least=self.least.joined(other.least).first(self.k, is_descending=False),
             n_images=self.n_images + other.n_images,
             n_nan=self.n_nan + other.n_nan,
+            n_active=self.n_active + other.n_active,
         )
+
+    def is_tied(self, channel: int) -> bool:
+        """Tell whether more images share the least value of a channel than are kept, as zeros after a ReLU do: then
+        nothing but their order in the list chose those that are."""
+        least = self.least.values[:, channel]
+        n_idle = self.n_images - int(self.n_nan[channel]) - int(self.n_active[channel])
+        is_equal = bool(least[0] == least[-1]) and (self.k > 1 or bool(least[0] == 0))
+        return is_equal and n_idle > self.k
 
     def numbers(self) -> set[int]:
         """Return the number of every image that is kept."""

@@ -16,7 +16,7 @@ _COLUMNS = (
 
 _CHANNEL_COLUMNS = (
     Column("name", "name", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
-    *field_columns(ChannelImages, "type channel best best_image"),
+    *field_columns(ChannelImages, "type channel best best_image active"),
     *field_columns(ChannelImages, "file", text=lambda r: r.file or r.problem),
     *field_columns(ChannelImages, "problem"),
 )

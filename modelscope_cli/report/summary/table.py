@@ -1,8 +1,12 @@
 """The columns of `summary`."""
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.summary import (
     INSIDE,
@@ -15,6 +19,8 @@ from modelscope_cli.records.summary import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns
 from modelscope_cli.rules.rule import write_threshold
+
+_Call = tuple[str, int]
 
 
 def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
@@ -55,12 +61,12 @@ def answer(record: SummaryRecord) -> str:
 
 def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:
     """Return all columns of `summary` for a tree of `rows`; shares are of `total_params`."""
-    tree = _tree(rows)
+    tree, inner = _tree(rows)
 
     def share(row: LayerShape) -> float | None:
         return row.params / total_params if total_params and row.call == 0 else None
 
-    return (
+    columns = (
         Column("name", "layer", label_of, lambda r: tree[r.name, r.call], is_number=False, rank=0),
         *field_columns(LayerShape, "type"),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=4),
@@ -78,26 +84,45 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         *field_columns(LayerShape, "macs memory saved peak order depth trainable flops time field"),
     )
 
+    def with_sums(column: Column) -> Column:
+        def is_sum(row: LayerShape) -> bool:
+            parts = sum(cast(float, column.value(one) or 0) for one in inner[row.name, row.call])
+            return 2 * parts > cast(float, column.value(row) or 0)
 
-def measured_for(layout: Layout) -> tuple[str, ...]:
-    listed = layout.check(summary_columns())
-    sorted_by = (layout.sort or "").partition(":")[0].strip().lower()
-    keys = {column.key for column in listed} if layout.columns is not None else {sorted_by}
+        return replace(column, is_sum=is_sum) if column.key in _AMOUNTS else column
+
+    return tuple(map(with_sums, columns))
+
+
+# Of a layer they include those of the layers inside it; `memory` is of its output, which is that of its last layer.
+_AMOUNTS = frozenset("params share macs memory saved peak trainable flops time".split())
+
+
+def measured_for(layout: Layout, is_training: bool) -> tuple[str, ...]:
+    """Return what has to be measured for the columns that are listed or sorted by; `is_training`: with `--train`."""
+    listed = replace(layout, columns=layout.columns or "name").check(summary_columns())
+    keys = {column.key for column in listed}
+    if not is_training and (missing := keys & {"saved", "peak"}):
+        raise UsageError(f"the column '{min(missing)}' is of a training step, which needs --train", "--train")
     return tuple(key for key in MEASURED if key in keys)
 
 
-def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
-    """Return the first column for each call: `conv1`, indented; in full if it is called from outside its parent."""
+def _tree(rows: Sequence[LayerShape]) -> tuple[dict[_Call, str], Mapping[_Call, Sequence[LayerShape]]]:
+    """Return for each call the first column, `conv1` indented, or in full if it is called from outside its parent;
+    and the calls directly inside it."""
     texts = {}
-    around: list[str] = []
+    inner = defaultdict[_Call, list[LayerShape]](list)
+    around: list[LayerShape] = []
     for row in rows:
-        while around and not row.name.startswith(f"{around[-1]}.".removeprefix(".")):
+        while around and not row.name.startswith(f"{around[-1].name}.".removeprefix(".")):
             around.pop()
-        name = row.name.removeprefix(f"{around[-1]}.") if around else row.name
+        name = row.name.removeprefix(f"{around[-1].name}.") if around else row.name
         call = f"#{row.call}" if row.call else ""
         texts[row.name, row.call] = "  " * len(around) + (name or row.type) + call
-        around.append(row.name)
-    return texts
+        if around:
+            inner[around[-1].name, around[-1].call].append(row)
+        around.append(row)
+    return texts, inner
 
 
 def _kernel(row: LayerShape) -> str:
