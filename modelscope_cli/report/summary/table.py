@@ -95,13 +95,16 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
 
 # Of a layer they include those of the layers inside it; `memory` is of its output, which is that of its last layer.
-_AMOUNTS = frozenset("params share macs memory saved peak trainable flops time".split())
+_AMOUNTS = ("params", "share", "macs", "memory", "saved", "peak", "trainable", "flops", "time")
 
 
 def measured_for(layout: Layout, is_training: bool) -> tuple[str, ...]:
-    """Return what has to be measured for the columns that are listed or sorted by; `is_training`: with `--train`."""
-    listed = replace(layout, columns=layout.columns or "name").check(summary_columns())
-    keys = {column.key for column in listed}
+    """Return which columns have to be measured, of those that are listed or sorted by.
+
+    Args:
+        is_training: whether a training step is simulated, which two columns are about.
+    """
+    keys = {one.key for one in replace(layout, columns=layout.columns or "name").check(summary_columns())}
     if not is_training and (missing := keys & {"saved", "peak"}):
         raise UsageError(f"the column '{min(missing)}' is of a training step, which needs --train", "--train")
     return tuple(key for key in MEASURED if key in keys)
