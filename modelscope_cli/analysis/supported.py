@@ -12,7 +12,6 @@ from modelscope_cli.models.loaded import LoadedModel
 
 # The kinds of output that a command compares or scores.
 OUTPUTS: Mapping[str, Sequence[str]] = {
-    "predict": ("classes", "pixels", "boxes", "depth"),
     "predict --truth": ("classes",),
     "ablate": ("classes", "pixels"),
     "prune": ("classes", "pixels"),
@@ -26,12 +25,6 @@ BEYOND_ONNX: Mapping[str, str] = {
 }
 # The families of models that `train` and `lrfind` take.
 TRAINED = ("classification", "custom")
-_WORDS = {
-    "classes": "classes of images",
-    "pixels": "classes of pixels",
-    "boxes": "boxes",
-    "depth": "depth maps",
-}
 
 
 def check_output(command: str, answer: ModelOutput) -> None:
@@ -43,8 +36,7 @@ def check_output(command: str, answer: ModelOutput) -> None:
     kinds = OUTPUTS[command]
     if answer.main.kind in kinds:
         return
-    *others, last = (_WORDS[kind] for kind in kinds)
-    listed = f"{', '.join(others)} and {last}" if others else last
+    listed = " and ".join(f"classes of {'images' if kind == 'classes' else kind}" for kind in kinds)
     raise CannotRunError(
         f"the model outputs {answer.main.words}, but {command} is for {listed}", _instead(command, answer)
     )
@@ -52,17 +44,14 @@ def check_output(command: str, answer: ModelOutput) -> None:
 
 def _instead(command: str, answer: ModelOutput) -> str:
     """Return a hint for an output that a command is not for."""
-    kind = answer.kind
-    is_one_value = isinstance(answer.main, Vectors) and answer.main.is_one_value
     if command == "predict --truth":
         return "leave out --truth"
-    if command == "predict" and is_one_value:
-        return (
-            "modelscope explain ...   takes one number; --scores sigmoid   only if it is the logit of a class"
-        )
-    if kind == "vectors" and answer.main.tensor().ndim in (4, 5) and "pixels" in OUTPUTS[command]:
-        return "--output-kind segmentation   if they are scores of classes for each pixel"
-    if kind == "vectors" and not is_one_value:
+    if isinstance(answer.main, Vectors) and not answer.main.is_one_value:
+        n_dims = answer.main.tensor().ndim
+        if n_dims in (4, 5) and "pixels" in OUTPUTS[command]:
+            return "--output-kind segmentation   if they are scores of classes for each pixel"
+        if n_dims == 2 and answer.why:
+            return "--output-kind classes   if they are scores of classes"
         return "modelscope stats ...   shows the outputs of all layers"
     return "modelscope explain ...   shows what in the image it depends on"
 

@@ -107,11 +107,11 @@ def predict(
 ) -> None:
     """Print what a model predicts for images, and its accuracy.
 
-    A segmentation model gives the classes that cover most of the image, a detection model its best boxes. Images
-    are predicted in batches; tsv and csv are written row by row. For folders named after classes, the accuracy and
-    the misclassified images are printed. --truth prints metrics: accuracy, classes, confusions, calibration, the
-    worst images. --doctor prints how many predictions each usual preprocessing mistake changes. A model for images
-    and texts (CLIP) chooses among --labels.
+    A segmentation model gives the classes that cover most of the image, a detection model its best boxes, a
+    regression its numbers. Images are predicted in batches; tsv and csv are written row by row. For folders named
+    after classes, the accuracy and the misclassified images are printed. --truth prints metrics: accuracy, classes,
+    confusions, calibration, the worst images. --doctor prints how many predictions each usual preprocessing mistake
+    changes. A model for images and texts (CLIP) chooses among --labels.
 
     Examples:
 

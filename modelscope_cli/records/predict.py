@@ -184,7 +184,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """The values of a map, such as the depth of every pixel, as the model outputs them."""
+    """The numbers of an image, such as the depth of every pixel, as the model outputs them."""
 
     least: float
     median: float
@@ -197,12 +197,14 @@ class Prediction:
     """The best guesses for one image, likeliest first; `image` is its file name, or its number from 0.
 
     Attributes:
-        values: of a depth map, which has no guesses; else None.
+        values: of an output that is not scores, such as a depth map, which has no guesses; else None.
+        numbers: these in their order, if they are not those of a map and at most 1024; else empty.
     """
 
     image: str
     top: tuple[Guess, ...]
     values: ValueRange | None = None
+    numbers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,8 @@ class PredictRecord(Record):
     Attributes:
         activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
         classes: how many the model knows; 0 of boxes whose labels are unknown.
-        output: what the model gives: `classes`, `pixels`, `boxes` or `depth`, one value per pixel.
+        output: what the model gives: `classes`, `pixels`, `boxes`, `depth`, one value per pixel, or
+            `vectors`, other numbers.
         truth: how far the predictions are right; None without a truth. Where one was given, not found
             in the names of the folders, no prediction is kept. `out_dir`, `files`: the folder that was written, and
             what is in it.

@@ -218,6 +218,46 @@ def test_depths_and_classes_are_drawn_in_the_size_of_the_input(tmp_path):
     assert record.logit == close(float(net(x[:1]).detach().mean()))
 
 
+class AgeRegressor(nn.Flatten):
+    """Rows of numbers, by its name."""
+
+
+@pytest.mark.parametrize(("net", "shape", "options"), [
+    (nn.Flatten(), (1, 1, 1), {}),
+    (nn.Flatten(0), (1, 1, 1), {}),
+    (nn.Flatten(), (4, 1, 1), {"output_kind": "embedding"}),
+    (AgeRegressor(), (4, 1, 1), {}),
+    (nn.Flatten(2), (5, 2, 1), {}),
+    (nn.Identity(), (3, 20, 20), {}),  # a map: its range
+], ids=["one", "bare", "said", "named", "points", "map"])  # fmt: skip
+def test_numbers_that_are_not_scores_are_predicted_as_they_are(net, shape, options):
+    x = numbers(3, *shape)
+    record = ms.predict(net, x, **options)
+    assert (record.output, len(record.predictions)) == ("vectors", 3)
+    for one, row in zip(record.predictions, x.flatten(1), strict=True):
+        assert one.numbers == (tuple(row.tolist()) if len(row) <= 1024 else ())
+        assert (one.top, one.values.least, one.values.greatest) == ((), row.min(), row.max())
+
+
+def test_a_lone_number_is_a_probability_only_where_that_is_known():
+    x = numbers(3, 1, 1, 1)
+    shares = x.flatten().sigmoid()
+    ending = ms.predict(nn.Sequential(nn.Flatten(0), nn.Sigmoid()), x)
+    asked = ms.predict(nn.Flatten(), x, scores="sigmoid")
+    for record in (ending, asked):
+        assert_close(torch.tensor([one.top[0].score for one in record.predictions]), shares)
+    scaled = ms.predict(Scaled(), x)  # a sigmoid is its last layer, but not its output
+    assert_close(torch.tensor([one.numbers[0] for one in scaled.predictions]), 100 * shares)
+
+
+class Scaled(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Sigmoid())
+
+    def forward(self, x):
+        return 100 * super().forward(x)
+
+
 def test_a_row_of_scores():
     before, after = read(SCORES), read(numbers(2, 3, seed=1))
     followed = before.follow(parse_aim("cat"), LABELS)
@@ -300,7 +340,7 @@ def test_an_embedding_is_followed_by_its_angle():
     before, after = read({"embeds": SCORES}), read({"embeds": numbers(2, 3, seed=1)})
     score = before.follow(THE_PREDICTED, None).score(after.main)
     assert_close(score, F.cosine_similarity(SCORES, numbers(2, 3, seed=1)))
-    with pytest.raises(UsageError, match="does not apply: the model outputs an embedding of 3 values"):
+    with pytest.raises(UsageError, match="does not apply: the model outputs 3 values per image"):
         before.follow(parse_aim("cat"), LABELS)
 
 

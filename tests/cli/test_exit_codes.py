@@ -108,8 +108,8 @@ TABLE = [
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", " --help   shows how to give"),
     # what a classifier says, and pruning
-    ("predict", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "--output-kind"),
-    ("predict", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs an embedding of 4 values", "modelscope stats"),
+    ("ablate", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "--output-kind"),
+    ("ablate", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs 4 values per image", "modelscope stats"),
     (ASK, "{dot} {dot} <{bad}/broken.py:Tokens>", 4, "output for 2 images is 10x4", "--batch 1"),
     (ASK, "{dot} <{bad}/broken.py:Silent>", 4, "the model returns a dict without tensors", "modelscope summary"),
     ("predict", "{dot} <tiny> --threshold 0.3", 2, "'--threshold 0.3'", "--scores sigmoid"),

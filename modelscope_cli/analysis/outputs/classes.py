@@ -54,8 +54,10 @@ class ClassScores(_Logits):
 
     @property
     def words(self) -> str:
+        if self.n_classes == 1:
+            return "the score of one class"
         each = ", each independent" if self.has_several else ""
-        return f"scores of {self.logits.shape[1]} classes{each}"
+        return f"scores of {self.n_classes} classes{each}"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "class"):

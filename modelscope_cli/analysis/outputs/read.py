@@ -35,6 +35,8 @@ _IN_A_BOX = {"boxes", "scores", "labels"}
 _SEGMENTERS = re.compile(
     r"segmentation_models_pytorch\.|torchvision\.models\.segmentation|monai\.networks\.nets\.(?!diffusion).*(unet|seg|vnet)"
 )
+# Names of models whose rows are numbers or features, not scores of classes.
+_OF_NUMBERS = re.compile("regress|keypoint|landmark|embed", re.IGNORECASE)
 # Why rows of scores are read as probabilities.
 _WHY = {
     "softmax": "probabilities, as no value is negative and each row sums to 1",
@@ -82,6 +84,7 @@ class OutputReader:
                 "modelscope summary ...   shows its output",
             )
         path, main = self._main(leaves)
+        main = main[:, None] if main.ndim == 1 else main
         if self.wanted in ("auto", "detection"):
             boxes_found = self._yolo(leaves, args) or self._queries(path, main, leaves, args)
             if boxes_found is not None:
@@ -132,7 +135,7 @@ class OutputReader:
             return pixel_scores(tensor, _ending(self.module, tensor))
         if kind == "depth":
             return DepthMaps(tensor if tensor.ndim == 3 else tensor[:, 0])
-        return Vectors(tensor if tensor.ndim > 1 else tensor.reshape(-1, 1))
+        return Vectors(tensor)
 
     def _kind(self, path: str, tensor: Tensor, args: Any) -> tuple[str, str]:
         """Return the kind of a tensor, and why where only its shape tells."""
@@ -140,11 +143,14 @@ class OutputReader:
             return self.wanted, ""
         stated, name = self._stated, last_name(path)
         is_row = tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path)
+        kind = type(self.module).__name__
         if is_row and not stated.has_no_classes:
             values = "" if stated.n_classes else self._values_of(path, tensor)
-            return (
-                ("embedding", "rows of length 1") if values == "unit" else ("classes", _WHY.get(values, ""))
-            )
+            if values == "unit":
+                return "embedding", "rows of length 1"
+            if not (values or stated.n_classes or self.categories) and _OF_NUMBERS.search(kind):
+                return "embedding", f"rows of a {kind}"
+            return "classes", _WHY.get(values, "")
         if tensor.ndim == 2 and not is_features(path) and self._values_of(path, tensor) == "sigmoid":
             return "classes", _WHY["sigmoid"]
         if name == "predicted_depth":
@@ -152,7 +158,6 @@ class OutputReader:
         has_classes = tensor.ndim in (4, 5) and tensor.shape[1] > 1
         if has_classes and (self.family == "segmentation" or (name in ("logits", "out") and path)):
             return "segmentation", ""
-        kind = type(self.module).__name__
         if tensor.ndim == 4 and tensor.shape[1] == 1 and "depth" in kind.lower():
             return "depth", f"one channel of a {kind}"
         if has_classes and "segmentation" in kind.lower():

@@ -12,30 +12,41 @@ from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPa
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, means_nothing
 from modelscope_cli.records.predict import ValueRange
 
+MOST_NUMBERS = 1024  # of an image that are kept one by one; of more, such as a map, only their range
+
 
 @dataclass(frozen=True, slots=True)
 class Vectors(OutputPart):
     """Numbers of each image, `(N, ...)`, compared by cosine similarity."""
 
     values: Tensor
-    called: str = ""  # what they are, in words; empty to say it by the shape
     kind: ClassVar[str] = "vectors"
     score_name: ClassVar[str] = "cosine similarity"
 
     @property
     def words(self) -> str:
         shape = self.values.shape[1:]
-        if self.called:
-            return self.called
         if len(shape) <= 1:
-            return "one value per image" if self.is_one_value else f"an embedding of {shape.numel()} values"
-        what = "tokens" if len(shape) == 2 else "feature maps"
-        return f"{what} of {'x'.join(map(str, shape))}"
+            return f"{'one value' if self.is_one_value else f'{shape.numel()} values'} per image"
+        sides = "x".join(map(str, shape))
+        return f"{sides} values per image" if len(shape) == 2 else f"feature maps of {sides}"
 
     @property
     def is_one_value(self) -> bool:
         """Whether there is a single number for each image."""
         return self.values[0].numel() == 1
+
+    def numbers(self) -> list[tuple[float, ...]]:
+        """Return the numbers of each image in their order; none of an output of more than `MOST_NUMBERS`."""
+        rows = self.values.flatten(1)
+        return [
+            tuple(row) for row in rows[:, : rows.shape[1] if rows.shape[1] <= MOST_NUMBERS else 0].tolist()
+        ]
+
+    def ranges(self) -> list[ValueRange]:
+        flat = self.values.double().flatten(1)
+        figures = (flat.amin(1), flat.median(1).values, flat.mean(1), flat.amax(1))
+        return [ValueRange(*row) for row in torch.stack(figures, 1).tolist()]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -76,10 +87,8 @@ class DepthMaps(Vectors):
     def drawn(self, size: Sequence[int], most: int) -> Tensor:
         return resized(self.values[:most, None], size)[:, 0].clone()
 
-    def ranges(self) -> list[ValueRange]:
-        flat = self.values.double().flatten(1)
-        figures = (flat.amin(1), flat.median(1).values, flat.mean(1), flat.amax(1))
-        return [ValueRange(*row) for row in torch.stack(figures, 1).tolist()]
+    def numbers(self) -> list[tuple[float, ...]]:
+        return [()] * len(self)
 
 
 def resized(maps: Tensor, size: Sequence[int]) -> Tensor:

@@ -22,7 +22,6 @@ from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject, best_classes
-from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
@@ -54,7 +53,7 @@ def predict(
     progress: Progress | None = None,
     **keywords: Unpack[OutputBlockKeywords],
 ) -> PredictRecord:
-    """Return the predictions for images: the most likely classes of each image or pixel, or the best boxes.
+    """Return the predictions for images: the likeliest classes of each image or pixel, the best boxes, or numbers.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -120,7 +119,7 @@ def predict(
     def see(batch: Batch) -> Predicted:
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-        answer = _as_predictions(answer, activation, subject)
+        answer = _as_predictions(answer, subject, is_logit=scores == "sigmoid")
         subject.check_labels(answer.main.n_classes)
         has_rows = judge is None or judge.truth.is_auto or each is not None
         is_one_enough = answer.kind == "classes" and activation == "softmax" and subject.inputs.n_listed > 1
@@ -228,14 +227,13 @@ def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
         subject.given = replace(given, request=replace(given.request, files=()), images=(), named=named)
 
 
-def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> ModelOutput:
-    """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
+def _as_predictions(answer: ModelOutput, subject: Subject, *, is_logit: bool) -> ModelOutput:
+    """Return an output as predictions; one value per image is a class that is on or off if it `is_logit`."""
     main = answer.main
     has_texts = subject.given.named is not None
     if last_name(answer.path) == "logits_per_image" and not has_texts:
         message = "the model compares images with texts, but no text is given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
-    if isinstance(main, Vectors) and main.is_one_value and activation == "sigmoid":
+    if isinstance(main, Vectors) and main.is_one_value and is_logit:
         return replace(answer, main=ClassScores(main.values.reshape(len(main), 1), has_several=True))
-    check_output("predict", answer)
     return answer

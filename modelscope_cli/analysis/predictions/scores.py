@@ -10,7 +10,7 @@ from torch import Tensor
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.target_spec import label_of_class
-from modelscope_cli.analysis.outputs.vectors import DepthMaps
+from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.batch import Batch, Inputs
@@ -29,15 +29,15 @@ def predictions_of(
     first: int,
     scoring: Scoring = _SOFTMAX,
 ) -> tuple[Prediction, ...]:
-    """Return the `n` best guesses for every image of a batch; empty for what is not a prediction.
+    """Return the `n` best guesses for every image of a batch, or its numbers where they are not scores.
 
     Args:
         first: number of the batch's first image, its name where it comes from no file.
     """
     names = batch.names or tuple(str(first + number) for number in range(len(answer)))
-    if isinstance(answer.main, DepthMaps):
-        ranges = zip(names, answer.main.ranges(), strict=True)
-        return tuple(Prediction(name, (), values=values) for name, values in ranges)
+    if isinstance(answer.main, Vectors):
+        rows = zip(names, answer.main.ranges(), answer.main.numbers(), strict=True)
+        return tuple(Prediction(name, (), values, numbers) for name, values, numbers in rows)
     guesses = answer.main.guesses(n, categories, scoring) or ()
     return tuple(Prediction(name, top) for name, top in zip(names, guesses, strict=False))
 

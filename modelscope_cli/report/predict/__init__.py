@@ -26,7 +26,8 @@ class PredictView(View[PredictRecord | DoctorRecord]):
         if not isinstance(record, PredictRecord) or not record.predictions:
             return super().contents(record)
         images = counted(len({one.image for one in record.predictions}), "image")
-        return f"{images}, top {max(len(one.top) for one in record.predictions)}"
+        most = max(len(one.top) for one in record.predictions)
+        return f"{images}, top {most}" if most else images
 
     answer = staticmethod(answer)
     sections = staticmethod(sections)

@@ -30,6 +30,7 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, pe
 MEASURES = "measures"
 # Above this score of a wrong class the label may be the error, if the model is right about most other images.
 _SURE, _MOSTLY = 0.999, 0.8
+_FEW = 16  # numbers of an image that a terminal shows
 Facts = tuple[tuple[str, str], ...]
 
 
@@ -144,6 +145,10 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
         medians = sorted(one.values.median for one in record.predictions if one.values)
         between = f", medians {medians[0]:.4g} to {medians[-1]:.4g}" if medians else ""
         return f"{counted(images, 'depth map')}{between}"
+    if record.output == "vectors":
+        ends = [one.values for one in record.predictions if one.values]
+        least, greatest = min(one.least for one in ends), max(one.greatest for one in ends)
+        return f"{counted(images, 'image')}: values {least:.4g} to {greatest:.4g}"
     firsts = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
     if not firsts:
         return f"{counted(images, 'image')}: nothing found"
@@ -254,9 +259,10 @@ def _what(row: Variation) -> str:
 class _GuessRow:
     image: str
     rank: int  # 1-based
-    guess: Guess | None  # none of a depth map
+    guess: Guess | None  # none of what is not scores
     is_on: bool | None  # None with softmax, where the first is the prediction
     values: ValueRange | None = None
+    numbers: tuple[float, ...] = ()
 
 
 def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
@@ -270,8 +276,9 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     image = Column(
         "image", "image", lambda r: r.image, lambda r: r.image if r.rank == 1 else "", is_number=False, rank=0
     )
-    if output == "depth":
-        return (image, *_range_columns())
+    if output in ("depth", "vectors"):
+        most = max((len(one.numbers) for one in record.predictions), default=0) if record else 0
+        return (image, *_number_columns(most, has_numbers=output == "vectors"))
     return (
         image,
         Column("rank", "rank", lambda r: r.rank, rank=3, is_shown=has_several),
@@ -285,14 +292,30 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     )
 
 
-def _range_columns() -> tuple[Column, ...]:
-    names = ("least", "median", "mean", "greatest")
-    return tuple(figure(name, name, attrgetter(f"values.{name}"), rank=0) for name in names)
+def _number_columns(most: int = 0, *, has_numbers: bool = True) -> tuple[Column, ...]:
+    """Return the columns of numbers that are not scores; of an image with at most `_FEW` they are shown themselves.
+
+    Args:
+        most: how many an image has.
+    """
+    names, is_few = ("least", "median", "mean", "greatest"), 0 < most <= _FEW
+    each = Column(
+        "numbers",
+        "value" if most == 1 else "values",
+        lambda r: " ".join(map(repr, r.numbers)),
+        lambda r: "  ".join(map(numbers.number, r.numbers)),
+        most == 1,
+        rank=0,
+        is_shown=is_few,
+        wraps=True,
+    )
+    ends = (figure(name, name, attrgetter(f"values.{name}"), rank=0, is_shown=not is_few) for name in names)
+    return (*[each] * has_numbers, *ends)
 
 
 def every_column() -> tuple[Column, ...]:
     truth = itertools.chain(*truth_columns().values())
-    return (*predict_columns(), *_range_columns(), *truth, *doctor_columns())
+    return (*predict_columns(), *_number_columns(), *truth, *doctor_columns())
 
 
 def _box(row: _GuessRow, n_decimals: int = 0) -> str:
@@ -326,7 +349,11 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
             for prediction in record.predictions
             for rank, guess in enumerate(prediction.top, 1)
         )
-        + tuple(_GuessRow(one.image, 1, None, None, one.values) for one in record.predictions if one.values),
+        + tuple(
+            _GuessRow(one.image, 1, None, None, one.values, one.numbers)
+            for one in record.predictions
+            if one.values
+        ),
         facts=(*(_truth_facts(record.truth, "", 1) if record.truth else ()), *_facts(record)),
         definitions=("score", "temperature"),
         is_tree=True,
@@ -338,7 +365,8 @@ RANDOM = "random: the predictions say nothing about the images"
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:
-    facts = [("values" if record.output == "depth" else "score", _score_words(record))]
+    is_of_numbers = record.output in ("depth", "vectors")
+    facts = [("values" if is_of_numbers else "score", _score_words(record))]
     if record.run.model.weights.resolved == "random":
         facts.append(("weights", RANDOM))
     if record.output == "boxes":
@@ -353,12 +381,22 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
 def _score_words(record: PredictRecord) -> str:
     if record.output == "depth":
         return "values of the map as the model outputs them"
+    if record.output == "vectors":
+        most = max((len(one.numbers) for one in record.predictions), default=0)
+        if most == 1:
+            return "as the model outputs them; --scores sigmoid   only if they are logits of a class"
+        many = f"; of {most} numbers each, which --format csv has" if most > _FEW else ""
+        return f"as the model outputs them, not scores of classes{many}"
     if record.output == "boxes":
         return "score of the box as the model outputs it, best first"
     unit = "per pixel" if record.output == "pixels" else "per image"
     classes = f"{record.classes} classes"
     if record.threshold is None:
         words = f"softmax: one of {classes} {unit}; the scores sum to 1"
+        if record.output == "classes" and not any(
+            one.label for each in record.predictions for one in each.top
+        ):
+            words += "; --output-kind embedding   if they are other numbers"
     else:
         words = f"sigmoid: each of {classes} scored independently; predicted if {record.threshold:g} or more"
     over = "; mean over the pixels of the class" if record.output == "pixels" else ""
