@@ -14,7 +14,8 @@ from modelscope_cli.records.naming import counted, layer_of, some
 
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
-_PARALLEL = 1 - 1e-9  # the cosine of a multiple, rounded to float32
+_PARALLEL = 1 - 1e-6  # the cosine of a multiple at least, also if it is computed in float32
+_REMAINDER = 5e-5  # of a multiple that is rounded to float32, relative to its norm, at most
 _WITHIN = "equal within the tolerance"
 _NOT_FINITE = "not compared, because of NaN or infinity"
 _SCALED = "the same as in A up to a factor (B = {factor})"
@@ -114,13 +115,15 @@ def _kinship(
         name: [] for name in ("equal", _WITHIN, _SCALED, _CLOSE, _UNRELATED)
     }
     rounded = _rounding(changed, a, b)
+    factors = []
     for row in weights:
-        groups.setdefault(rounded if rounded and row in changed else _relation(row), []).append(row)
-    named = [(a[row.name], b[row.b_name or row.name]) for row in groups[_SCALED]]
-    pairs = [
-        (ours.cpu().double(), theirs.cpu().double()) for ours, theirs in named
-    ]  # some devices have no float64
-    factors = sorted((((ours * theirs).sum() / ours.square().sum()).item() for ours, theirs in pairs))
+        relation = rounded if rounded and row in changed else _relation(row)
+        if relation == _SCALED:
+            factor = _factor(a[row.name], b[row.b_name or row.name])
+            factors += [factor] if factor is not None else []
+            relation = _CLOSE if factor is None else _SCALED
+        groups.setdefault(relation, []).append(row)
+    factors.sort()
     ends = dict.fromkeys(f"{factor:.4g} x A" for factor in (*factors[:1], *factors[-1:]))
     scaled = _SCALED.format(factor=" to ".join(ends))
     groups = {scaled if relation == _SCALED else relation: group for relation, group in groups.items()}
@@ -129,6 +132,13 @@ def _kinship(
         text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
     others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
     return text + others
+
+
+def _factor(a: Tensor, b: Tensor) -> float | None:
+    """Return what `b` is as a multiple of `a`, None if it is not one."""
+    a, b = a.cpu().double(), b.cpu().double()  # some devices have no float64
+    factor = (a * b).sum() / a.square().sum()
+    return factor.item() if (b - factor * a).norm() <= _REMAINDER * b.norm() else None
 
 
 def _rounding(
